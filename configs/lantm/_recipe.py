@@ -1,0 +1,62 @@
+"""How Yang & Rush (2017) trained: Table A.1, and what their code adds (see the config headers)."""
+
+import dataclasses
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.reproduce import Row
+from lenmem.tasks.base import Task
+from lenmem.training import Optimizer, StepDecay, Training
+
+# Table 1b's columns. RAM, LANTM and SLANTM: the learning rate that won most often in the published configurations.
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
+    "LANTM": ("lantm", {}),
+    "LANTM-s": ("lantm_s", {}),
+    "SLANTM": ("slantm", {}),
+    "SLANTM-s": ("slantm_s", {}),
+    "RAM": ("ram", {}),
+    "RAM/Tape": ("ram_tape", {}),
+    "LSTM": ("lstm", {}),
+}
+
+
+def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
+    """10,000 updates of 32 examples by RMSProp; past `delay` the rate shrinks by 1% every 20 updates."""
+    return Training(
+        steps=10_000,
+        batch_size=32,
+        seeds=3,
+        optimizer=Optimizer(
+            "rmsprop",
+            learning_rate=learning_rate,
+            schedule=StepDecay(factor=0.99, every=20, delay=delay),
+            decay=0.99,
+            eps=1e-8,
+            clip_norm=32.0,
+        ),
+    )
+
+
+def paper(task: Task, column: str = "LANTM", **fields: object) -> Experiment:
+    """One cell of Table 1b at the paper's scale."""
+    name, preset = MODELS[column]
+    recipe = training(2e-3, 7000) if column == "LSTM" else training()
+    model = make(name, **(preset | fields))
+    return Experiment(task, model, recipe, Evaluation(scored=3200))
+
+
+def table_rows(task: Task, name: str) -> dict[str, Row]:
+    """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-interpolated]-<regime>`."""
+    rows = {}
+    for column in MODELS:
+        for regime in ("L", "S"):
+            where = {"task": name, "model": column, "regime": regime}
+            in_regime = dataclasses.replace(task, regime=regime)
+            stem = f"{name}-{column.lower().replace('/', '_')}"
+            plain = {"token_accuracy": "fine", "exact_match": "coarse"}
+            rows[f"{stem}-{regime}"] = Row(paper(in_regime, column), "table_1b", where, plain)
+            if "LANTM" in column:
+                with_interpolation = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
+                experiment = paper(in_regime, column, action_interpolation=True)
+                rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, with_interpolation)
+    return rows

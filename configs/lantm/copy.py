@@ -1,0 +1,12 @@
+"""Copy as in Table 1b of Yang & Rush (2017).
+
+    lenmem train lantm/copy
+    lenmem reproduce lantm/copy --rows copy-lantm-L
+"""
+
+from lenmem.tasks.lantm import Copy
+
+from ._recipe import paper, table_rows
+
+experiment = paper(Copy())
+rows = table_rows(Copy(), "copy")

@@ -1,0 +1,5 @@
+"""`python -m lenmem`."""
+
+from lenmem.cli import main
+
+main()

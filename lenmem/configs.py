@@ -1,0 +1,64 @@
+"""Finding and loading configurations: Python files that define `experiment = Experiment(...)`.
+
+Named configurations (`lantm/copy`) live in `configs/` of the repository and travel inside the wheel.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from lenmem.experiment import Experiment
+
+_PACKAGE = Path(__file__).parent
+ROOT = _PACKAGE / "_configs" if (_PACKAGE / "_configs").is_dir() else _PACKAGE.parent / "configs"
+"""The folder of named configurations."""
+
+
+def names() -> tuple[str, ...]:
+    """All named configurations."""
+    paths = (path.relative_to(ROOT).with_suffix("") for path in ROOT.rglob("*.py"))
+    return tuple(sorted(path.as_posix() for path in paths if not any(part.startswith("_") for part in path.parts)))
+
+
+def find(name: str | os.PathLike[str]) -> Path:
+    """The file of a named configuration, or of a path to one; ValueError with the nearest name if there is none."""
+    text = os.fspath(name)
+    direct = Path(text)
+    if direct.suffix == ".py" and direct.is_file():
+        return direct
+    bare = text.removesuffix(".py").removeprefix("configs/")
+    if bare in names():
+        return ROOT / f"{bare}.py"
+    near = difflib.get_close_matches(bare, names(), n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"there is no configuration {text!r}.{hint} Named ones: {', '.join(names())}; or give a .py file")
+
+
+def module_of(name: str | os.PathLike[str]) -> ModuleType:
+    """Run a configuration file and return its module. It may import its neighbours: `from ._recipe import ...`."""
+    path = find(name).resolve()
+    package = f"_lenmem_configs_{abs(hash(path.parent)):x}"
+    if package not in sys.modules:
+        parent = ModuleType(package)
+        parent.__path__ = [str(path.parent)]
+        sys.modules[package] = parent
+    spec = importlib.util.spec_from_file_location(f"{package}.{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} cannot be read as Python")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def load_config(name: str | os.PathLike[str]) -> Experiment:
+    """The `experiment` of a configuration."""
+    experiment: Any = getattr(module_of(name), "experiment", None)
+    if not isinstance(experiment, Experiment):
+        raise ValueError(f"{find(name)} has to define `experiment = Experiment(...)`, got {type(experiment).__name__}")
+    return experiment

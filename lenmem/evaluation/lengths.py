@@ -1,0 +1,237 @@
+"""Accuracy by length: the measurement the whole library is about.
+
+Lengths are grouped in buckets of one static capacity, a power of two, and each bucket is one compiled program that runs
+over its lengths one after the other; the length itself stays traced. A curve of 100 lengths compiles four programs.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import math
+import operator
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from lenmem.evaluation.metrics import dispatch, fetch, per_seed, score, seeds
+from lenmem.tasks.base import Task, namespaced
+from lenmem.types import Batch, PyTree
+
+__all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
+
+_SMALLEST_CAPACITY = 16
+"""Shorter lengths share one bucket: padding them up is cheaper than compiling for them."""
+
+_FULL_BATCH_CAPACITY = 256
+"""Up to this capacity batches are of full size; beyond it they shrink in proportion, to bound memory."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """How a trained model is measured."""
+
+    lengths: tuple[int, ...] | None = None
+    """Lengths of the curve. None: every length from the shortest of training to the longest of the test range."""
+    samples: int = 64
+    """Examples per length of the curve."""
+    seed: int = 0
+    """Seed of the examples."""
+    scored: int = 3200
+    """Examples of the `test` split for the score."""
+    batch_size: int = 64
+    """Examples evaluated at a time."""
+
+    def __post_init__(self) -> None:
+        if self.lengths is not None:
+            checked_lengths(self.lengths)
+        for name in ("samples", "scored", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def lengths_for(self, task: Task) -> tuple[int, ...]:
+        """The lengths asked for, or all from the task's training to its test range."""
+        if self.lengths is not None:
+            return self.lengths
+        return tuple(range(task.train_lengths[0], task.test_lengths[1] + 1))
+
+
+@dataclasses.dataclass(eq=False)
+class LengthCurve:
+    """Metrics by length, for every seed."""
+
+    label: str
+    """What the curve is of, for legends and tables."""
+    lengths: np.ndarray
+    """int[L], ascending and without repetition."""
+    values: dict[str, np.ndarray]
+    """metric -> float[S, L]; NaN for seeds whose parameters are not finite."""
+    train_lengths: tuple[int, int]
+    """Smallest and largest training length, both included."""
+    samples: int
+    """Examples per length."""
+    test_lengths: tuple[int, int] | None = None
+    """Smallest and largest length of the task's out-of-range test, where known."""
+
+    @property
+    def seeds(self) -> int:
+        """Number of seeds S."""
+        return next(iter(self.values.values())).shape[0]
+
+    def at(self, length: int) -> dict[str, np.ndarray]:
+        """metric -> float[S] at one length."""
+        (index,) = np.nonzero(self.lengths == length)
+        if not index.size:
+            raise ValueError(f"length {length} was not measured; measured were {_ranges(self.lengths)}")
+        return {name: values[:, index[0]] for name, values in self.values.items()}
+
+    def save_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write one line per length: the medians over seeds, then their lowest and highest, as `<metric>_low/_high`."""
+        from lenmem.evaluation.statistics import summarise
+
+        summaries = {name: summarise(values) for name, values in self.values.items()}
+        header = ["length", *summaries, *(f"{name}_{end}" for name in summaries for end in ("low", "high"))]
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            for i, length in enumerate(self.lengths):
+                medians = [summary.median[i] for summary in summaries.values()]
+                ends = [end[i] for summary in summaries.values() for end in (summary.low, summary.high)]
+                writer.writerow([int(length), *(f"{value:.6g}" for value in medians + ends)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data, with the values of every seed. NaN becomes None, which strict JSON can hold."""
+        return {
+            "label": self.label,
+            "lengths": self.lengths.tolist(),
+            "values": {
+                name: [[None if math.isnan(x) else x for x in row] for row in np.asarray(values).tolist()]
+                for name, values in self.values.items()
+            },
+            "train_lengths": list(self.train_lengths),
+            "test_lengths": None if self.test_lengths is None else list(self.test_lengths),
+            "samples": self.samples,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> LengthCurve:
+        """The inverse of `to_dict`."""
+        test_lengths = data.get("test_lengths")
+        return cls(
+            label=data["label"],
+            lengths=np.asarray(data["lengths"], dtype=np.int64),
+            values={name: np.asarray(values, dtype=np.float64) for name, values in data["values"].items()},
+            train_lengths=(data["train_lengths"][0], data["train_lengths"][1]),
+            samples=data["samples"],
+            test_lengths=None if test_lengths is None else (test_lengths[0], test_lengths[1]),
+        )
+
+
+def length_curve(
+    model: nn.Module,
+    params: PyTree,
+    task: Task,
+    lengths: Iterable[int],
+    samples: int,
+    key: jax.Array,
+    *,
+    label: str = "",
+    batch_size: int = 64,
+) -> LengthCurve:
+    """Measure a model at every given length, all seeds at once and on the same examples.
+
+    Example i of a length is drawn from `key` namespaced by ("curve", length, i) and nothing else: it does not depend on
+    the other lengths asked for, on the number of samples, on the bucket or on `batch_size`.
+
+    Args:
+        model: a Linen module with the model call, its spec bound.
+        params: its parameters with a leading seed axis S on every leaf.
+        task: gives examples and metrics.
+        lengths: lengths in the task's unit, each at least 1, in any order; repetitions count once.
+        samples: examples per length, at least 1.
+        key: random key of the examples.
+        label: what the curve is of.
+        batch_size: examples evaluated at a time (fewer beyond capacity 256, in proportion).
+
+    Returns:
+        the curve, ascending in length.
+    """
+    lengths = checked_lengths(lengths)
+    if samples < 1 or batch_size < 1:
+        raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
+    seeds(params)
+
+    buckets: dict[int, list[int]] = {}
+    for length in lengths:
+        buckets.setdefault(_capacity(length, lengths[-1]), []).append(length)
+
+    # Dispatch everything, then fetch: a bucket runs while the next one compiles.
+    running = []
+    for capacity, members in buckets.items():
+        most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
+        batches = -(-samples // most)
+        rows = -(-samples // batches)
+        items = (np.repeat(members, batches), np.tile(np.arange(batches) * rows, len(members)))
+        running.append((members, dispatch(model, task, _AtLength(task, capacity, rows), params, key, items)))
+
+    columns: dict[str, list[np.ndarray]] = {}
+    for members, result in running:
+        for name, value in fetch(result).items():
+            examples = per_seed(value).reshape(value.shape[1], len(members), -1)[:, :, :samples]
+            columns.setdefault(name, []).append(examples.mean(axis=-1))
+    return LengthCurve(
+        label=label,
+        lengths=np.asarray(lengths),
+        values={name: np.concatenate(parts, axis=1) for name, parts in columns.items()},
+        train_lengths=task.train_lengths,
+        samples=samples,
+        test_lengths=task.test_lengths,
+    )
+
+
+def checked_lengths(lengths: Iterable[int]) -> tuple[int, ...]:
+    """The lengths as ascending integers, each once."""
+    try:
+        checked = sorted({operator.index(length) for length in lengths})
+    except TypeError as error:
+        raise ValueError(f"lengths must be integers, got {lengths!r}") from error
+    if not checked:
+        raise ValueError("lengths is empty; give at least one length")
+    if checked[0] < 1:
+        raise ValueError(f"lengths must be at least 1, got {checked[0]}")
+    return tuple(checked)
+
+
+@dataclasses.dataclass(frozen=True)
+class _AtLength:
+    """Draws `rows` examples of a length from number `first` on."""
+
+    task: Task
+    capacity: int
+    rows: int
+
+    def __call__(self, key: jax.Array, item: tuple[jax.Array, jax.Array]) -> Batch:
+        length, first = item
+        key = namespaced(key, "curve", length)
+        numbers = first + jax.numpy.arange(self.rows)
+        return jax.vmap(lambda i: self.task.sample(jax.random.fold_in(key, i), length, self.capacity))(numbers)
+
+
+def _capacity(length: int, longest: int) -> int:
+    """The next power of two from 16 on, but never more than the longest length asked for.
+
+    Sizes may grow exponentially with the task's unit (depth of a tree), so nothing beyond the longest is allocated.
+    """
+    return min(max(_SMALLEST_CAPACITY, 1 << (length - 1).bit_length()), longest)
+
+
+def _ranges(lengths: np.ndarray) -> str:
+    """[1, 2, 3, 7] -> '1-3, 7'."""
+    breaks = np.flatnonzero(np.diff(lengths) != 1) + 1
+    return ", ".join(
+        str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in np.split(lengths, breaks) if len(run)
+    )

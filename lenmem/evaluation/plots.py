@@ -1,0 +1,531 @@
+"""Pictures of curves, training and memory. The only module that imports matplotlib, and never its global state.
+
+Every function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). Colours are those of
+Okabe and Ito, which all kinds of colour vision tell apart; line styles repeat the distinction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.tables import METRICS, grid
+from lenmem.evaluation.traces import Memory, memory_of, pca
+
+Path = str | os.PathLike[str] | None
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+WRITE, READ, INK, FAINT = "#C8102E", "#0072B2", "#333333", "#DDDDDD"
+RESOLUTION = 200
+"""Dots per inch of written pictures: twice that of a plain screen."""
+
+# ---------------------------------------------------------------------------------------------------- curves
+
+
+def plot_curves(curves: Sequence[LengthCurve], path: Path = None, metric: Sequence[str] = METRICS) -> Figure:
+    """Accuracy by length, one panel per metric: the median over seeds, a band from the lowest to the highest seed, and
+    the training lengths shaded."""
+    if not curves:
+        raise ValueError("no curves given; a picture needs at least one")
+    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    figure = Figure(figsize=(0.6 + 4.4 * len(metrics), 3.9), layout="constrained")
+    axes = figure.subplots(1, len(metrics), squeeze=False, sharex=True)[0]
+    for ax, name in zip(axes, metrics, strict=True):
+        _accuracy_axes(ax, curves, name)
+        ax.set_title(name.replace("_", " "), loc="left", fontsize=11, color=INK)
+        ax.set_xlabel("length")
+        for i, curve in enumerate(curves):
+            _curve(ax, curve, name, COLORS[i % len(COLORS)], STYLES[i % len(STYLES)])
+
+    handles: list[Any] = [
+        Line2D([], [], color=COLORS[i % len(COLORS)], linestyle=STYLES[i % len(STYLES)], linewidth=2)
+        for i in range(len(curves))
+    ]
+    labels = [_plain(curve.label or "median") for curve in curves]
+    seeds = max(curve.seeds for curve in curves)
+    if seeds > 1:
+        handles.append(Patch(facecolor=INK, alpha=0.18))
+        labels.append(f"lowest to highest of {seeds} seeds")
+    for first, last in _train_ranges(curves):
+        handles.append(Patch(facecolor="#F3ECD2"))
+        labels.append(f"training lengths {first} to {last}")
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=9)
+    return _finish(figure, path)
+
+
+def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: Path = None) -> Figure:
+    """Models x tasks: a small picture of accuracy by length in every cell, or the line that says why there is none.
+
+    `cells` maps (model, task) to a curve or to a line of text.
+    """
+    models, tasks = grid(cells)
+    figure = Figure(figsize=(1.0 + 2.5 * len(tasks), 0.9 + 1.75 * len(models)), layout="constrained")
+    axes = figure.subplots(len(models), len(tasks), squeeze=False)
+    styles = {"token_accuracy": (COLORS[5], STYLES[0]), "exact_match": (COLORS[0], STYLES[0])}
+    for i, model in enumerate(models):
+        for j, task in enumerate(tasks):
+            ax, cell = axes[i, j], cells.get((model, task), "")
+            if i == 0:
+                ax.set_title(_plain(task), fontsize=10.5, color=INK)
+            if isinstance(cell, LengthCurve):
+                _accuracy_axes(ax, [cell], "exact_match")
+                for name, (color, style) in styles.items():
+                    if name in cell.values:
+                        _curve(ax, cell, name, color, style, linewidth=1.6)
+            else:
+                ax.set(xticks=[], yticks=[], facecolor="#F7F7F7")
+                ax.spines[:].set_color(FAINT)
+                wrapped = textwrap.fill(_plain(cell), 28)
+                ax.text(
+                    0.5, 0.5, wrapped, transform=ax.transAxes, ha="center", va="center", fontsize=8, color="#666666"
+                )
+            if j == 0:
+                ax.set_ylabel(_plain(model), fontsize=10.5, color=INK)
+            else:
+                ax.tick_params(labelleft=False)
+            if i == len(models) - 1:
+                ax.set_xlabel("length", fontsize=9)
+    handles: list[Any] = [Line2D([], [], color=color, linestyle=style, linewidth=2) for color, style in styles.values()]
+    handles.append(Patch(facecolor="#F3ECD2"))
+    labels = [*(name.replace("_", " ") for name in styles), "training lengths"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return _finish(figure, path)
+
+
+def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None) -> Figure:
+    """Loss by optimiser step: every seed as a thin line, their median as a thick one.
+
+    `history` holds one mapping per logged step with the keys `step`, `loss` (float[S] or one number) and, if timed,
+    `seconds`; mappings without a loss are passed over.
+    """
+    entries = [entry for entry in history if "loss" in entry]
+    if not entries:
+        raise ValueError("the history holds no entry with a loss")
+    steps = np.array([entry["step"] for entry in entries])
+    losses = np.stack([np.atleast_1d(np.asarray(entry["loss"], dtype=np.float64)) for entry in entries])
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    ax = figure.subplots()
+    _style(ax)
+    several = losses.shape[1] > 1
+    ax.plot(steps, losses, color=COLORS[0], linewidth=0.8, alpha=0.45)
+    ax.plot(steps, summarise(losses.T).median, color=COLORS[0], linewidth=2)
+    finite = losses[np.isfinite(losses)]
+    if finite.size and finite.min() > 0:
+        ax.set_yscale("log")
+    ax.set(xlabel="optimiser step", ylabel="training loss")
+    notes = [f"median and each of {losses.shape[1]} seeds"] if several else []
+    if "seconds" in entries[-1]:
+        notes.append(f"{float(np.max(entries[-1]['seconds'])):.0f} s")
+    ax.set_title(", ".join(notes), loc="right", fontsize=9, color="#666666")
+    return _finish(figure, path)
+
+
+def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None:
+    """Percent from 0 to 100, the training lengths shaded."""
+    for curve in curves:
+        if metric not in curve.values:
+            raise ValueError(f"unknown metric {metric!r}; {curve.label or 'the curve'} has {', '.join(curve.values)}")
+    _style(ax)
+    for first, last in _train_ranges(curves):
+        ax.axvspan(first - 0.5, last + 0.5, color="#F3ECD2", linewidth=0, zorder=0)
+    lengths = np.concatenate([curve.lengths for curve in curves])
+    low, high = float(lengths.min()), float(lengths.max())
+    if high > 6 * max(curve.train_lengths[1] for curve in curves):
+        # Far beyond training: equal factors get equal room, else the training lengths would vanish at the edge.
+        ax.set_xscale("log", base=2)
+        ax.set_xlim(low / 1.1, high * 1.1)
+        ax.xaxis.set_major_formatter("{x:.0f}")
+    else:
+        margin = max(0.5, 0.01 * (high - low))
+        ax.set_xlim(low - margin, high + margin)
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    ax.set_ylim(-0.03, 1.03)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def _curve(ax: Axes, curve: LengthCurve, metric: str, color: str, style: Any, linewidth: float = 2) -> None:
+    summary = summarise(curve.values[metric])
+    # Points of a sparse curve are marked: nothing was measured between them.
+    sparse = len(curve.lengths) < 2 or np.diff(curve.lengths).max() > 1
+    ax.plot(
+        curve.lengths,
+        summary.median,
+        color=color,
+        linestyle=style,
+        linewidth=linewidth,
+        marker="o" if sparse else None,
+        markersize=3.5,
+        zorder=3,
+    )
+    if curve.seeds > 1:
+        ax.fill_between(curve.lengths, summary.low, summary.high, color=color, alpha=0.18, linewidth=0, zorder=2)
+
+
+def _train_ranges(curves: Sequence[LengthCurve]) -> list[tuple[int, int]]:
+    return sorted({curve.train_lengths for curve in curves})
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def plot_key_space(
+    traces: Mapping[str, np.ndarray], example: int, path: Path = None, *, names: Callable[[int], str] = str
+) -> Figure:
+    """Lie-access memory of one example in key space, as in Figures 2b, 3 and 4 of Yang and Rush (2017).
+
+    Writes in red, connected in order of time, filled by strength (black: strong) and annotated with the token that was
+    eaten; reads in blue. Keys in the plane are drawn as they are. Keys in space are drawn on the unit sphere, and beside
+    it projected on their two principal axes; keys of more dimensions are projected only.
+
+    Args:
+        traces: what `traces.collect` returns.
+        example: row of the batch.
+        path: where to write the picture.
+        names: token id -> annotation (`traces.token_names(vocabulary)` names the special ones).
+    """
+    memory = memory_of(traces, example)
+    _require_writes(memory)
+    d = memory.keys.shape[1]
+    keys, reads = (memory.keys, memory.reads) if d == 2 else _project(memory, 2)
+    low, high = _window(np.concatenate([keys, reads]))
+    if d == 3:
+        figure = Figure(figsize=(9.6, 4.9), layout="constrained")
+        _sphere(figure.add_subplot(1, 2, 1, projection="3d"), memory, names)
+        ax = figure.add_subplot(1, 2, 2)
+    else:
+        height = 4.6 * (high[1] - low[1]) / (high[0] - low[0])
+        figure = Figure(figsize=(5.8, float(np.clip(height + 1.1, 3.2, 6.6))), layout="constrained")
+        ax = figure.add_subplot()
+    dots = _plane(ax, keys, reads, memory.strengths)
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    ax.set(xlabel="key 1" if d == 2 else "principal axis 1", ylabel="key 2" if d == 2 else "principal axis 2")
+    bar = figure.colorbar(dots, ax=ax, shrink=0.5, aspect=18, pad=0.02, ticks=[0, 0.5, 1])
+    bar.set_label("strength of the write", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    handles = [
+        Line2D([], [], color=WRITE, marker="o", markerfacecolor="black", markersize=5, linewidth=1),
+        Line2D([], [], color=READ, marker=".", markersize=5, linewidth=1.2),
+        Line2D([], [], color="none", marker="o", markeredgecolor=INK, markerfacecolor="none", markersize=10),
+        Line2D([], [], color="none", marker="s", markeredgecolor=INK, markerfacecolor="none", markersize=9),
+    ]
+    figure.legend(
+        handles,
+        ["writes", "reads while answering", "start", "end"],
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+    )
+    _annotate(ax, keys, _names(memory, names), memory.strengths)
+    return _finish(figure, path)
+
+
+def plot_rows(
+    traces: Mapping[str, np.ndarray], example: int, path: Path = None, *, names: Callable[[int], str] = str
+) -> Figure:
+    """Lie-access memory of one example row by row, as in Figure 2a of Yang and Rush (2017).
+
+    The keys are projected on their principal axis. From top to bottom one row per input step, with a dot where it wrote,
+    filled by strength (black: strong). The last, taller row is the path of the read head while answering: time runs
+    downwards inside it. Arguments as of `plot_key_space`.
+    """
+    memory = memory_of(traces, example)
+    _require_writes(memory)
+    keys, reads = (points[:, 0] for points in _project(memory, 1))
+    steps = len(keys)
+    tall = max(2.0, 0.22 * max(steps, len(reads)))
+    figure = Figure(figsize=(6.2, 1.3 + 0.2 * (steps + tall)), layout="constrained")
+    ax = figure.subplots()
+    _style(ax)
+    ax.grid(visible=False)
+    rows = np.arange(steps)
+    ax.hlines(rows, 0, 1, transform=ax.get_yaxis_transform(), color=FAINT, linewidth=0.6, zorder=0)
+    ax.plot(keys, rows, color=WRITE, linewidth=0.6, alpha=0.35, zorder=1)
+    dots = ax.scatter(
+        keys, rows, c=memory.strengths, cmap="Greys", vmin=0, vmax=1, s=34, edgecolors=WRITE, linewidths=0.9, zorder=3
+    )
+    top, bottom = steps + 0.2, steps + tall
+    ax.axhspan(steps - 0.4, bottom + 0.6, color="#EEF4F9", linewidth=0, zorder=0)
+    if len(reads):
+        time = np.linspace(top, bottom, len(reads)) if len(reads) > 1 else np.array([(top + bottom) / 2])
+        ax.plot(reads, time, color=READ, linewidth=1.2, marker="o", markersize=2.8, zorder=3)
+        ax.plot(reads[0], time[0], "o", markersize=9, markerfacecolor="none", markeredgecolor=READ, zorder=4)
+        ax.plot(reads[-1], time[-1], "s", markersize=8, markerfacecolor="none", markeredgecolor=READ, zorder=4)
+    labels = _names(memory, names) or [str(step) for step in range(steps)]
+    size = 8 if steps <= 40 else 8 * 40 / steps
+    ax.set_yticks(np.append(rows, (top + bottom) / 2), [*map(_plain, labels), "reads"])
+    ax.tick_params(axis="y", labelsize=size, length=0)
+    ax.get_yticklabels()[-1].set(color=READ, fontsize=9)
+    ax.set_ylim(bottom + 0.6, -0.8)
+    ax.margins(x=0.06)
+    ax.set(xlabel="principal axis of the keys", ylabel="token read, one row per step")
+    bar = figure.colorbar(dots, ax=ax, shrink=0.5, aspect=18, pad=0.02, ticks=[0, 0.5, 1])
+    bar.set_label("strength of the write", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    return _finish(figure, path)
+
+
+def plot_attention(
+    weights: np.ndarray,
+    path: Path = None,
+    *,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    xlabel: str = "memory slot",
+    ylabel: str = "step",
+    title: str = "",
+) -> Figure:
+    """Heat map of weights[T, slots] in [0, 1], time running downwards.
+
+    `rows` and `columns` name the steps and slots (for instance the tokens); without, they are numbered.
+    """
+    weights = _matrix(weights, "weights [T, slots]")
+    steps, slots = weights.shape
+    cell = min(0.2, 9 / max(steps, slots))
+    figure = Figure(figsize=(1.9 + max(cell * slots, 2.4), 1.1 + max(cell * steps, 1.8)), layout="constrained")
+    ax = figure.subplots()
+    _heat_map(figure, ax, weights, "weight", vmax=max(1.0, float(np.nanmax(weights, initial=0))))
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set_title(_plain(title), fontsize=11, loc="left", color=INK)
+    for axis, given, count, name in ((ax.yaxis, rows, steps, "rows"), (ax.xaxis, columns, slots, "columns")):
+        if given is None:
+            axis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+            continue
+        if len(given) != count:
+            raise ValueError(f"{name} must name {count} of weights {weights.shape}, got {len(given)} names")
+        axis.set_ticks(range(count), [_plain(str(label)) for label in given])
+        axis.set_tick_params(labelsize=max(3.5, min(8, 60 * cell)), length=0)
+    if columns is not None and max(map(len, columns), default=0) > 3:
+        ax.tick_params(axis="x", rotation=90)
+    return _finish(figure, path)
+
+
+def plot_gates(
+    gates: np.ndarray, path: Path = None, *, names: Sequence[str] | None = None, title: str = "", xlabel: str = "step"
+) -> Figure:
+    """Gates by step, float[T, n]: lines for up to six gates, else a heat map with a row per gate."""
+    gates = _matrix(gates, "gates [T, n]")
+    steps, count = gates.shape
+    if names is not None and len(names) != count:
+        raise ValueError(f"names must name {count} gates, got {len(names)} names")
+    few = count <= 6
+    figure = Figure(figsize=(6.6, 2.6 if few else 1.2 + min(0.2 * count, 6)), layout="constrained")
+    ax = figure.subplots()
+    if few:
+        _style(ax)
+        labels = names or [f"gate {i}" for i in range(count)]
+        lines = [
+            ax.plot(gates[:, i], color=COLORS[i], linestyle=STYLES[i % len(STYLES)], linewidth=1.6, clip_on=False)[0]
+            for i in range(count)
+        ]
+        figure.legend(lines, list(map(_plain, labels)), loc="outside right center", frameon=False, fontsize=9)
+        ax.set(
+            xlim=(-0.5, steps - 0.5), ylim=(min(-0.02, np.nanmin(gates)), max(1.02, np.nanmax(gates))), ylabel="gate"
+        )
+    else:
+        _heat_map(figure, ax, gates.T, "value", vmax=max(1.0, float(np.nanmax(gates, initial=0))))
+        if names is not None:
+            ax.set_yticks(range(count), list(map(_plain, names)), fontsize=8)
+        else:
+            ax.set_ylabel("gate")
+            ax.yaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+    ax.set_xlabel(xlabel)
+    ax.set_title(_plain(title), fontsize=11, loc="left", color=INK)
+    return _finish(figure, path)
+
+
+def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:
+    """Writes and reads on the unit sphere, seen from the side on which they lie."""
+    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 73), np.linspace(0, np.pi, 37))
+    grid_lines = {"color": "#C4C4C4", "linewidth": 0.35, "rstride": 3, "cstride": 4}
+    ax.plot_wireframe(np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), **grid_lines)
+    points = np.concatenate([memory.keys, memory.reads])
+    _, axes = np.linalg.eigh(points.T @ points - np.outer(points.mean(0), points.mean(0)) * len(points))
+    centre = points.mean(0)
+    # A small patch is seen from its middle; points all around a circle, from the axis of that circle.
+    x, y, z = centre / np.linalg.norm(centre) if np.linalg.norm(centre) > 0.3 else axes[:, 0]
+    ax.view_init(elev=float(np.clip(np.degrees(np.arcsin(z)) + 20, -60, 60)), azim=np.degrees(np.arctan2(y, x)) + 15)
+    ax.plot(*_arc(memory.keys).T, color=WRITE, linewidth=1, alpha=0.7)
+    ax.scatter(
+        *memory.keys.T,
+        c=memory.strengths,
+        cmap="Greys",
+        vmin=0,
+        vmax=1,
+        s=24,
+        edgecolors=WRITE,
+        linewidths=0.9,
+        depthshade=False,
+    )
+    if len(memory.reads):
+        ax.plot(*_arc(memory.reads).T, color=READ, linewidth=1.2, alpha=0.85)
+        ax.scatter(*memory.reads.T, color=READ, s=7, depthshade=False)
+    for points, color in ((memory.keys, WRITE), (memory.reads, READ)):
+        if len(points):
+            ax.plot(*points[:1].T, "o", markersize=10, markerfacecolor="none", markeredgecolor=color)
+            ax.plot(*points[-1:].T, "s", markersize=9, markerfacecolor="none", markeredgecolor=color)
+    ax.set_box_aspect((1, 1, 1), zoom=1.45)
+    ax.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    ax.set_axis_off()
+
+
+def _arc(points: np.ndarray, pieces: int = 12) -> np.ndarray:
+    """The path over the points, along great circles where they lie on the unit sphere."""
+    if len(points) < 2 or not np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-2):
+        return points
+    t = np.linspace(0, 1, pieces, endpoint=False)[:, None]
+    chords = [(1 - t) * a + t * b for a, b in itertools.pairwise(points)]
+    path = np.concatenate([*chords, points[-1:]])
+    return _unit(path)
+
+
+def _plane(ax: Axes, keys: np.ndarray, reads: np.ndarray, strengths: np.ndarray) -> PathCollection:
+    """Writes and reads in the plane; returns the dots of the writes."""
+    _style(ax)
+    ax.grid(visible=False)
+    ax.plot(*keys.T, color=WRITE, linewidth=1, alpha=0.7, zorder=2)
+    dots = ax.scatter(
+        *keys.T, c=strengths, cmap="Greys", vmin=0, vmax=1, s=36, edgecolors=WRITE, linewidths=1, zorder=3
+    )
+    if len(reads):
+        ax.plot(*reads.T, color=READ, linewidth=1.2, alpha=0.85, marker="o", markersize=2.8, zorder=4)
+    for points, color in ((keys, WRITE), (reads, READ)):
+        if len(points):
+            ax.plot(*points[0], "o", markersize=12, markerfacecolor="none", markeredgecolor=color, zorder=5)
+            ax.plot(*points[-1], "s", markersize=11, markerfacecolor="none", markeredgecolor=color, zorder=5)
+    return dots
+
+
+def _window(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper corner of what to show of the plane: never a sliver, also where all keys lie on a line."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    span = max(float((high - low).max()), 1e-3)
+    half = np.maximum(high - low, 0.4 * span) / 2 + 0.09 * span
+    return (low + high) / 2 - half, (low + high) / 2 + half
+
+
+def _annotate(ax: Axes, points: np.ndarray, labels: Sequence[str] | None, strengths: np.ndarray) -> None:
+    """Write labels beside points, off the path; of labels that would overlap, only the first.
+
+    Writes of hardly any strength store nothing and are not annotated.
+    """
+    if labels is None:
+        return
+    figure: Any = ax.figure
+    figure.draw_without_rendering()  # settles the layout, so that distances can be taken in points
+    places = ax.transData.transform(points) * 72 / figure.dpi
+    directions = _away(places)
+    directions[[0, -1]] *= 1.4  # start and end are ringed
+    taken: list[np.ndarray] = []
+    for point, place, direction, label, strength in zip(points, places, directions, labels, strengths, strict=True):
+        offset = 12 * direction
+        spot = place + offset
+        if not label or strength < 0.05 or any(np.all(np.abs(spot - other) < (12, 8)) for other in taken):
+            continue
+        taken.append(spot)
+        ax.annotate(
+            label,
+            point,
+            xytext=tuple(offset),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            color=INK,
+            zorder=6,
+            parse_math=False,
+        )
+
+
+def _away(places: np.ndarray) -> np.ndarray:
+    """float[n, 2] unit vectors away from the path at each of its points: out of a sharp bend, else to its left."""
+    steps = _unit(np.diff(places, axis=0))
+    ahead = np.concatenate([steps, np.zeros((1, 2))])
+    behind = np.concatenate([np.zeros((1, 2)), -steps])
+    bends, tangents = (ahead + behind) / 2, ahead - behind
+    left = np.stack([-tangents[:, 1], tangents[:, 0]], axis=1)
+    sharp = np.linalg.norm(bends, axis=1, keepdims=True) > 0.25
+    directions = np.where(sharp, -bends, left)
+    for end in (0, -1):  # straight ahead the path of the reads may go on, so aim between ahead and left
+        directions[end] = left[end] - 2 * bends[end]
+    directions = _unit(directions)
+    return np.where(directions.any(axis=1, keepdims=True), directions, [0.0, 1.0])
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of length 1; vectors of no length stay."""
+    norm = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norm > 1e-6, norm, 1)
+
+
+def _project(memory: Memory, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and reads on the k principal axes of both together."""
+    projected = pca(np.concatenate([memory.keys, memory.reads]), k)
+    return projected[: len(memory.keys)], projected[len(memory.keys) :]
+
+
+def _names(memory: Memory, names: Callable[[int], str]) -> list[str] | None:
+    return None if memory.tokens is None else [names(int(token)) for token in memory.tokens]
+
+
+def _require_writes(memory: Memory) -> None:
+    if not len(memory.keys):
+        raise ValueError("this example writes nothing: it has no valid step before the answer")
+
+
+# ---------------------------------------------------------------------------------------------------- shared
+
+
+def _heat_map(figure: Figure, ax: Axes, values: np.ndarray, label: str, vmax: float) -> None:
+    image = ax.imshow(values, cmap="Blues", vmin=min(0.0, float(np.nanmin(values))), vmax=vmax, aspect="auto")
+    image.set_interpolation("nearest")
+    ax.spines[:].set_color(FAINT)
+    ax.tick_params(labelsize=8, color=FAINT)
+    bar = figure.colorbar(image, ax=ax, aspect=24, pad=0.02)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+
+
+def _style(ax: Axes) -> None:
+    """A quiet frame: two spines, a faint grid behind the data."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color("#999999")
+    ax.tick_params(color="#999999", labelcolor=INK, labelsize=9)
+    ax.grid(color=FAINT, linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def _matrix(values: np.ndarray, what: str) -> np.ndarray:
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or not values.size:
+        raise ValueError(f"{what} must be a matrix with at least one entry, got shape {values.shape}")
+    return values
+
+
+def _plain(text: str) -> str:
+    """Text with dollar signs escaped, which would start a formula."""
+    return text.replace("$", r"\$")
+
+
+def _finish(figure: Figure, path: Path) -> Figure:
+    if path is not None:
+        figure.savefig(path, dpi=RESOLUTION)
+    return figure

@@ -1,0 +1,141 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.statistics import Summary, summarise
+
+METRICS = ("token_accuracy", "exact_match")
+
+
+def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRICS, rows: int = 20) -> Table:
+    """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
+
+    Training lengths are marked. Of more than `rows` lengths an even selection is shown, which always holds the ends of
+    the training and test ranges and of the curve; the caption says so. NaN (a curve without a living seed, or a length
+    that it does not have) is shown as a dash.
+    """
+    if not curves:
+        raise ValueError("no curves given; a table needs at least one")
+    _check_metrics(curves, metrics)
+    first, last = curves[0].train_lengths
+    lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
+    shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], rows)
+
+    several = max(curve.seeds for curve in curves) > 1
+    samples = sorted({curve.samples for curve in curves})
+    caption = [f"{_span(samples)} samples per length"]
+    if several:
+        caption.insert(0, f"median of {_span(sorted({curve.seeds for curve in curves}))} seeds (lowest - highest)")
+    if len(shown) < len(lengths):
+        caption.append(f"{len(shown)} of {len(lengths)} lengths shown")
+    table = Table(caption=", ".join(caption), caption_justify="left")
+    table.add_column("length", justify="right")
+    table.add_column("")
+    for curve in curves:
+        for metric in metrics:
+            name = f"{metric.replace('_', ' ')} %"
+            table.add_column(f"{escape(curve.label)}\n{name}" if curve.label else name, justify="right")
+    summaries = [{metric: summarise(curve.values[metric]) for metric in metrics} for curve in curves]
+    for length in shown:
+        trained = first <= length <= last
+        cells = []
+        for curve, summary in zip(curves, summaries, strict=True):
+            (index,) = np.nonzero(curve.lengths == length)
+            for metric in metrics:
+                cells.append(_cell(summary[metric], index[0], several) if index.size else "-")
+        following = lengths[lengths > length]
+        table.add_row(
+            str(length),
+            "train" if trained else "",
+            *cells,
+            style="cyan" if trained else None,
+            end_section=bool(trained and following.size and not first <= following[0] <= last),
+        )
+    return table
+
+
+def cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], *, metric: str = "exact_match") -> Table:
+    """Models x tasks: the metric inside / beyond the training lengths, or the reason why there is none.
+
+    `cells` maps (model, task) to a curve or to a line of text. A curve is averaged over its lengths for every seed; the
+    median seed is shown, in percent.
+    """
+    models, tasks = grid(cells)
+    table = Table(
+        caption=f"{metric.replace('_', ' ')} at training lengths / beyond, mean over lengths, median seed",
+        caption_justify="left",
+    )
+    table.add_column("model")
+    for task in tasks:
+        table.add_column(escape(task))
+    for model in models:
+        table.add_row(escape(model), *(_cross_cell(cells.get((model, task), ""), metric) for task in tasks))
+    return table
+
+
+def grid(cells: Mapping[tuple[str, str], object]) -> tuple[list[str], list[str]]:
+    """The models and the tasks of a cross table, in order of appearance."""
+    if not cells:
+        raise ValueError("no cells given; a cross table needs at least one")
+    return list(dict.fromkeys(model for model, _ in cells)), list(dict.fromkeys(task for _, task in cells))
+
+
+def _cross_cell(cell: LengthCurve | str, metric: str) -> str | Text:
+    if isinstance(cell, str):
+        return Text(cell, style="dim")
+    _check_metrics([cell], [metric])
+    inside = (cell.train_lengths[0] <= cell.lengths) & (cell.lengths <= cell.train_lengths[1])
+    beyond = cell.lengths > cell.train_lengths[1]
+    parts = [
+        percent(summarise(cell.values[metric][:, where].mean(axis=1)).median) if where.any() else "-"
+        for where in (inside, beyond)
+    ]
+    return " / ".join(parts)
+
+
+def _check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> None:
+    for curve in curves:
+        for metric in metrics:
+            if metric not in curve.values:
+                raise ValueError(
+                    f"unknown metric {metric!r}; {curve.label or 'the curve'} has {', '.join(curve.values)}"
+                )
+
+
+def _ends(curve: LengthCurve) -> list[int]:
+    """Lengths a table should not leave out."""
+    return [curve.lengths[0], curve.lengths[-1], *curve.train_lengths, *(curve.test_lengths or ())]
+
+
+def _selection(lengths: np.ndarray, ends: Sequence[int], rows: int) -> np.ndarray:
+    """About `rows` of the ascending lengths, evenly spread, with all `ends` that are among them."""
+    if len(lengths) <= rows:
+        return lengths
+    kept = set(np.intersect1d(lengths, ends).tolist())
+    even = lengths[np.linspace(0, len(lengths) - 1, max(rows - len(kept), 0)).round().astype(int)]
+    return np.array(sorted(kept.union(even.tolist())))
+
+
+def _cell(summary: Summary, index: int, several: bool) -> str:
+    median, low, high = (percent(value[index]) for value in (summary.median, summary.low, summary.high))
+    return median if not several or low == high else f"{median}  ({low} - {high})"
+
+
+def percent(value: float | np.ndarray) -> str:
+    """One decimal, but never '100.0' for what is not all of it; '-' for NaN."""
+    value = float(value)
+    if np.isnan(value):
+        return "-"
+    return f"{100 * (value if value == 1 else min(value, 0.999)):.1f}"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    return str(numbers[0]) if numbers[0] == numbers[-1] else f"{numbers[0]}-{numbers[-1]}"

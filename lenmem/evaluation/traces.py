@@ -1,0 +1,130 @@
+"""What a model did, step by step: everything it sows in the `traces` collection, as NumPy arrays by example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import numpy as np
+from flax import traverse_util
+
+from lenmem.types import Batch, PyTree
+
+
+def collect(model: nn.Module, params: PyTree, batch: Batch) -> dict[str, np.ndarray]:
+    """Run a model on a batch and return its traces.
+
+    Args:
+        model: a Linen module with the model call, its spec bound.
+        params: the parameters of *one* seed (without the seed axis; `jax.tree.map(lambda x: x[s], params)`).
+        batch: the examples.
+
+    Returns:
+        name -> array[B, ...], usually [B, T, ...]. Names are those of `sow`; where two modules use the same one, both
+        are named by their path (`encoder/layer_0/weights`), and a value sown repeatedly is numbered (`weights_0`).
+
+    Raises ValueError where the model sows nothing.
+    """
+
+    def run(batch: Batch) -> PyTree:
+        _, variables = model.apply(
+            {"params": params},
+            batch.inputs,
+            batch.input_mask,
+            batch.target_mask,
+            targets=None,
+            train=False,
+            mutable=["traces"],
+        )
+        return _flatten(dict(variables).get("traces", {}))
+
+    traces = jax.jit(run)(batch)
+    if not traces:
+        raise ValueError(f'{type(model).__name__} sows no traces; values appear here through self.sow("traces", ...)')
+
+    # Scans stack time before the batch, layers may stack before that. The batch axis is the one that grows with it.
+    larger = jax.eval_shape(run, jax.tree.map(lambda x: np.concatenate([x, x]), batch))
+    return {name: _batch_major(np.asarray(value), larger[name].shape) for name, value in traces.items()}
+
+
+def _flatten(tree: Any) -> dict[str, jax.Array]:
+    """Nested {module: {name: (value, ...)}} to {name: value}."""
+    values = {}
+    leaves: dict[tuple[str, ...], Any] = dict(traverse_util.flatten_dict(tree))
+    for path, sown in leaves.items():
+        for i, value in enumerate(sown):
+            values[(*path[:-1], path[-1] if len(sown) == 1 else f"{path[-1]}_{i}")] = value
+    short = [path[-1] for path in values]
+    return {path[-1] if short.count(path[-1]) == 1 else "/".join(path): value for path, value in values.items()}
+
+
+def _batch_major(value: np.ndarray, larger: tuple[int, ...]) -> np.ndarray:
+    """Move the axis in which the shapes differ to the front."""
+    (axes,) = np.nonzero(np.not_equal(value.shape, larger))
+    return np.moveaxis(value, axes[0], 0) if axes.size else value
+
+
+class Memory(NamedTuple):
+    """What one example left in a Lie-access memory, and where it was read: W writes and R reads in key space."""
+
+    keys: np.ndarray
+    """float[W, d]: the keys written, in order of time."""
+    strengths: np.ndarray
+    """float[W] in [0, 1]: the strength of each write."""
+    tokens: np.ndarray | None
+    """int[W]: the token eaten at each write; None for inputs without tokens."""
+    reads: np.ndarray
+    """float[R, d]: the read head at the steps that answer."""
+
+
+def memory_of(traces: Mapping[str, np.ndarray], example: int) -> Memory:
+    """The writes (steps that are valid and not decoding) and reads (valid and decoding) of one example.
+
+    Needs the traces `write_head`, `read_head`, `decoding` and `valid`; writes without `write_strength` are of full
+    strength. Raises ValueError where one is missing or the example does not exist.
+    """
+    for name in ("write_head", "read_head", "decoding", "valid"):
+        if name not in traces:
+            raise ValueError(
+                f"a picture of Lie-access memory needs the trace {name!r}; this model has {', '.join(sorted(traces))}"
+            )
+    examples = traces["valid"].shape[0]
+    if not 0 <= example < examples:
+        raise ValueError(f"example must lie between 0 and {examples - 1}, got {example}")
+    valid, decoding = traces["valid"][example], traces["decoding"][example]
+    writes = valid & ~decoding
+    keys = traces["write_head"][example][writes]
+    strengths = traces["write_strength"][example][writes] if "write_strength" in traces else np.ones(len(keys))
+    return Memory(
+        keys=keys,
+        strengths=strengths,
+        tokens=traces["token"][example][writes] if "token" in traces else None,
+        reads=traces["read_head"][example][valid & decoding],
+    )
+
+
+def token_names(vocabulary: int) -> Callable[[int], str]:
+    """Names of the packed token ids of a `Transducer`: numbers, then `begin`, `delimiter` and nothing for a blank."""
+    special = {vocabulary: "begin", vocabulary + 1: "delimiter", vocabulary + 2: ""}
+    return lambda token: special.get(int(token), str(int(token)))
+
+
+def pca(points: np.ndarray, k: int) -> np.ndarray:
+    """Coordinates along the first k principal axes: float[n, d] -> float[n, k], by SVD of the centred points.
+
+    The sign of an axis is chosen such that its largest component in absolute value is positive. Where the points have
+    fewer than k axes, the rest is 0.
+    """
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim != 2 or not len(points):
+        raise ValueError(f"points must have shape [n, d] with n at least 1, got {points.shape}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    centred = points - points.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = axes[:k]
+    axes = axes * np.where(np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1) < 0, -1.0, 1.0)
+    projected = centred @ axes.T
+    return np.pad(projected, ((0, 0), (0, k - projected.shape[1])))

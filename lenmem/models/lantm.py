@@ -1,0 +1,264 @@
+"""Lie-access neural Turing machines: LANTM (shifts of the plane) and SLANTM (rotations of the sphere).
+
+Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, https://arxiv.org/abs/1611.02854.
+
+An LSTM controls two heads that live in a continuous key space. At each step a head moves by a group action that the
+controller emits; the write head leaves a memory (key, value, strength) where it stands, and the read head returns a mean
+of the values weighted by how near their keys are. Because the moves form a group of isometries, a trail of keys written
+with one move can be read again, from its start or backwards, however long it is: that is where the length generalisation
+comes from.
+
+Notation: h controller output [B, H]; q read head and q_w write head [B, d]; a action; t gate of the old head against a
+proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i read
+weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
+
+Where the authors' code differs from the paper, a field says so; defaults are what reproduces their table.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem import ops
+from lenmem.nn.cells import LSTMCell, start_vector
+from lenmem.nn.interfaces import recurrent
+from lenmem.nn.linear import Init, Linear
+from lenmem.nn.recurrence import AppendOnlyCell
+from lenmem.types import Dtype, Spec, Step
+
+STRENGTH_OFFSET = -10.0
+"""The initial memory is almost absent: its strength is sigmoid(b - 10)."""
+
+
+class Head(NamedTuple):
+    """A head: where it is, and how it moved last."""
+
+    position: jax.Array
+    """q, [B, d]."""
+    action: jax.Array
+    """a: the shift [B, d], or the rotation (axis, angle) [B, 4]."""
+
+
+class LieState(NamedTuple):
+    """What a Lie-access cell carries beside its memory."""
+
+    controller: tuple[jax.Array, jax.Array]
+    read_value: jax.Array
+    read_head: Head
+    write_head: Head
+
+
+class Memory(NamedTuple):
+    """Sigma = {(k_i, v_i, s_i)}, or one entry of it without the slot axis."""
+
+    keys: jax.Array
+    values: jax.Array
+    strengths: jax.Array
+
+
+class LieAccessCell(AppendOnlyCell):
+    """One step of a Lie-access machine; see `LANTM` for the fields. Its output is (h, rho, gamma)."""
+
+    hidden_size: int = 50
+    memory_width: int = 20
+    group: Literal["shift", "rotation"] = "shift"
+    weighting: Literal["inverse_square", "softmax"] = "inverse_square"
+    bound_action: bool = True
+    read_gate_bias: float = 0.0
+    write_gate_bias: float = -10.0
+    action_interpolation: bool = False
+    rotation_interpolation: Literal["angle", "trigonometric"] = "angle"
+    initialization: Init = "fan_in"
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        rotating = self.group == "rotation"
+        self.key_size = 3 if rotating else 2
+        self.action_size = 4 if rotating else 2
+        head_sizes = (self.key_size, self.action_size, 1, 1)
+        self.command_sizes = (self.memory_width, 1, 1, 1, *head_sizes, *head_sizes)
+        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        self.controller = LSTMCell(self.hidden_size, **options)
+        self.commands = Linear(sum(self.command_sizes), **options)
+
+        def vector(name, size):
+            return start_vector(self, name, size, True, self.param_dtype)
+
+        self.start_read_value = vector("start_read_value", self.memory_width)
+        self.start_entry = Memory(
+            vector("start_key", self.key_size), vector("start_value", self.memory_width), vector("start_strength", 1)
+        )
+        self.start_heads = [vector(f"start_{name}_head", self.key_size) for name in ("read", "write")]
+        if self.action_interpolation:
+            self.start_actions = [vector(f"start_{name}_action", self.action_size) for name in ("read", "write")]
+        if rotating and self.bound_action:
+            self.angle_bounds = [vector(f"{name}_angle_bound", 1) for name in ("read", "write")]
+
+    def start(self, batch_shape: tuple[int, ...], steps: int):
+        """Learned initial controller, heads and read value, and a memory of one learned entry."""
+
+        def batched(x):
+            return jnp.broadcast_to(x.astype(jnp.float32), (*batch_shape, *x.shape))
+
+        heads = []
+        for which, position in enumerate(self.start_heads):
+            action = jnp.zeros(self.action_size)
+            if self.action_interpolation:
+                action = self.as_action(self.start_actions[which], which)
+            heads.append(Head(batched(self.project(position)), batched(action)))
+        state = LieState(self.controller.start(batch_shape), batched(jnp.tanh(self.start_read_value)), *heads)
+        key, value, strength = self.start_entry
+        entry = Memory(key, jnp.tanh(value), nn.sigmoid(strength[0] + STRENGTH_OFFSET))
+        memory = jax.tree.map(lambda x: jnp.pad(batched(x)[..., None], [(0, 0)] * (x.ndim + 1) + [(0, steps)]), entry)
+        return state, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
+
+    def advance(self, state: LieState, memory: Memory, filled: jax.Array, step: Step):
+        """RW of section 4: move both heads, read, and give the entry to append."""
+        # Section 2: h = RNN([x; rho], h), and one linear map for everything h commands.
+        read_value = state.read_value.astype(step.inputs.dtype)
+        controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
+        hidden = controller[1]
+        commands = self.commands(hidden).astype(jnp.float32)
+        splits = [sum(self.command_sizes[: i + 1]) for i in range(len(self.command_sizes) - 1)]
+        value, strength, output_gate, temperature, *of_heads = jnp.split(commands, splits, axis=-1)
+
+        # Section 4.1 and 4.3: move the heads.
+        read_head = self.move(state.read_head, 0, *of_heads[:4], gate_bias=self.read_gate_bias)
+        write_head = self.move(state.write_head, 1, *of_heads[4:], gate_bias=self.write_gate_bias)
+
+        # Section 4.2: read what was written before this step, then write.
+        keys = jnp.swapaxes(memory.keys, -1, -2)
+        if self.weighting == "inverse_square":
+            weights = ops.inverse_square_weights(read_head.position, keys, memory.strengths, filled)
+        else:
+            temperature = nn.softplus(temperature[..., 0])
+            weights = ops.softmax_distance_weights(
+                read_head.position, keys, memory.strengths, temperature, filled
+            )
+        read_value = jnp.einsum("...t,...mt->...m", weights, memory.values)
+        entry = Memory(write_head.position, jnp.tanh(value), nn.sigmoid(strength[..., 0]))
+
+        self.sow("traces", "read_head", read_head.position)
+        self.sow("traces", "write_head", write_head.position)
+        self.sow("traces", "write_strength", entry.strengths)
+        self.sow("traces", "read_weights", weights)
+        output = (hidden, read_value.astype(hidden.dtype), nn.sigmoid(output_gate).astype(hidden.dtype))
+        return LieState(controller, read_value, read_head, write_head), entry, output
+
+    def move(self, head: Head, which: int, proposal, action, gate, action_gate, *, gate_bias: float) -> Head:
+        """q' = a . pi(t q + (1 - t) q~) (section 4.3), with t = 1 - sigmoid(gate + gate_bias)."""
+        random_access = nn.sigmoid(gate + gate_bias)
+        base = self.project(random_access * self.project(proposal) + (1 - random_access) * head.position)
+        action = self.as_action(action, which)
+        if self.action_interpolation:
+            action = self.interpolate(nn.sigmoid(action_gate + gate_bias), action, head.action)
+        if self.group == "shift":
+            return Head(ops.translate(base, action), action)
+        return Head(ops.rotate(base, action[..., :3], action[..., 3]), action)
+
+    def project(self, position: jax.Array) -> jax.Array:
+        """pi: to the sphere by L2-normalisation; the plane needs none."""
+        return ops.unit(position) if self.group == "rotation" else position
+
+    def as_action(self, command: jax.Array, which: int) -> jax.Array:
+        """a(h): a shift (of norm below 1 if bounded), or a unit axis and an angle in (-1, 1) radians.
+
+        A bounded angle is scaled by pi sigmoid(u - 5) with a learned u for each head.
+        """
+        if self.group == "shift":
+            return ops.bounded(command) if self.bound_action else command
+        axis, angle = ops.unit(command[..., :3]), jnp.tanh(command[..., 3:])
+        if self.bound_action:
+            angle = angle * jnp.pi * nn.sigmoid(self.angle_bounds[which] - 5.0)
+        return jnp.concatenate([axis, angle], axis=-1)
+
+    def interpolate(self, gate: jax.Array, new: jax.Array, last: jax.Array) -> jax.Array:
+        """Appendix B: r a + (1 - r) a_last for shifts; axis and angle each on their own for rotations."""
+        mixed = gate * new + (1 - gate) * last
+        if self.group == "shift":
+            return mixed
+        if self.rotation_interpolation == "trigonometric":
+            cosine = gate * jnp.cos(new[..., 3:]) + (1 - gate) * jnp.cos(last[..., 3:])
+            sine = gate * jnp.sin(new[..., 3:]) + (1 - gate) * jnp.sin(last[..., 3:])
+            return jnp.concatenate([ops.unit(mixed[..., :3]), jnp.arctan2(sine, cosine)], axis=-1)
+        return jnp.concatenate([ops.unit(mixed[..., :3]), mixed[..., 3:]], axis=-1)
+
+
+class GatedReadout(nn.Module):
+    """Logits W_o h + b_o + gamma (W_r rho + b_r): the controller's answer plus what was read, as far as it wants it."""
+
+    features: int
+    initialization: Init = "fan_in"
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, outputs: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        """(h [..., H], rho [..., m], gamma [..., 1]) -> [..., features]."""
+        hidden, read_value, gate = outputs
+        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        own = Linear(self.features, **options, name="hidden")(hidden)
+        return own + gate * Linear(self.features, **options, name="read")(read_value)
+
+
+class LANTM(nn.Module):
+    """Lie-access neural Turing machine on the shift group R^2; `LANTM(weighting="softmax")` is the paper's LANTM-s."""
+
+    hidden_size: int = 50
+    """Cells of the LSTM controller."""
+    memory_width: int = 20
+    """m: width of a memory value."""
+    embedding_size: int = 14
+    """Width of the input embedding."""
+    weighting: Literal["inverse_square", "softmax"] = "inverse_square"
+    """Read weights by inverse-square distance, or by an annealed softmax of it."""
+    bound_action: bool = True
+    """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""
+    read_gate_bias: float = 0.0
+    """Constant of the read head's random-access gate. The paper favours Lie access for both heads; its code does not for
+    this one."""
+    write_gate_bias: float = -10.0
+    """Constant of the write head's random-access gate: at first it moves by group actions alone."""
+    action_interpolation: bool = False
+    """Let a head repeat its last action (appendix B); its gates have the constants of the two fields above."""
+    rotation_interpolation: Literal["angle", "trigonometric"] = "angle"
+    """Interpolate a rotation's angle (the paper), or its cosine and sine (the published code)."""
+    initialization: Init = "fan_in"
+    """`fan_in`: Torch's default. `uniform`: all parameters U(-1, 1) (table A.1's "1"). Forget biases start at 1."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    group = "shift"
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        shared = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        cell = LieAccessCell(
+            self.hidden_size,
+            self.memory_width,
+            self.group,
+            self.weighting,
+            self.bound_action,
+            self.read_gate_bias,
+            self.write_gate_bias,
+            self.action_interpolation,
+            self.rotation_interpolation,
+            **shared,
+            name="cell",
+        )
+        reader = recurrent(cell, self, head=lambda size: GatedReadout(size, **shared, name="head"), begin=True)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+
+class SLANTM(LANTM):
+    """Lie-access neural Turing machine on the rotations SO(3) of the sphere S^2; `weighting="softmax"`: SLANTM-s."""
+
+    bound_action: bool = False
+    group = "rotation"

@@ -1,0 +1,71 @@
+"""LSTM and GRU encoder-decoders without memory: the baselines that do not generalise to longer sequences.
+
+The whole input has to pass through a state of fixed width: a stack of recurrent layers reads
+`[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on. It is the baseline of Yang & Rush,
+"Lie-Access Neural Turing Machines", ICLR 2017 (1-4 LSTM layers of 256, embedding 128), and of most later work.
+LSTM: Hochreiter & Schmidhuber 1997; GRU: Cho et al. 2014. Cost per step: O(layers H^2).
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.cells import GRUCell, LSTMCell, Stacked
+from lenmem.nn.interfaces import recurrent
+from lenmem.nn.linear import Init
+from lenmem.types import Dtype, Spec
+
+
+class LSTM(nn.Module):
+    """LSTM encoder-decoder of 1 or more layers."""
+
+    hidden_size: int = 256
+    """Cells of each layer."""
+    layers: int = 1
+    """Number of layers; each reads the outputs of the one below."""
+    embedding_size: int = 128
+    """Width of the input embedding."""
+    dropout: float = 0.0
+    """Dropout between layers."""
+    learned_start: bool = True
+    """Learn the initial state; otherwise it is zero."""
+    initialization: Init = "fan_in"
+    """`fan_in`: Torch's default. `uniform`: all weights and biases U(-1, 1). Forget biases start at 1."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    cell_type = LSTMCell
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        cells = [
+            self.cell_type(
+                self.hidden_size,
+                initialization=self.initialization,
+                learned_start=self.learned_start,
+                dtype=self.dtype,
+                param_dtype=self.param_dtype,
+                parent=None,
+            )
+            for _ in range(self.layers)
+        ]
+        reader = recurrent(Stacked(cells, self.dropout, name="cell"), self, begin=True)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+
+class GRU(LSTM):
+    """GRU encoder-decoder of 1 or more layers."""
+
+    cell_type = GRUCell

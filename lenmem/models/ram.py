@@ -1,0 +1,205 @@
+"""Random-access memories, the baselines of the Lie-access machines: RAM and RAM/tape.
+
+Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, section 2 and appendix A.
+https://arxiv.org/abs/1611.02854.
+
+As in `lenmem.models.lantm`, an LSTM appends a memory (key, value, strength) at each step and reads a weighted mean of the
+values. But keys and read address are vectors the controller emits outright, compared by their inner product. RAM/tape can
+also ask for the left or right neighbours, in order of writing, of what it read last.
+
+Notation: h controller output [B, H]; q read address [B, d]; Sigma memory of keys k_i [B, d, slots], values v_i
+[B, m, slots], strengths s_i [B, slots]; w_i read weights; rho read value [B, m]; k_L, k_R the mean keys left and right of
+the last read [B, d]. Cost per step: O(H^2 + slots (d + m)).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem import ops
+from lenmem.models.lantm import STRENGTH_OFFSET, Memory
+from lenmem.nn.cells import LSTMCell, start_vector
+from lenmem.nn.interfaces import recurrent
+from lenmem.nn.linear import Init, Linear, uniform
+from lenmem.nn.recurrence import AppendOnlyCell
+from lenmem.types import Dtype, Spec, Step
+
+
+class RandomAccessState(NamedTuple):
+    """What a random-access cell carries beside its memory."""
+
+    controller: tuple[jax.Array, jax.Array]
+    read_value: jax.Array
+    neighbours: tuple[jax.Array, ...]
+    """(k_L, k_R), each [B, d], of a tape; else empty."""
+
+
+class RandomAccessCell(AppendOnlyCell):
+    """One step of RAM, or with `tape` of RAM/tape; see `RAM` and `RAMTape` for the fields. Its output is (h, rho)."""
+
+    hidden_size: int = 50
+    memory_width: int = 20
+    key_size: int = 20
+    tape: bool = False
+    sharpening: bool = False
+    sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
+    initialization: Init = "fan_in"
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @property
+    def initial_slots(self) -> int:
+        """One learned memory; a tape starts with two."""
+        return 2 if self.tape else 1
+
+    def setup(self):
+        of_tape = (3, int(self.sharpening)) if self.tape else ()
+        self.command_sizes = (self.memory_width, 1, self.key_size, self.key_size, *of_tape)
+        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        self.controller = LSTMCell(self.hidden_size, **options)
+        self.commands = Linear(sum(self.command_sizes), **options)
+
+        def entries(name, *shape):
+            return self.param(name, uniform(1.0), (*shape, self.initial_slots), self.param_dtype)
+
+        self.start_memory = Memory(
+            entries("start_keys", self.key_size),
+            entries("start_values", self.memory_width),
+            entries("start_strengths"),
+        )
+        self.start_read_value = start_vector(self, "start_read_value", self.memory_width, True, self.param_dtype)
+        names = ("left", "right") if self.tape else ()
+        self.start_neighbours = [
+            start_vector(self, f"start_{name}_key", self.key_size, True, self.param_dtype) for name in names
+        ]
+
+    def start(self, batch_shape: tuple[int, ...], steps: int):
+        """Learned initial controller, read value and neighbours, and a memory of `initial_slots` learned entries."""
+
+        def batched(x):
+            return jnp.broadcast_to(x.astype(jnp.float32), (*batch_shape, *x.shape))
+
+        neighbours = tuple(batched(key) for key in self.start_neighbours)
+        state = RandomAccessState(
+            self.controller.start(batch_shape), batched(jnp.tanh(self.start_read_value)), neighbours
+        )
+        keys, values, strengths = self.start_memory
+        entries = Memory(keys, jnp.tanh(values), nn.sigmoid(strengths + STRENGTH_OFFSET))
+        memory = jax.tree.map(lambda x: jnp.pad(batched(x), [(0, 0)] * x.ndim + [(0, steps)]), entries)
+        return state, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
+
+    def advance(self, state: RandomAccessState, memory: Memory, filled: jax.Array, step: Step):
+        """RW of section 2: choose the address, read, and give the entry to append."""
+        # Section 2: h = RNN([x; rho], h), and one linear map for everything h commands.
+        read_value = state.read_value.astype(step.inputs.dtype)
+        controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
+        hidden = controller[1]
+        commands = self.commands(hidden).astype(jnp.float32)
+        splits = [sum(self.command_sizes[: i + 1]) for i in range(len(self.command_sizes) - 1)]
+        value, strength, address, write_key, *of_tape = jnp.split(commands, splits, axis=-1)
+
+        # Appendix A: the address is a mixture of the emitted one and the neighbours of the last read.
+        sharpness = None
+        if self.tape:
+            choice, *_ = of_tape
+            choices = jnp.stack([address, *state.neighbours], axis=-2)
+            address = jnp.einsum("...c,...cd->...d", nn.softmax(choice), choices)
+        if self.tape and self.sharpening:
+            sharpness = 1 + nn.softplus(of_tape[1][..., 0])
+
+        # Section 2: read what was written before this step, then write.
+        keys = jnp.swapaxes(memory.keys, -1, -2)
+        of_logits = sharpness if self.sharpening_order == "before_strengths" else None
+        weights = ops.dot_product_weights(address, keys, memory.strengths, of_logits, filled)
+        if sharpness is not None and self.sharpening_order == "after_strengths":
+            weights = ops.sharpen(weights, sharpness)
+        read_value = jnp.einsum("...t,...mt->...m", weights, memory.values)
+        neighbours = ops.shifted_keys(weights, keys, filled) if self.tape else ()
+        entry = Memory(write_key, jnp.tanh(value), nn.sigmoid(strength[..., 0]))
+
+        self.sow("traces", "read_head", address)
+        self.sow("traces", "write_head", entry.keys)
+        self.sow("traces", "write_strength", entry.strengths)
+        self.sow("traces", "read_weights", weights)
+        output = (hidden, read_value.astype(hidden.dtype))
+        return RandomAccessState(controller, read_value, neighbours), entry, output
+
+
+class Readout(nn.Module):
+    """Logits W_o h + b_o + W_r rho + b_r: the controller's answer plus what was read."""
+
+    features: int
+    initialization: Init = "fan_in"
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, outputs: tuple[jax.Array, jax.Array]) -> jax.Array:
+        """(h [..., H], rho [..., m]) -> [..., features]."""
+        hidden, read_value = outputs
+        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        own = Linear(self.features, **options, name="hidden")(hidden)
+        return own + Linear(self.features, **options, name="read")(read_value)
+
+
+class RAM(nn.Module):
+    """Random-access memory: w_i ~ s_i exp <q, k_i> with q and k_i emitted by the controller (section 2)."""
+
+    hidden_size: int = 50
+    """Cells of the LSTM controller."""
+    memory_width: int = 20
+    """m: width of a memory value."""
+    embedding_size: int = 14
+    """Width of the input embedding."""
+    key_size: int = 20
+    """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
+    initialization: Init = "fan_in"
+    """`fan_in`: Torch's default. `uniform`: all parameters U(-1, 1) (table A.1's "1"). Forget biases start at 1."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def cell(self) -> RandomAccessCell:
+        """The cell of this machine."""
+        return RandomAccessCell(self.hidden_size, self.memory_width, self.key_size, **self.shared(), name="cell")
+
+    def shared(self) -> dict:
+        """Fields that every part has."""
+        return {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        reader = recurrent(self.cell(), self, head=lambda size: Readout(size, **self.shared(), name="head"), begin=True)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+
+class RAMTape(RAM):
+    """RAM that can also move like the head of a tape: q mixes the emitted address with k_L and k_R (appendix A)."""
+
+    key_size: int = 2
+    """d: width of a key. The paper's grid has 2 and 20; 2 won in 9 of 16 of its published configurations."""
+    sharpening: bool = False
+    """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper searched over it."""
+    sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
+    """Sharpen exp(gamma <q, k>) before the strengths (the published code), or w^gamma after them (the paper)."""
+
+    def cell(self) -> RandomAccessCell:
+        """The cell of this machine."""
+        orders = ("before_strengths", "after_strengths")
+        if self.sharpening_order not in orders:
+            raise ValueError(f"sharpening_order is {self.sharpening_order!r}; allowed are {', '.join(orders)}")
+        return RandomAccessCell(
+            self.hidden_size,
+            self.memory_width,
+            self.key_size,
+            True,
+            self.sharpening,
+            self.sharpening_order,
+            **self.shared(),
+            name="cell",
+        )

@@ -1,0 +1,173 @@
+"""Recurrent cells: LSTM and GRU, stacks of them, and an adapter for Flax's own.
+
+The cell contract is in `lenmem.nn.recurrence`. Carries are learned vectors or zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.linear import Init, Linear, linear_init, uniform
+from lenmem.types import Dtype, PyTree, Step
+
+
+def lstm_update(gates: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The pointwise half of an LSTM (Hochreiter & Schmidhuber 1997, with forget gates).
+
+    gates [..., 4H] = (f, i, o, g): c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'). Returns (c', h).
+    """
+    forget, write, output, candidate = jnp.split(gates, 4, axis=-1)
+    memory = nn.sigmoid(forget) * memory + nn.sigmoid(write) * jnp.tanh(candidate)
+    return memory, nn.sigmoid(output) * jnp.tanh(memory)
+
+
+def gru_update(input_gates: jax.Array, hidden_gates: jax.Array, hidden: jax.Array) -> jax.Array:
+    """The pointwise half of a GRU (Cho et al. 2014, with the reset gate applied after the linear map).
+
+    input_gates, hidden_gates [..., 3H] = (r, z, n): h' = (1 - z) tanh(n_x + r n_h) + z h.
+    """
+    reset_x, update_x, new_x = jnp.split(input_gates, 3, axis=-1)
+    reset_h, update_h, new_h = jnp.split(hidden_gates, 3, axis=-1)
+    update = nn.sigmoid(update_x + update_h)
+    return (1 - update) * jnp.tanh(new_x + nn.sigmoid(reset_x + reset_h) * new_h) + update * hidden
+
+
+def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_dtype: Dtype) -> jax.Array:
+    """An initial state [size]: learned, U(-1, 1) at first, or zeros."""
+    return module.param(name, uniform(1.0), (size,), param_dtype) if learned else jnp.zeros((size,), param_dtype)
+
+
+class LSTMCell(nn.Module):
+    """One LSTM layer: gates = W [x; h] + b, then `lstm_update`. The carry is (c, h), each [B, hidden_size].
+
+    The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases, but for the forget
+    gate's, which starts at `forget_bias`.
+    """
+
+    hidden_size: int
+    forget_bias: float = 1.0
+    initialization: Init = "fan_in"
+    learned_start: bool = True
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        self.start_memory = start_vector(self, "start_memory", self.hidden_size, self.learned_start, self.param_dtype)
+        self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, self.learned_start, self.param_dtype)
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
+        """(c, h), broadcast to the batch."""
+        dtype = self.dtype or self.param_dtype
+        memory, hidden = self.start_memory.astype(dtype), self.start_hidden.astype(dtype)
+        shape = (*batch_shape, self.hidden_size)
+        return jnp.broadcast_to(memory, shape), jnp.broadcast_to(hidden, shape)
+
+    @nn.compact
+    def update(self, carry: tuple[jax.Array, jax.Array], inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One step on inputs [B, d]: the new (c, h)."""
+        memory, hidden = carry
+        width = inputs.shape[-1]
+
+        def kernel_init(key, shape, dtype):
+            keys = jax.random.split(key)
+            read = linear_init(self.initialization, width)(keys[0], (width, shape[1]), dtype)
+            recur = linear_init(self.initialization, self.hidden_size)(keys[1], (self.hidden_size, shape[1]), dtype)
+            return jnp.concatenate([read, recur])
+
+        def bias_init(key, shape, dtype):
+            bias = linear_init(self.initialization, self.hidden_size)(key, shape, dtype)
+            return bias.at[: self.hidden_size].set(self.forget_bias)
+
+        kernel = self.param("kernel", kernel_init, (width + self.hidden_size, 4 * self.hidden_size), self.param_dtype)
+        bias = self.param("bias", bias_init, (4 * self.hidden_size,), self.param_dtype)
+        inputs, hidden, kernel, bias = nn.dtypes.promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
+        return lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
+
+    def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        """(new carry, h)."""
+        carry = self.update(carry, step.inputs)
+        return carry, carry[1]
+
+
+class GRUCell(nn.Module):
+    """One GRU layer: r, z, n from W_x x + b_x and W_h h + b_h, then `gru_update`. The carry is h [B, hidden_size]."""
+
+    hidden_size: int
+    initialization: Init = "fan_in"
+    learned_start: bool = False
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, self.learned_start, self.param_dtype)
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> jax.Array:
+        """h, broadcast to the batch."""
+        hidden = self.start_hidden.astype(self.dtype or self.param_dtype)
+        return jnp.broadcast_to(hidden, (*batch_shape, self.hidden_size))
+
+    @nn.compact
+    def update(self, carry: jax.Array, inputs: jax.Array) -> jax.Array:
+        """One step on inputs [B, d]: the new h."""
+        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        input_gates = Linear(3 * self.hidden_size, **options, name="input")(inputs)
+        hidden_gates = Linear(3 * self.hidden_size, **options, name="hidden")(carry)
+        return gru_update(input_gates, hidden_gates, carry)
+
+    def __call__(self, carry: jax.Array, step: Step) -> tuple[jax.Array, jax.Array]:
+        """(new carry, h)."""
+        carry = self.update(carry, step.inputs)
+        return carry, carry
+
+
+class Stacked(nn.Module):
+    """Layers of cells: each reads the outputs of the one below, with dropout between layers."""
+
+    cells: Sequence[nn.Module]
+    dropout: float = 0.0
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[PyTree, ...]:
+        """The carries of all layers."""
+        return tuple(cell.start(batch_shape, steps) for cell in self.cells)
+
+    @nn.compact
+    def __call__(self, carry: tuple[PyTree, ...], step: Step) -> tuple[tuple[PyTree, ...], jax.Array]:
+        """(new carries, output of the last layer)."""
+        carries, output = [], step.inputs
+        for layer, (cell, state) in enumerate(zip(self.cells, carry, strict=True)):
+            if layer and self.dropout:
+                output = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(output)
+            state, output = cell(state, step._replace(inputs=output))
+            carries.append(state)
+        return tuple(carries), output
+
+
+class FlaxCell(nn.Module):
+    """Any `flax.linen.RNNCellBase` under lenmem's cell contract, starting from its own initial carry."""
+
+    cell: nn.RNNCellBase
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> Any:
+        """Flax's `initialize_carry`, whose random key only matters to cells with a random start."""
+        return self.cell.initialize_carry(jax.random.key(0), (*batch_shape, 1))
+
+    def __call__(self, carry: Any, step: Step) -> tuple[Any, jax.Array]:
+        """(new carry, output)."""
+        return self.cell(carry, step.inputs)
+
+
+def as_cell(cell: nn.Module) -> nn.Module:
+    """`cell` itself, or a Flax RNN cell wrapped in `FlaxCell`. Anything else is a ValueError."""
+    if hasattr(cell, "start"):
+        return cell
+    if isinstance(cell, nn.RNNCellBase):
+        return FlaxCell(cell)
+    raise ValueError(
+        f"{type(cell).__name__} is no recurrent cell: a cell has start(batch_shape, steps) and "
+        "__call__(carry, step), or is a flax.linen.RNNCellBase"
+    )

@@ -1,0 +1,46 @@
+"""Linear maps and learned vectors with the initialisations the papers' Torch code had."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.types import Dtype
+
+Init = Literal["fan_in", "uniform"]
+
+
+def uniform(bound: float) -> nn.initializers.Initializer:
+    """U(-bound, bound)."""
+
+    def init(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32, **_: object) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return init
+
+
+def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
+    """`fan_in`: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), Torch's default; `uniform`: U(-1, 1)."""
+    return uniform(1.0 if init == "uniform" else fan_in**-0.5)
+
+
+class Linear(nn.Module):
+    """x W + b, weights and bias both drawn by `linear_init` (Torch draws its biases too; `nn.Dense` starts them at 0)."""
+
+    features: int
+    initialization: Init = "fan_in"
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """[..., fan_in] -> [..., features]."""
+        width = inputs.shape[-1]
+        init = linear_init(self.initialization, width)
+        kernel = self.param("kernel", init, (width, self.features), self.param_dtype)
+        bias = self.param("bias", init, (self.features,), self.param_dtype)
+        inputs, kernel, bias = nn.dtypes.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        return inputs @ kernel + bias

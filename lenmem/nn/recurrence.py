@@ -1,0 +1,256 @@
+"""Running a cell over time: two scans behind one call.
+
+A *cell* is a Linen module with
+
+    start(batch_shape, steps) -> carry          initial state, learned or zero; `steps` is the static number of time
+                                                steps in which a row may still be read (slots of a growing memory)
+    __call__(carry, Step) -> (carry, output)    one time step
+
+and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
+
+`scan_cell` is `lax.scan` over chunks of time steps. A chunk in which no row is valid is skipped, so the cost of a padded
+batch follows its longest row and not the capacity it was padded to.
+
+Cells whose memory only grows (`AppendOnlyCell`) run in a scan with its own backward pass. Plain differentiation would
+store the whole memory at every step, O(T^2). But the memory at step t is the final memory with the later slots masked, so
+it is enough to store the final one: O(T), and the backward pass recomputes each step from it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.types import PyTree, Step
+
+CHUNK = 16
+RNG_STREAMS = ("dropout", "address", "gate")
+SOWN = ("traces", "losses")
+
+
+class AppendOnlyCell(nn.Module):
+    """A cell with a growing memory: at each step it reads what was written before, then appends one entry.
+
+    Subclasses give `start` and `advance`. The carry is `(state, memory, written, time)`. `memory` is a pytree of arrays
+    [B, ..., slots], the slots last; `start` fills the first `initial_slots`, the entry of step t goes to slot
+    `initial_slots + t`. Rows that are decoding, or no longer valid, append nothing. `written` int[B] counts the entries.
+    """
+
+    @property
+    def initial_slots(self) -> int:
+        """Slots that `start` has filled."""
+        return 1
+
+    def start(self, batch_shape: tuple[int, ...], steps: int) -> tuple[PyTree, PyTree, jax.Array, jax.Array]:
+        """`(state, memory, 0, 0)`, the memory with `initial_slots + steps` slots."""
+        raise NotImplementedError
+
+    def advance(self, state: PyTree, memory: PyTree, filled: jax.Array, step: Step) -> tuple[PyTree, PyTree, PyTree]:
+        """One step: `(state, entry, output)`. `filled` bool[B, slots]: the slots that may be read."""
+        raise NotImplementedError
+
+    def __call__(self, carry: PyTree, step: Step) -> tuple[PyTree, PyTree]:
+        """One step of the plain cell contract: advance, then append."""
+        state, memory, written, time = carry
+        state, entry, output = self.advance(state, memory, _filled(self, memory, written), step)
+        memory = _append(memory, entry, self.initial_slots + time)
+        return (state, memory, written + (step.valid & ~step.decoding), time + 1), output
+
+
+def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = False) -> tuple[PyTree, PyTree]:
+    """Run `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
+
+    Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. What the
+    cell sows is stacked over time. Random streams are folded with the time; a cell drops out where it has the stream
+    `dropout`, which it is given only if `train`.
+    """
+    length = steps.valid.shape[0]
+    if cell.is_initializing():  # One step makes all parameters.
+        carry, output = cell(carry, jax.tree.map(lambda x: x[0], steps))
+        return carry, jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), output)
+
+    module, variables = cell.unbind()
+    variables = {name: value for name, value in variables.items() if name not in SOWN}
+    keys = {name: cell.make_rng(name) for name in RNG_STREAMS if cell.has_rng(name) and (train or name != "dropout")}
+    sown = tuple(name for name in SOWN if cell.is_mutable_collection(name))
+    regularised = hasattr(cell, "sequence_loss") and "losses" in sown
+
+    def call(variables: PyTree, keys: PyTree, time: jax.Array, *arguments: Any, method: str = "__call__") -> Any:
+        rngs = {name: jax.random.fold_in(key, time) for name, key in keys.items()}
+        if sown:
+            return module.apply(variables, *arguments, rngs=rngs, mutable=list(sown), method=method)
+        return module.apply(variables, *arguments, rngs=rngs, method=method), {}
+
+    if isinstance(cell, AppendOnlyCell) and not regularised:
+
+        def advance(variables, keys, time, state, memory, filled, step):
+            (state, entry, output), mutated = call(
+                variables, keys, time, state, memory, filled, step, method="advance"
+            )
+            return state, entry, (output, mutated)
+
+        state, memory, written, time = carry
+        count = written + jnp.sum(steps.valid & ~steps.decoding, axis=0)
+        scan = _Appending(advance, module.initial_slots)
+        state, memory, (outputs, mutated) = _append_scan(scan, variables, keys, state, memory, written, time, steps)
+        carry = (state, memory, count, time + length)
+    else:
+
+        def body(carry, inputs):
+            time, step = inputs
+            (carry, output), mutated = call(variables, keys, time, carry, step)
+            return carry, (output, mutated, carry if regularised else ())
+
+        times, chunked = _chunks((jnp.arange(length), steps), length)
+        carry, stacked = _scan_chunks(body, carry, (times, chunked), chunked.valid)
+        outputs, mutated, carries = _unchunk(stacked, length)
+        if regularised:
+            cell.sow("losses", "sequence", cell.sequence_loss(carries, steps.valid))
+
+    for collection, tree in mutated.items():
+        for name, value in tree.items():
+            cell.put_variable(collection, name, value)
+    return carry, outputs
+
+
+@jax.custom_batching.custom_vmap
+def any_valid(valid: jax.Array) -> jax.Array:
+    """Whether any entry is True, over mapped axes too: under `vmap` over seeds the answer stays one scalar.
+
+    A `lax.cond` on it therefore remains a branch, where a mapped predicate would compute both sides.
+    """
+    return jnp.any(valid)
+
+
+@any_valid.def_vmap
+def _any_valid_batched(axis_size: int, in_batched: list[bool], valid: jax.Array) -> tuple[jax.Array, bool]:
+    return any_valid(valid), False
+
+
+def _chunks(tree: PyTree, length: int) -> PyTree:
+    """[T, ...] -> [chunks, size, ...], padded with zeros (not valid) at the end."""
+    count = -(-length // CHUNK)
+    size = -(-length // count)
+
+    def split(x):
+        return jnp.pad(x, [(0, count * size - length)] + [(0, 0)] * (x.ndim - 1)).reshape(count, size, *x.shape[1:])
+
+    return jax.tree.map(split, tree)
+
+
+def _unchunk(tree: PyTree, length: int) -> PyTree:
+    """The inverse of `_chunks`."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:length], tree)
+
+
+def _scan_chunks(body, carry: PyTree, inputs: PyTree, valid: jax.Array, reverse: bool = False) -> tuple[PyTree, PyTree]:
+    """`lax.scan` of `body` over chunks of steps, where a chunk without a valid step leaves the carry and yields zeros."""
+
+    def chunk(carry, xs):
+        xs, valid = xs
+
+        def run(carry):
+            return jax.lax.scan(body, carry, xs, reverse=reverse)
+
+        def skip(carry):
+            return carry, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry)[1])
+
+        return jax.lax.cond(any_valid(valid), run, skip, carry)
+
+    return jax.lax.scan(chunk, carry, (inputs, valid), reverse=reverse)
+
+
+# The scan of an append-only memory ------------------------------------------------------------------------------------
+
+
+class _Appending(NamedTuple):
+    """What `_append_scan` runs: a pure form of `AppendOnlyCell.advance` and its constant."""
+
+    advance: Callable
+    initial_slots: int
+
+
+def _filled(cell: Any, memory: PyTree, written: jax.Array) -> jax.Array:
+    """bool[B, slots]: the slots holding an entry."""
+    return jnp.arange(jax.tree.leaves(memory)[0].shape[-1]) < cell.initial_slots + written[:, None]
+
+
+def _append(memory: PyTree, entry: PyTree, slot: jax.Array) -> PyTree:
+    """Put `entry` [B, ...] into one slot of all rows; a slot past the end changes nothing."""
+
+    def put(column, new):
+        at = jnp.minimum(slot, column.shape[-1] - 1)
+        old = jax.lax.dynamic_index_in_dim(column, at, axis=-1, keepdims=False)
+        new = jnp.where(slot < column.shape[-1], new.astype(column.dtype), old)
+        return jax.lax.dynamic_update_index_in_dim(column, new, at, axis=-1)
+
+    return jax.tree.map(put, memory, entry)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _append_scan(scan: _Appending, variables, keys, state, memory, written, time, steps):
+    """`(state, memory, outputs)` of an append-only cell run over `steps`."""
+    return _append_scan_forward(scan, variables, keys, state, memory, written, time, steps)[0]
+
+
+def _append_scan_forward(scan: _Appending, variables, keys, state, memory, written, time, steps):
+    length = steps.valid.shape[0]
+    total = written + jnp.sum(steps.valid & ~steps.decoding, axis=0)
+
+    def body(carry, inputs):
+        state, memory = carry
+        now, step = inputs
+        # A row writes at every step until it stops, so after `now` steps it has written min(now, total) entries.
+        filled = _filled(scan, memory, jnp.minimum(now, total))
+        after, entry, output = scan.advance(variables, keys, now, state, memory, filled, step)
+        return (after, _append(memory, entry, scan.initial_slots + now)), (output, state)
+
+    times, chunked = _chunks((time + jnp.arange(length), steps), length)
+    (final, memory), (outputs, states) = _scan_chunks(body, (state, memory), (times, chunked), chunked.valid)
+    residuals = (variables, keys, memory, states, time, times, chunked, total)
+    return (final, memory, _unchunk(outputs, length)), residuals
+
+
+def _append_scan_backward(scan: _Appending, residuals, cotangents):
+    variables, keys, memory, states, time, times, chunked, total = residuals
+    d_state, d_memory, d_outputs = cotangents
+    length = jax.tree.leaves(d_outputs)[0].shape[0]
+
+    def body(carry, inputs):
+        d_variables, d_state, d_memory = carry
+        now, step, state, d_output = inputs
+        filled = _filled(scan, memory, jnp.minimum(now, total))
+
+        def again(variables, state, memory, inputs):
+            return scan.advance(variables, keys, now, state, memory, filled, step._replace(inputs=inputs))
+
+        _, pull = jax.vjp(again, variables, state, memory, step.inputs)
+        d_entry = jax.tree.map(functools.partial(_slot_or_zero, slot=scan.initial_slots + now), d_memory)
+        more_variables, d_state, more_memory, d_inputs = pull((d_state, d_entry, d_output))
+        return (
+            jax.tree.map(jnp.add, d_variables, more_variables),
+            d_state,
+            jax.tree.map(jnp.add, d_memory, more_memory),
+        ), d_inputs
+
+    start = (jax.tree.map(jnp.zeros_like, variables), d_state, d_memory)
+    inputs = (times, chunked, states, _chunks(d_outputs, length))
+    (d_variables, d_state, d_memory), d_inputs = _scan_chunks(body, start, inputs, chunked.valid, reverse=True)
+    # Entries written inside the scan are no inputs of it: only what was there before has a gradient.
+    slots = jnp.arange(jax.tree.leaves(memory)[0].shape[-1])
+    d_memory = jax.tree.map(lambda d: jnp.where(slots < scan.initial_slots + time, d, 0), d_memory)
+    return d_variables, None, d_state, d_memory, None, None, Step(_unchunk(d_inputs, length), None, None)
+
+
+def _slot_or_zero(d_column: jax.Array, slot: jax.Array) -> jax.Array:
+    """The gradient that reached one slot; nothing was written past the end."""
+    at = jnp.minimum(slot, d_column.shape[-1] - 1)
+    return jnp.where(slot < d_column.shape[-1], jax.lax.dynamic_index_in_dim(d_column, at, -1, keepdims=False), 0)
+
+
+_append_scan.defvjp(_append_scan_forward, _append_scan_backward)

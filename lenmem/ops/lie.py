@@ -1,0 +1,127 @@
+"""Lie-access memory: moving a head by a group action, and reading by distance in key space.
+
+Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, sections 4.1 and 4.2. Two groups: the shifts R^2 acting on
+the plane, and the rotations SO(3) acting on the sphere S^2. Both are isometries of the Euclidean distance, so a trail
+x, ax, a(ax), ... written from one start can be followed from any other.
+
+Shapes: `position` [..., d], `keys` [..., T, d], `strengths` and `mask` [..., T], weights [..., T]; any leading axes.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+EPSILON = 1e-10
+STRENGTH_EPSILON = 1e-9
+
+
+def unit(vector: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Projection to the unit sphere, x / sqrt(|x|^2 + 1e-10): pi of section 4.3. The zero vector stays zero."""
+    return vector * jax.lax.rsqrt(jnp.sum(jnp.square(vector), axis=-1, keepdims=True) + EPSILON)
+
+
+def translate(position: Float[Array, "... d"], action: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Action of the shift group R^d on R^d (section 4.1): a . q = q + a. Identity 0, inverse -a."""
+    return position + action
+
+
+def rotate(
+    position: Float[Array, "... 3"], axis: Float[Array, "... 3"], angle: Float[Array, "..."]
+) -> Float[Array, "... 3"]:
+    """Action of SO(3) on R^3 by Rodrigues' formula (section 4.1).
+
+    (xi, theta) . q = q cos(theta) + (xi x q) sin(theta) + xi <xi, q> (1 - cos(theta)), `axis` xi of unit length, `angle`
+    theta in radians. Identity theta = 0, inverse -theta.
+    """
+    cosine, sine = jnp.cos(angle)[..., None], jnp.sin(angle)[..., None]
+    along = jnp.sum(axis * position, axis=-1, keepdims=True)
+    return position * cosine + jnp.cross(axis, position) * sine + axis * along * (1 - cosine)
+
+
+def bounded(action: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """a / sqrt(1 + |a|^2): the same direction with a norm below 1 (the published code's bound on shifts)."""
+    return action * jax.lax.rsqrt(1 + jnp.sum(jnp.square(action), axis=-1, keepdims=True))
+
+
+def squared_distances(position: Float[Array, "... d"], keys: Float[Array, "... T d"]) -> Float[Array, "... T"]:
+    """d(q, k_i)^2 = |q - k_i|^2; on the sphere this is the chord, not the arc."""
+    return jnp.sum(jnp.square(position[..., None, :] - keys), axis=-1)
+
+
+def strengthened(
+    closeness: Float[Array, "... T"], strengths: Float[Array, "... T"], mask: Bool[Array, "... T"] | None
+) -> Float[Array, "... T"]:
+    """w_i = (s_i u_i + 1e-9) / sum_j (s_j u_j + 1e-9) over the unmasked slots, for `closeness` u that sums to 1.
+
+    The 1e-9 is the published code's: with all strengths near zero the read becomes uniform. Masked slots are exactly 0.
+    """
+    weighted = strengths * closeness + STRENGTH_EPSILON
+    if mask is not None:
+        weighted = jnp.where(mask, weighted, 0)
+    return weighted / (jnp.sum(weighted, axis=-1, keepdims=True) + EPSILON)
+
+
+def inverse_square_weights(
+    position: Float[Array, "... d"],
+    keys: Float[Array, "... T d"],
+    strengths: Float[Array, "... T"],
+    mask: Bool[Array, "... T"] | None = None,
+) -> Float[Array, "... T"]:
+    """Read weights by the inverse square of the distance: w_i ~ s_i d(q, k_i)^-2 (section 4.2, w^(1)).
+
+    At q = k_i the weight takes its limit: all on slot i (shared among slots with that key). Numerators are scaled by the
+    smallest squared distance, so that nothing overflows and the gradient stays finite there. A row without an unmasked
+    slot gets all zeros. O(T d).
+    """
+    distances = squared_distances(position, keys)
+    if mask is not None:
+        distances = jnp.where(mask, distances, 1.0 / EPSILON)
+    # The scale cancels in the normalisation, value and gradient alike, so it needs no gradient of its own.
+    nearest = jax.lax.stop_gradient(jnp.min(distances, axis=-1, keepdims=True))
+    closeness = (nearest + EPSILON) / (distances + EPSILON)
+    if mask is not None:
+        closeness = jnp.where(mask, closeness, 0)
+    total = jnp.sum(closeness, axis=-1, keepdims=True)
+    return strengthened(closeness / jnp.where(total > 0, total, 1), strengths, mask)
+
+
+def softmax_distance_weights(
+    position: Float[Array, "... d"],
+    keys: Float[Array, "... T d"],
+    strengths: Float[Array, "... T"],
+    temperature: Float[Array, "..."],
+    mask: Bool[Array, "... T"] | None = None,
+) -> Float[Array, "... T"]:
+    """Read weights by an annealed softmax: w_i ~ s_i exp(-d(q, k_i)^2 / temperature) (section 4.2, w^(2)).
+
+    `temperature` > 0; a higher one reads more uniformly. A row without an unmasked slot gets all zeros. O(T d).
+    """
+    logits = -squared_distances(position, keys) / temperature[..., None]
+    return strengthened(masked_softmax(logits, mask), strengths, mask)
+
+
+def masked_softmax(logits: Float[Array, "... T"], mask: Bool[Array, "... T"] | None) -> Float[Array, "... T"]:
+    """Softmax over the unmasked slots, exactly 0 elsewhere; a row without an unmasked slot gets all zeros."""
+    if mask is None:
+        return jax.nn.softmax(logits, axis=-1)
+    peak = jnp.max(jnp.where(mask, logits, -jnp.inf), axis=-1, keepdims=True)
+    peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
+    exponentials = jnp.where(mask, jnp.exp(jnp.where(mask, logits - peak, 0)), 0)
+    total = jnp.sum(exponentials, axis=-1, keepdims=True)
+    return exponentials / jnp.where(total > 0, total, 1)
+
+
+def dot_product_weights(
+    position: Float[Array, "... d"],
+    keys: Float[Array, "... T d"],
+    strengths: Float[Array, "... T"],
+    sharpness: Float[Array, "..."] | None = None,
+    mask: Bool[Array, "... T"] | None = None,
+) -> Float[Array, "... T"]:
+    """Random-access weights w_i ~ s_i exp(gamma <q, k_i>) (section 2, the RAM baseline; gamma = 1 if not given)."""
+    logits = jnp.einsum("...d,...td->...t", position, keys)
+    if sharpness is not None:
+        logits = logits * sharpness[..., None]
+    return strengthened(masked_softmax(logits, mask), strengths, mask)

@@ -1,0 +1,36 @@
+"""The papers' printed numbers, as data: one JSON file per paper."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+from importlib import resources
+from typing import Any
+
+
+def names() -> tuple[str, ...]:
+    """The papers there are tables of."""
+    files = resources.files(__name__).iterdir()
+    return tuple(sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json")))
+
+
+@functools.cache
+def tables(paper: str) -> dict[str, Any]:
+    """All tables of a paper: name -> {caption, metric, unit, notes, rows}."""
+    if paper not in names():
+        near = difflib.get_close_matches(paper, names(), n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise ValueError(f"there is no paper {paper!r}{hint}; there are {', '.join(names())}")
+    return json.loads(resources.files(__name__).joinpath(f"{paper}.json").read_text())["tables"]
+
+
+def find(paper: str, table: str, **where: Any) -> dict[str, Any]:
+    """The one row of a table whose columns have these values; ValueError if there is none or more than one."""
+    known = tables(paper)
+    if table not in known:
+        raise ValueError(f"{paper} has no table {table!r}; it has {', '.join(known)}")
+    rows = [row for row in known[table]["rows"] if all(row.get(column) == value for column, value in where.items())]
+    if len(rows) != 1:
+        raise ValueError(f"{paper} {table} has {len(rows)} rows with {where}, not one")
+    return rows[0]

@@ -1,0 +1,243 @@
+"""Configurations as plain data: frozen dataclasses and Linen modules to JSON and back, without running anything.
+
+`to_plain` writes an object as `{"class": "lenmem.models.lantm.LANTM", "hidden_size": 50, ...}` (`class` is a Python
+keyword, so no field can bear that name). `from_plain` builds it again. It reads files of strangers: a class path is
+looked up only inside `lenmem` or among what the caller passes, only dataclasses are built, and nothing is unpickled,
+evaluated or imported from elsewhere.
+
+    None, bool, int, float, str     themselves; inf and nan as {"class": "float", "value": "inf"}
+    tuple, list                     a JSON list; it comes back as a tuple
+    dict with string keys           a JSON object without "class"
+    dtype (jnp.bfloat16, ...)       {"class": "dtype", "name": "bfloat16"}
+    activation function             {"class": "function", "name": "relu"}, from a short list
+    dataclass, Linen module         {"class": path, field: value, ...}, every field
+
+Left out, so that they come back by default: fields outside `__init__`, a Linen module's `parent`, `spec` (an experiment
+binds it) and, where it has none, `name`; and functions that are the field's default, such as initialisers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+FUNCTIONS: Mapping[str, Callable] = {
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "elu": jax.nn.elu,
+    "leaky_relu": jax.nn.leaky_relu,
+    "softplus": jax.nn.softplus,
+    "sigmoid": jax.nn.sigmoid,
+    "tanh": jnp.tanh,
+    "softmax": jax.nn.softmax,
+}
+"""The functions that a field may hold. Any other rule is a frozen dataclass with `__call__`."""
+
+DTYPES = (
+    *("bfloat16", "float16", "float32", "float64", "bool", "complex64"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
+_DEPTH = 64
+_OWN = "lenmem."
+
+
+def class_path(kind: type) -> str:
+    """The name under which a class is saved: module and qualified name."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def to_plain(value: Any) -> Any:
+    """`value` as JSON-able data. Raises `ValueError` naming the field that holds something else."""
+    return _to_plain(value, type(value).__name__, 0)
+
+
+def from_plain(data: Any, modules: Iterable[type | ModuleType] = ()) -> Any:
+    """The object that `to_plain` wrote.
+
+    `modules` are classes, or Python modules with classes, outside lenmem that may be built. A class that moved is found
+    by its bare name, as long as only one of those passed bears it. Raises `ValueError` for an unknown class or field,
+    for missing fields, and for anything that `to_plain` does not write.
+    """
+    return _from_plain(data, _collect(modules), 0)
+
+
+def _to_plain(value: Any, where: str, depth: int) -> Any:
+    if depth > _DEPTH:
+        raise ValueError(f"{where}: nested more than {_DEPTH} deep")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        if type(value) not in (type(None), bool, int, str):
+            raise ValueError(f"{where}: {value!r} is a {type(value).__name__}; use a plain int or str")
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"class": "float", "value": repr(float(value))}
+    if isinstance(value, tuple | list):
+        if hasattr(value, "_fields"):
+            raise ValueError(f"{where}: the named tuple {type(value).__name__} would come back as a plain tuple")
+        return [_to_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        if "class" in value or not all(isinstance(key, str) for key in value):
+            raise ValueError(f'{where}: a dict needs string keys other than "class", got {list(value)}')
+        return {key: _to_plain(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        plain: dict[str, Any] = {"class": class_path(type(value))}
+        for field in _fields(type(value)):
+            item = getattr(value, field.name)
+            if (field.name == "name" and isinstance(value, nn.Module) and item is None) or _is_default(field, item):
+                continue
+            plain[field.name] = _to_plain(item, f"{where}.{field.name}", depth + 1)
+        return plain
+    dtype = _dtype_name(value)
+    if dtype is not None:
+        return {"class": "dtype", "name": dtype}
+    for name, function in FUNCTIONS.items():
+        if value is function:
+            return {"class": "function", "name": name}
+    if callable(value):
+        raise ValueError(
+            f"{where}: {value!r} cannot be saved as data; allowed are {', '.join(FUNCTIONS)} of jax.nn, or a frozen "
+            "dataclass with __call__ (registered by passing it as modules=[...] when loading)"
+        )
+    raise ValueError(
+        f"{where}: a {type(value).__name__} cannot be saved as data; allowed are None, bool, int, float, str, tuples, "
+        "dicts, dtypes, dataclasses and Linen modules"
+    )
+
+
+def _from_plain(data: Any, known: dict[str, type], depth: int) -> Any:
+    if depth > _DEPTH:
+        raise ValueError(f"saved data is nested more than {_DEPTH} deep")
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    if isinstance(data, list | tuple):
+        return tuple(_from_plain(item, known, depth + 1) for item in data)
+    if not isinstance(data, Mapping):
+        raise ValueError(f"saved data must be JSON, got a {type(data).__name__}")
+    if "class" not in data:
+        return {key: _from_plain(item, known, depth + 1) for key, item in data.items()}
+    path = data["class"]
+    rest = {key: item for key, item in data.items() if key != "class"}
+    if isinstance(path, str) and path in _SPECIAL:
+        return _SPECIAL[path](rest)
+    kind = _resolve(path, known)
+    allowed = {field.name: field for field in _fields(kind)}
+    for key in rest:
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"its fields are {', '.join(allowed) or 'none'}"
+            raise ValueError(f"{path} has no field {key!r}; {hint}")
+    required = [
+        field.name
+        for field in allowed.values()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    missing = [name for name in required if name not in rest]
+    if missing:
+        raise ValueError(f"{path} needs {', '.join(missing)}, which the saved data lacks")
+    arguments = {key: _from_plain(item, known, depth + 1) for key, item in rest.items()}
+    try:
+        return kind(**arguments)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} cannot be built from {arguments}: {error}") from error
+
+
+def _float(rest: dict[str, Any]) -> float:
+    if rest.get("value") not in ("inf", "-inf", "nan") or len(rest) != 1:
+        raise ValueError(f'a saved float must be "inf", "-inf" or "nan", got {rest}')
+    return float(rest["value"])
+
+
+def _dtype(rest: dict[str, Any]) -> Any:
+    if rest.get("name") not in DTYPES or len(rest) != 1:
+        raise ValueError(f"a saved dtype must be one of {', '.join(DTYPES)}, got {rest}")
+    return getattr(jnp, rest["name"])
+
+
+def _function(rest: dict[str, Any]) -> Callable:
+    if rest.get("name") not in tuple(FUNCTIONS) or len(rest) != 1:
+        raise ValueError(f"a saved function must be one of {', '.join(FUNCTIONS)}, got {rest}")
+    return FUNCTIONS[rest["name"]]
+
+
+_SPECIAL: dict[Any, Callable[[dict[str, Any]], Any]] = {"float": _float, "dtype": _dtype, "function": _function}
+
+
+def _fields(kind: type) -> list[dataclasses.Field]:
+    """The fields that are saved."""
+    skipped = ("parent", "spec") if issubclass(kind, nn.Module) else ()
+    return [field for field in dataclasses.fields(kind) if field.init and field.name not in skipped]
+
+
+def _is_default(field: dataclasses.Field, value: Any) -> bool:
+    """A function that the class itself supplies (an initialiser, say): the only kind of default that is left out."""
+    return callable(value) and not dataclasses.is_dataclass(value) and value is field.default
+
+
+def _dtype_name(value: Any) -> str | None:
+    """Name of a dtype, given as jnp.float32, np.float32 or np.dtype; None for anything else."""
+    scalar_type = isinstance(value, type) and issubclass(value, np.generic)
+    if not (scalar_type or isinstance(value, np.dtype) or type(value) is type(jnp.float32)):
+        return None
+    try:
+        name = np.dtype(value).name
+    except TypeError:
+        return None
+    return name if name in DTYPES else None
+
+
+def _collect(modules: Iterable[type | ModuleType]) -> dict[str, type]:
+    """Passed classes, and the dataclasses of passed Python modules, by path."""
+    known: dict[str, type] = {}
+    for item in modules:
+        if isinstance(item, ModuleType):
+            kinds = [kind for kind in vars(item).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+        elif isinstance(item, type) and dataclasses.is_dataclass(item):
+            kinds = [item]
+        else:
+            raise ValueError(f"modules must be Linen modules, dataclasses or Python modules, got {item!r}")
+        known.update({class_path(kind): kind for kind in kinds})
+    return known
+
+
+def _resolve(path: Any, known: dict[str, type]) -> type:
+    """The dataclass of a class path. Imports modules of lenmem and no others."""
+    if not isinstance(path, str):
+        raise ValueError(f"a saved class must be a string, got {path!r}")
+    if path in known:
+        return known[path]
+    namesakes = {kind for known_path, kind in known.items() if known_path.rpartition(".")[2] == path.rpartition(".")[2]}
+    if path.startswith(_OWN):
+        return _resolve_own(path)
+    if len(namesakes) == 1:
+        return namesakes.pop()
+    name = path.rpartition(".")[2]
+    raise ValueError(f"{path!r} is not part of lenmem; if you trust it, pass the class: modules=[{name}]")
+
+
+def _resolve_own(path: str) -> type:
+    """A public dataclass that is defined at the top level of a public module of lenmem."""
+    module_name, _, name = path.rpartition(".")
+    parts = path.split(".")
+    # Names with underscores would reach `lenmem.__main__` and the configs of the wheel, whose import runs code.
+    if all(part.isidentifier() and not part.startswith("_") for part in parts):
+        try:
+            kind = getattr(importlib.import_module(module_name), name, None)
+        except ImportError:
+            kind = None
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and class_path(kind) == path:
+            return kind
+    raise ValueError(f"{path!r} is not a dataclass or Linen module of this version of lenmem")

@@ -1,0 +1,80 @@
+"""Tasks by name: `make("copy", train_lengths=(2, 16))`."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
+from lenmem.tasks.lantm import (
+    BigramFlip,
+    Copy,
+    Double,
+    InterleavedAdd,
+    LantmTask,
+    OddFirst,
+    PrioritySort,
+    RepeatCopy,
+    Reverse,
+)
+
+_TASKS: dict[str, type[Task]] = {
+    "copy": Copy,
+    "reverse": Reverse,
+    "bigram_flip": BigramFlip,
+    "double": Double,
+    "interleaved_add": InterleavedAdd,
+    "odd_first": OddFirst,
+    "repeat_copy": RepeatCopy,
+    "priority_sort": PrioritySort,
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names `make` knows, in the order of the papers."""
+    return tuple(_TASKS)
+
+
+def make(name: str, **fields: Any) -> Task:
+    """The task of that name, with `fields` set. Lists are taken for tuples.
+
+    Raises:
+        ValueError: for an unknown task or field; says what was got, the nearest name, and what is allowed.
+    """
+    if name not in _TASKS:
+        raise ValueError(_unknown("task", name, _TASKS))
+    task = _TASKS[name]
+    allowed = [field.name for field in dataclasses.fields(task) if field.init]
+    for field in fields:
+        if field not in allowed:
+            raise ValueError(_unknown(f"field of the task {name!r}", field, allowed))
+    return task(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
+    allowed = tuple(allowed)
+    near = difflib.get_close_matches(got, allowed, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{got!r} is not a {kind}.{hint} Allowed: {', '.join(allowed)}."
+
+
+__all__ = [
+    "BigramFlip",
+    "Copy",
+    "Double",
+    "FreshSource",
+    "InterleavedAdd",
+    "LantmTask",
+    "OddFirst",
+    "PrioritySort",
+    "RepeatCopy",
+    "RepeatedSource",
+    "Reverse",
+    "Source",
+    "Split",
+    "Task",
+    "make",
+    "names",
+]

@@ -1,0 +1,199 @@
+"""The contract of a task, and the losses and metrics that several tasks share.
+
+A task is a frozen dataclass. Its fields are its configuration; everything it does is a pure function of them and of a
+random key, so that drawing data can be compiled into the training step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from typing import ClassVar, Literal, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lenmem.types import Batch, Example, Spec
+
+Split = Literal["train", "validation", "test"]
+
+
+class Source(Protocol):
+    """An endless, reproducible stream of batches."""
+
+    def batch(self, step: jax.Array | int) -> Batch:
+        """The batch of optimiser step `step`: a pure function, so that a resumed run sees the same data."""
+        ...
+
+
+def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
+    """Fold names (strings or integers) into a key, one by one.
+
+    JAX draws are prefix-stable (`randint(k, (20,)) == randint(k, (40,))[:20]`), so a key used for two purposes would
+    repeat itself: training sequences would come back as prefixes of longer test sequences.
+    """
+    for name in names:
+        key = jax.random.fold_in(key, zlib.crc32(name.encode()) if isinstance(name, str) else name)
+    return key
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Base class of tasks. Subclasses give `spec`, `shapes` and `sample`, and may replace loss and metrics.
+
+    `length` and `capacity` are in the task's own unit (copy: tokens; repeat_copy: repetitions; ...).
+    """
+
+    per_batch_length: ClassVar[bool] = True
+    """All rows of a batch share one length. False: every row draws its own."""
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """Smallest and largest training length, both included."""
+        raise NotImplementedError
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """Smallest and largest length of the out-of-range test, both included."""
+        raise NotImplementedError
+
+    @property
+    def spec(self) -> Spec:
+        """The description of the task for a model."""
+        raise NotImplementedError
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): static input and answer slots of examples of length at most `capacity`."""
+        raise NotImplementedError
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """One example of the given length (may be traced), padded to `shapes(capacity)`.
+
+        `jit`- and `vmap`-able. More capacity changes the padding and nothing else.
+        """
+        raise NotImplementedError
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
+        """Mean loss per scored slot (scalar, in nats for tokens and bits, squared units for values)."""
+        return masked_loss(self.spec.outputs, outputs, batch)
+
+    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """Named metrics, one value in [0, 1] per example: float[B]."""
+        return {
+            "token_accuracy": token_accuracy(outputs, batch),
+            "exact_match": exact_match(outputs, batch),
+        }
+
+    def lengths_of(self, split: Split) -> tuple[int, int]:
+        """The range of lengths a split draws from."""
+        return self.test_lengths if split == "test" else self.train_lengths
+
+    def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
+        """Lengths of a split, int[*shape]: uniform over `lengths_of(split)`."""
+        shortest, longest = self.lengths_of(split)
+        return jax.random.randint(key, shape, shortest, longest + 1)
+
+    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+        """The stream of a split. `seed` may be traced: seeds trained in one program differ by it."""
+        return FreshSource(self, split, batch_size, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class FreshSource:
+    """Batches that never repeat: every step draws anew.
+
+    Lengths are drawn by the task's `draw_lengths` (uniform unless it says otherwise) with a key that does *not* depend
+    on the seed. Seeds trained in one program therefore share the schedule of lengths (and skip the same padding) while
+    their contents differ.
+    """
+
+    task: Task
+    split: Split
+    batch_size: int
+    seed: jax.Array | int
+
+    def batch(self, step: jax.Array | int) -> Batch:
+        """Draw `batch_size` examples for `step`."""
+        _, longest = self.task.lengths_of(self.split)
+        shape = () if self.task.per_batch_length else (self.batch_size,)
+        schedule = namespaced(jax.random.key(0), self.split, "length", step)
+        lengths = self.task.draw_lengths(schedule, self.split, shape)
+        key = namespaced(jax.random.key(self.seed), self.split, "content", step)
+        return draw(self.task, key, jnp.broadcast_to(lengths, (self.batch_size,)), longest)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatedSource:
+    """Passes over a fixed set of `size` examples, in whole batches.
+
+    The set is never stored: batch i of the set is drawn from key i, again in every pass. With `shuffle` the order of
+    the batches is drawn anew for each pass; without, every pass runs in the same order.
+    """
+
+    source: FreshSource
+    size: int
+    shuffle: bool = True
+
+    def batch(self, step: jax.Array | int) -> Batch:
+        """The batch of `step`: batch `step mod (size / batch_size)` of the current pass."""
+        batches = self.size // self.source.batch_size
+        if batches < 1:
+            raise ValueError(
+                f"a fixed set of {self.size} examples has no whole batch of {self.source.batch_size}; "
+                "use a smaller batch_size or a larger set"
+            )
+        step = jnp.asarray(step)
+        index = step % batches
+        if self.shuffle:
+            key = namespaced(jax.random.key(0), self.source.split, "order", step // batches)
+            index = jax.random.permutation(key, batches)[index]
+        return self.source.batch(index)
+
+
+def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:
+    """One batch with the given lengths, int[B], row i drawn from key i."""
+    keys = jax.random.split(key, lengths.shape[0])
+    return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths)
+
+
+def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> jax.Array:
+    """Mean of `values` where `mask`; 0 where nothing is. Masked values may be NaN."""
+    total = jnp.sum(jnp.where(mask, values, 0), axis=axis)
+    return total / jnp.maximum(jnp.sum(mask, axis=axis), 1)
+
+
+def slot_losses(kind: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+    """Loss of every answer slot, float[B, M], computed in float32.
+
+    tokens: cross-entropy; multi_hot: sigmoid cross-entropy, averaged over K; real: squared error, averaged over K.
+    """
+    outputs = outputs.astype(jnp.float32)
+    if kind == "tokens":
+        return optax.softmax_cross_entropy_with_integer_labels(outputs, targets)
+    if kind == "multi_hot":
+        return optax.sigmoid_binary_cross_entropy(outputs, targets).mean(-1)
+    return jnp.square(outputs - targets).mean(-1)
+
+
+def masked_loss(kind: str, outputs: jax.Array, batch: Batch) -> jax.Array:
+    """Mean of `slot_losses` over all scored slots of a batch. Padded slots cannot reach value or gradient."""
+    safe_outputs = jnp.where(batch.score_mask[..., None], outputs, 0)
+    slots = batch.score_mask if kind == "tokens" else batch.score_mask[..., None]
+    safe_targets = jnp.where(slots, batch.targets, 0)
+    return masked_mean(slot_losses(kind, safe_outputs, safe_targets), batch.score_mask)
+
+
+def slot_hits(outputs: jax.Array, batch: Batch) -> jax.Array:
+    """bool[B, M]: the greedy answer of a slot equals its target (tokens)."""
+    return jnp.argmax(outputs, axis=-1) == batch.targets
+
+
+def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
+    """float[B]: share of the scored slots that are right (LANTM's *fine* score)."""
+    return masked_mean(slot_hits(outputs, batch), batch.score_mask, axis=-1)
+
+
+def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
+    """float[B]: 1 where every scored slot is right (LANTM's *coarse* score)."""
+    return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)

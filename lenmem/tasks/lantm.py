@@ -1,0 +1,348 @@
+"""The eight algorithmic tasks of Lie-Access Neural Turing Machines (Yang & Rush, ICLR 2017, section 5, Table 1a).
+
+Input ids 0 .. V - 1 are tokens (digits in the arithmetic tasks); the answer uses the same ids and stops with the end
+symbol, which is scored. Begin and delimiter tokens belong to the model's interface, not to the data.
+
+Where the paper and the data its authors published differ, the paper is the default and the other is a field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
+from lenmem.types import Example, Spec
+
+
+class Doubled(tuple[int, int]):
+    """A test range that was derived from the training range, not chosen.
+
+    It compares and prints as any tuple; the type lets `dataclasses.replace(task, train_lengths=...)` derive it anew.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class LantmTask(Task):
+    """What the eight tasks share. Subclasses give `pair`, and `sizes` where input and answer are not k tokens each."""
+
+    vocabulary: int = 128
+    """V: number of tokens, 0 .. V - 1 (the base of the digits in the arithmetic tasks)."""
+    train_lengths: tuple[int, int] = (2, 64)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Smallest and largest training length, both included."""
+    test_lengths: tuple[int, int] = Doubled((0, 0))  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Smallest and largest test length, both included. Unless given: (u + 1, 2 u) of the longest training length u."""
+    regime: Literal["L", "S"] = "L"
+    """`L`: every training batch is new. `S`: passes over a fixed training set of `small_set` examples."""
+    small_set: int = 16_000
+    """Examples of the fixed training set (regime S): 500 batches of 32, so that 10,000 updates make 20 passes."""
+    shuffle_passes: bool = False
+    """Regime S: draw the order of the batches anew for each pass. The published code keeps it."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.test_lengths, Doubled):
+            object.__setattr__(self, "test_lengths", self.doubled())
+        for name in ("train_lengths", "test_lengths"):
+            shortest, longest = getattr(self, name)
+            if not 1 <= shortest <= longest:
+                raise ValueError(f"{name} is ({shortest}, {longest}); it has to be (shortest, longest) with both >= 1")
+        if self.vocabulary < 2:
+            raise ValueError(f"vocabulary is {self.vocabulary}; at least 2 tokens are needed")
+        if self.regime not in ("L", "S"):
+            raise ValueError(f"regime is {self.regime!r}; allowed are 'L' (fresh samples) and 'S' (a fixed set)")
+
+    def doubled(self) -> Doubled:
+        """The paper's test range, (u + 1, 2 u)."""
+        longest = self.train_lengths[1]
+        return Doubled((longest + 1, 2 * longest))
+
+    @property
+    def symbols(self) -> int:
+        """Input ids above the tokens: the '@' of unary numbers, or priorities."""
+        return 0
+
+    @property
+    def spec(self) -> Spec:
+        """Input ids, then the end symbol as the answer's last id.
+
+        Where the input has symbols of its own the answer's classes of those ids stay unused, so that ids are shared.
+        """
+        inputs = self.vocabulary + self.symbols
+        return Spec(
+            vocabulary=inputs,
+            output_size=inputs + 1,
+            shared_ids=True,
+            length_rule="given",
+            end_id=inputs,
+            chance=self.chance,
+            shapes=self.shapes,
+        )
+
+    @property
+    def chance(self) -> float:
+        """Token accuracy of the better of two constant answers, 0 and the end symbol, over the training lengths."""
+        lengths = range(self.train_lengths[0], self.train_lengths[1] + 1)
+        slots = [self.sizes(length)[1] + 1 for length in lengths]
+        end = sum(1 / n for n in slots) / len(slots)
+        zero = sum(self.zeros(length) / n for length, n in zip(lengths, slots, strict=True)) / len(slots)
+        return max(end, zero)
+
+    def zeros(self, length: int) -> float:
+        """Expected number of zeros in an answer of that length."""
+        return self.sizes(length)[1] / self.vocabulary
+
+    def sizes(self, length: Any) -> tuple[Any, Any]:
+        """(input tokens, answer tokens without the end symbol) of an example: k -> k unless a subclass says otherwise.
+
+        `length` may be traced.
+        """
+        return length, length
+
+    def pair(self, key: jax.Array, length: jax.Array | int, capacity: int) -> tuple[jax.Array, jax.Array]:
+        """Input and answer, of the static `sizes(capacity)`. What lies beyond `sizes(length)` is arbitrary."""
+        raise NotImplementedError
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): input tokens, and answer tokens with the end symbol."""
+        inputs, answer = self.sizes(capacity)
+        return inputs, answer + 1
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """One example; padding is 0."""
+        inputs, answer = self.pair(key, length, capacity)
+        input_size, answer_size = self.sizes(length)
+        input_mask = jnp.arange(inputs.shape[0]) < input_size
+        slots = jnp.arange(answer.shape[0] + 1)
+        targets = jnp.where(slots < answer_size, jnp.append(answer, 0), 0)
+        targets = jnp.where(slots == answer_size, self.vocabulary + self.symbols, targets)
+        target_mask = slots <= answer_size
+        return Example(jnp.where(input_mask, inputs, 0), input_mask, targets, target_mask, target_mask)
+
+    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+        """Fresh batches; in regime S the training split repeats a fixed set. The tests are always fresh."""
+        fresh = FreshSource(self, split, batch_size, seed)
+        if self.regime == "S" and split == "train":
+            return RepeatedSource(fresh, self.small_set, self.shuffle_passes)
+        return fresh
+
+    def tokens(self, key: jax.Array, *shape: int) -> jax.Array:
+        """Uniform token ids. A longer leading axis keeps the first draws."""
+        return jax.random.randint(key, shape, 0, self.vocabulary, jnp.int32)
+
+
+def reversed_prefix(values: jax.Array, length: jax.Array | int) -> jax.Array:
+    """The first `length` values in reverse; arbitrary values after them."""
+    return values[jnp.maximum(length - 1 - jnp.arange(values.shape[0]), 0)]
+
+
+def add_digits(x: jax.Array, y: jax.Array, base: int) -> jax.Array:
+    """Sum of two numbers of n digits, least significant first: n + 1 digits.
+
+    A place with x + y = base - 1 hands its carry on; any other place decides it alone. So the carry into a place is
+    that of the last deciding place before it, found by a running maximum over (place, carry) pairs.
+    """
+    total = x + y
+    place = jnp.arange(1, total.shape[0] + 1)
+    decided = jnp.where(total == base - 1, 0, 2 * place + (total >= base))
+    carry = jax.lax.cummax(decided) % 2
+    return (jnp.append(total, 0) + jnp.pad(carry, (1, 0))) % base
+
+
+@dataclasses.dataclass(frozen=True)
+class Copy(LantmTask):
+    """a1 a2 .. ak -> a1 a2 .. ak. Length: k tokens."""
+
+    def pair(self, key, length, capacity):
+        values = self.tokens(key, capacity)
+        return values, values
+
+
+@dataclasses.dataclass(frozen=True)
+class Reverse(LantmTask):
+    """a1 a2 .. ak -> ak .. a2 a1. Length: k tokens."""
+
+    def pair(self, key, length, capacity):
+        values = self.tokens(key, capacity)
+        return values, reversed_prefix(values, length)
+
+
+@dataclasses.dataclass(frozen=True)
+class _BigramTask(LantmTask):
+    """Inputs a1 a2 .. a2k. Length: k bigrams."""
+
+    train_lengths: tuple[int, int] = (1, 16)
+    published_lengths: bool = False
+    """Draw lengths as the published data does: a number of *tokens* from [2, 32] (test: [33, 64]), less one if odd.
+
+    For bigrams in general: [2 l, 2 u] tokens in training and [2 l + 1, 2 u] in the test. Bigrams are then not uniform
+    (16 has half the weight of 1 .. 15), and the test contains some of 16 bigrams, a training length.
+    """
+
+    def doubled(self) -> Doubled:
+        """The paper's test range, (u + 1, 2 u); (u, 2 u) for the published lengths."""
+        first, last = super().doubled()
+        return Doubled((first - 1, last)) if self.published_lengths else Doubled((first, last))
+
+    def sizes(self, length):
+        return 2 * length, 2 * length
+
+    def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
+        """Uniform bigrams, or tokens floored to whole bigrams."""
+        if not self.published_lengths:
+            return super().draw_lengths(key, split, shape)
+        shortest, longest = self.lengths_of(split)
+        odd = 1 if split == "test" else 0
+        return jax.random.randint(key, shape, 2 * shortest + odd, 2 * longest + 1) // 2
+
+
+@dataclasses.dataclass(frozen=True)
+class BigramFlip(_BigramTask):
+    """a1 a2 a3 a4 .. -> a2 a1 a4 a3 ... Length: k bigrams."""
+
+    def pair(self, key, length, capacity):
+        bigrams = self.tokens(key, capacity, 2)
+        return bigrams.ravel(), bigrams[:, ::-1].ravel()
+
+
+@dataclasses.dataclass(frozen=True)
+class OddFirst(_BigramTask):
+    """a1 a2 a3 .. a2k -> a1 a3 .. a2k-1 a2 a4 .. a2k. Length: k bigrams."""
+
+    def pair(self, key, length, capacity):
+        values = self.tokens(key, 2 * capacity)
+        slot = jnp.arange(2 * capacity)
+        return values, values[jnp.where(slot < length, 2 * slot, 2 * (slot - length) + 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Double(LantmTask):
+    """x -> 2 x, for x of k digits, zero padded, in k + 1 digits. Length: k digits."""
+
+    vocabulary: int = 10
+    train_lengths: tuple[int, int] = (2, 40)
+    most_significant_first: bool = False
+    """Order of the digits. The paper writes the least significant first, the published data the most."""
+
+    def zeros(self, length: int) -> float:
+        """All digits of 2 x are uniform but the lowest, which is even, and the highest, which is 0 or 1."""
+        return (length - 1 + math.gcd(2, self.vocabulary)) / self.vocabulary + 0.5
+
+    def sizes(self, length):
+        return length, length + 1
+
+    def pair(self, key, length, capacity):
+        """A number uniform in [0, 10^k), and its double."""
+        digits = jnp.where(jnp.arange(capacity) < length, self.tokens(key, capacity), 0)
+        double = add_digits(digits, digits, self.vocabulary)
+        if self.most_significant_first:
+            return reversed_prefix(digits, length), reversed_prefix(double, length + 1)
+        return digits, double
+
+
+@dataclasses.dataclass(frozen=True)
+class InterleavedAdd(LantmTask):
+    """x1 y1 x2 y2 .. xk yk -> x + y in k + 1 digits, least significant first, zero padded. Length: k digits."""
+
+    vocabulary: int = 10
+    train_lengths: tuple[int, int] = (2, 16)
+
+    def zeros(self, length: int) -> float:
+        """All digits of x + y are uniform but the highest, which is 1 if x + y >= 10^k."""
+        return length / self.vocabulary + (1 + self.vocabulary**-length) / 2
+
+    def sizes(self, length):
+        return 2 * length, length + 1
+
+    def pair(self, key, length, capacity):
+        """Two numbers uniform in [0, 10^k), and their sum."""
+        digits = self.tokens(key, capacity, 2)
+        digits = jnp.where(jnp.arange(capacity)[:, None] < length, digits, 0)
+        return digits.ravel(), add_digits(digits[:, 0], digits[:, 1], self.vocabulary)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatCopy(LantmTask):
+    """N times '@', then a1 .. a20 -> a1 .. a20, N times over. Length: N repetitions. '@' is input id V."""
+
+    train_lengths: tuple[int, int] = (1, 5)
+    sequence_length: int = 20
+    """Tokens of the sequence that is repeated."""
+
+    @property
+    def symbols(self) -> int:
+        """'@'."""
+        return 1
+
+    def sizes(self, length):
+        return length + self.sequence_length, length * self.sequence_length
+
+    def pair(self, key, length, capacity):
+        values = self.tokens(key, self.sequence_length)
+        position = jnp.arange(capacity + self.sequence_length)
+        inputs = jnp.where(position < length, self.vocabulary, values[jnp.maximum(position - length, 0)])
+        return inputs, jnp.tile(values, capacity)
+
+
+@dataclasses.dataclass(frozen=True)
+class PrioritySort(LantmTask):
+    """Items of a priority and a value -> the values by ascending priority. Length: k items.
+
+    The priorities are a permutation of f .. f + k - 1, written in unary: priority p is p times '@', which is input id
+    V. Values may repeat.
+    """
+
+    train_lengths: tuple[int, int] = (2, 10)
+    first_priority: int = 1
+    """f, the lowest priority. 1 in the paper, 0 in the published data."""
+    unary: bool = True
+    """False: a priority is one input token (the variant of the paper's Figure 3b), f + r being input id V + r."""
+    max_priority: int = 64
+    """Number of priorities there are tokens for, and so the largest capacity, if not `unary`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first_priority < 0:
+            raise ValueError(f"first_priority is {self.first_priority}; it has to be at least 0")
+        self._check(max(self.train_lengths[1], self.test_lengths[1]))
+
+    def _check(self, length: int) -> None:
+        if not self.unary and length > self.max_priority:
+            raise ValueError(
+                f"length {length} needs as many priorities, but there are tokens for max_priority={self.max_priority}; "
+                "raise max_priority or use unary=True"
+            )
+
+    @property
+    def symbols(self) -> int:
+        """'@', or one id per priority."""
+        return 1 if self.unary else self.max_priority
+
+    def sizes(self, length):
+        priorities = self.first_priority * length + length * (length - 1) // 2 if self.unary else length
+        return priorities + length, length
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M); a `ValueError` for more items than there are priorities."""
+        self._check(capacity)
+        return super().shapes(capacity)
+
+    def pair(self, key, length, capacity):
+        """Priorities from the order of uniform noise: unlike a permutation, a longer draw keeps the first ones."""
+        self._check(capacity)
+        value_key, order_key = jax.random.split(key)
+        values = self.tokens(value_key, capacity)
+        item = jnp.arange(capacity)
+        noise = jnp.where(item < length, jax.random.uniform(order_key, (capacity,)), jnp.inf)
+        # rank = number of items before this one: a table of comparisons is cheaper than sorting small rows
+        earlier = (noise < noise[:, None]) | ((noise == noise[:, None]) & (item < item[:, None]))
+        rank = jnp.sum(earlier, axis=1, dtype=jnp.int32)
+        answer = jnp.zeros_like(values).at[rank].set(values, unique_indices=True)
+        if not self.unary:
+            return jnp.stack([self.vocabulary + rank, values], axis=1).ravel(), answer
+        ends = jnp.cumsum(self.first_priority + rank + 1) - 1
+        inputs = jnp.full((self.sizes(capacity)[0],), self.vocabulary, jnp.int32)
+        return inputs.at[ends].set(values, unique_indices=True), answer

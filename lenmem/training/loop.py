@@ -1,0 +1,401 @@
+"""Training: a function of an experiment and a key.
+
+`train` runs compiled calls of `log_every` optimiser steps, writes a line of metrics after each, and saves checkpoints.
+All seeds of a run are trained in one program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import math
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from lenmem.evaluation.metrics import evaluate
+from lenmem.serialize import to_plain
+from lenmem.tasks.base import Split, Task, namespaced
+from lenmem.training import checkpoint
+from lenmem.training.optimizer import Optimizer
+from lenmem.training.step import Record, State, initial_state, keep_best, make_advance
+from lenmem.types import PyTree
+
+
+CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a network is trained."""
+
+    steps: int = 10_000
+    """Optimiser steps."""
+    batch_size: int = 32
+    """Examples of a step."""
+    seeds: int = 1
+    """Seeds trained in one program; each has its own parameters and data."""
+    seed: int = 0
+    """The key everything is drawn from."""
+    optimizer: Optimizer = Optimizer()
+    """The update rule."""
+    selection: Literal["last", "validation", "running_ood"] = "last"
+    """Parameters that are kept: the last; those of the best validation (ties to the latest); or those of the best score
+    on the *test* range seen during training. The last rule selects on test lengths and is printed as such."""
+    selection_metric: str = "exact_match"
+    """Metric that selects."""
+    validate_every: int = 0
+    """Steps between two validations; 0: never (selection needs some)."""
+    validation_batches: int = 10
+    """Batches of a validation."""
+    log_every: int = 100
+    """Steps of one compiled call, and between two lines of metrics."""
+    checkpoint_every: int = 1000
+    """Steps between two checkpoints, beside the one at the end; a multiple of log_every. 0: only at the end."""
+    keep_checkpoints: int = 2
+    """Checkpoints kept."""
+    keep_steps: tuple[int, ...] = ()
+    """Steps whose parameters are kept for good (under `snapshots/`), to look at a network in the middle of training."""
+    devices: int | None = None
+    """Devices the batch is spread over. None: as many as divide it."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "seeds", "log_every", "validation_batches", "keep_checkpoints"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"training.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("steps", "validate_every", "checkpoint_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"training.{name} must not be negative, got {getattr(self, name)}")
+        for name in ("validate_every", "checkpoint_every"):
+            if getattr(self, name) % self.log_every:
+                raise ValueError(
+                    f"training.{name} must be a multiple of log_every={self.log_every}, got {getattr(self, name)}"
+                )
+        if self.selection not in ("last", "validation", "running_ood"):
+            raise ValueError(
+                f"training.selection must be last, validation or running_ood, got {self.selection!r}"
+            )
+        if self.selection != "last" and not self.validate_every:
+            raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
+        if self.devices is not None and self.devices < 1:
+            raise ValueError(f"training.devices must be at least 1, got {self.devices}")
+
+    def device_count(self) -> int:
+        """Devices the batch is spread over."""
+        available = jax.device_count()
+        if self.devices is None:
+            return max(n for n in range(1, available + 1) if self.batch_size % n == 0)
+        if self.devices > available:
+            raise ValueError(f"training.devices is {self.devices}, but there are {available}")
+        if self.batch_size % self.devices:
+            raise ValueError(f"training.devices={self.devices} does not divide batch_size={self.batch_size}")
+        return self.devices
+
+
+class TrainableExperiment(Protocol):
+    """What `train` needs of an experiment."""
+
+    @property
+    def task(self) -> Task: ...
+    @property
+    def training(self) -> Training: ...
+    @property
+    def bound_model(self) -> nn.Module: ...
+
+
+@dataclasses.dataclass
+class Result:
+    """A trained experiment."""
+
+    experiment: Any
+    params: PyTree
+    """Selected parameters, a leading axis S of seeds on every leaf."""
+    history: list[dict[str, Any]]
+    """One entry per compiled call: step, seconds, and loss, grad_norm, alive per seed."""
+    alive: np.ndarray
+    """bool[S]: seeds without a non-finite loss or gradient."""
+    step: int
+    """Optimiser steps done."""
+    interrupted: bool
+    """A signal stopped the run; it can be resumed."""
+    seconds: float
+    """Wall time of training, compilation included, over all sessions of the run."""
+    updates_per_second: float
+    """Median over the compiled calls after the first, of this session; NaN if there was only one."""
+    directory: Path | None
+
+
+class DivergedError(ValueError):
+    """All seeds of a run have died of a non-finite loss or gradient."""
+
+
+def train(
+    experiment: TrainableExperiment,
+    key: jax.Array | None = None,
+    *,
+    directory: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    tensorboard: bool = False,
+) -> Result:
+    """Train all seeds of `experiment`.
+
+    Args:
+        experiment: task, model and training; see `lenmem.Experiment`.
+        key: seed i is drawn from `namespaced(key, i)`; default `jax.random.key(experiment.training.seed)`.
+        directory: where metrics and checkpoints go; None: nowhere.
+        resume: continue from the directory's latest checkpoint. The result equals that of an uninterrupted run.
+        report: called with every entry of the history.
+        tensorboard: also write TensorBoard events to the directory.
+
+    Raises ValueError for a model that does not support the task, for a directory that holds a run (unless `resume`) or
+    is in use, and for a checkpoint of another experiment; `DivergedError` when the last seed dies.
+    """
+    task, training, model = experiment.task, experiment.training, experiment.bound_model
+    key = jax.random.key(training.seed) if key is None else key
+    keys = jax.vmap(lambda i: namespaced(key, i))(np.arange(training.seeds))
+    devices = training.device_count()
+    optimizer = training.optimizer.build(training.steps)
+    started = time.perf_counter()
+    state = initial_state(model, task, optimizer, keys, keep_best=training.selection != "last")
+    advance = make_advance(model, task, optimizer, training.batch_size, devices=devices)
+    with _Run(directory, resume, experiment, key, tensorboard) as run, _stop_requested() as stop:
+        state, history, earlier = run.restore(state)
+        step = int(state.step)
+        alive = np.asarray(state.members.alive)
+        speeds: list[float] = []
+        while step < training.steps and not stop.is_set():
+            count = min(training.log_every, training.steps - step)
+            called = time.perf_counter()
+            state, record = advance(state, count)
+            record = jax.tree.map(np.asarray, record)
+            now = time.perf_counter()
+            speeds.append(count / (now - called))
+            entry = _entry(step, record, alive, earlier + now - started)
+            step, alive = step + count, record.alive[-1]
+            if training.validate_every and (step % training.validate_every == 0 or step == training.steps):
+                state, scores = _validate(model, task, training, state)
+                entry |= scores
+            history.append(entry)
+            run.log(entry)
+            if report is not None:
+                report(entry)
+            if not alive.any():
+                raise DivergedError(_obituary(history))
+            if training.checkpoint_every and step % training.checkpoint_every == 0 and step < training.steps:
+                run.save(state, earlier + time.perf_counter() - started)
+            if any(step - count < kept <= step for kept in training.keep_steps):
+                run.snapshot(state, step)
+        seconds = earlier + time.perf_counter() - started
+        run.save(state, seconds)
+    return Result(
+        experiment=experiment,
+        params=selected(state),
+        history=history,
+        alive=alive,
+        step=step,
+        interrupted=step < training.steps,
+        seconds=seconds,
+        updates_per_second=float(np.median(speeds[1:])) if len(speeds) > 1 else math.nan,
+        directory=None if directory is None else Path(directory),
+    )
+
+
+def selected(state: State) -> PyTree:
+    """The parameters that the selection rule keeps, [S, ...] on the host; a seed never scored has its last ones."""
+    members = jax.tree.map(np.asarray, state.members)
+    if members.best == ():
+        return members.params
+    scored = np.isfinite(members.best_score)
+
+    def choose(best, last):
+        return np.where(scored.reshape(-1, *[1] * (best.ndim - 1)), best, last)
+
+    return jax.tree.map(choose, members.best, members.params)
+
+
+def restore_params(
+    experiment: TrainableExperiment, directory: str | os.PathLike[str], step: int | None = None
+) -> tuple[PyTree, int]:
+    """(selected params [S, ...], step) from a checkpoint of a run directory; raises `checkpoint.CheckpointError`."""
+
+    def fresh() -> State:
+        keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
+        optimizer = experiment.training.optimizer.build(experiment.training.steps)
+        keep = experiment.training.selection != "last"
+        return initial_state(experiment.bound_model, experiment.task, optimizer, keys, keep_best=keep)
+
+    state, _ = checkpoint.restore(Path(directory) / CHECKPOINTS, jax.eval_shape(fresh), step)
+    return selected(state), int(state.step)
+
+
+def _entry(step: int, record: Record, were_alive: np.ndarray, seconds: float) -> dict[str, Any]:
+    """A line of metrics: means over the steps of a call, and the seeds that died in it."""
+    entry: dict[str, Any] = {
+        "step": step + len(record.loss),
+        "loss": [_number(x) for x in record.loss.mean(axis=0)],
+        "grad_norm": [_number(x) for x in record.grad_norm.mean(axis=0)],
+        "alive": record.alive[-1].tolist(),
+        "seconds": round(seconds, 3),
+    }
+    died = []
+    for seed in np.flatnonzero(were_alive & ~record.alive[-1]).tolist():
+        at = int(np.argmin(record.alive[:, seed]))
+        values = {"loss": _number(record.loss[at, seed]), "grad_norm": _number(record.grad_norm[at, seed])}
+        died.append({"seed": seed, "step": step + at, **values})
+    return entry | ({"died": died} if died else {})
+
+
+def _number(value: Any) -> float | str:
+    """A JSON number, or the name of one that JSON does not have."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+def _obituary(history: list[dict[str, Any]]) -> str:
+    deaths = [death for entry in history for death in entry.get("died", [])]
+    listed = "; ".join(
+        f"seed {d['seed']} at step {d['step']} (loss {d['loss']}, gradient norm {d['grad_norm']})" for d in deaths
+    )
+    return f"every seed met a non-finite loss or gradient: {listed}. Try a lower learning rate or clip_norm"
+
+
+def _validate(
+    model: nn.Module, task: Task, training: Training, state: State
+) -> tuple[State, dict[str, list[float | str]]]:
+    """Score the current parameters, and remember them where they are a seed's best."""
+    split: Split = "test" if training.selection == "running_ood" else "validation"
+    source = task.source(split, training.batch_size, training.seed)
+    scores = evaluate(model, state.members.params, task, source, training.validation_batches)
+    if training.selection != "last":
+        if training.selection_metric not in scores:
+            raise ValueError(
+                f"training.selection_metric is {training.selection_metric!r}; the task has {', '.join(scores)}"
+            )
+        state = keep_best(state, jax.numpy.asarray(scores[training.selection_metric]))
+    return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}
+
+
+@contextmanager
+def _stop_requested() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; a second signal acts as usual."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def request(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(number, old[signal.Signals(number)])
+
+    try:
+        for number in old:
+            signal.signal(number, request)
+        yield stop
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+class _Run:
+    """The files of a run: metrics, checkpoints, and a lock against a second run. Without a directory it does nothing."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str] | None, resume: bool, experiment: Any, key: jax.Array, tensorboard: bool
+    ):
+        self.path = None if directory is None else Path(directory)
+        self.resume = resume
+        self.training: Training = experiment.training
+        self.manifest = {} if directory is None else {"experiment": to_plain(experiment)}
+        self.key_data = np.asarray(jax.random.key_data(key)).tolist()
+        self.tensorboard = tensorboard
+        self.writer: Any = None
+        if resume and directory is None:
+            raise ValueError("resume needs the directory of a run")
+
+    def __enter__(self) -> _Run:
+        if self.path is None:
+            return self
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115 (held until the run ends)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.lock.close()
+            raise ValueError(f"{self.path} is in use by another run; wait for it or choose another directory") from None
+        try:
+            if not self.resume and (checkpoint.latest(self.path / CHECKPOINTS) is not None or self._metrics.exists()):
+                raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
+            if self.tensorboard:
+                try:
+                    from tensorboardX import SummaryWriter
+                except ImportError:
+                    raise ValueError("TensorBoard events need: pip install 'lenmem[tensorboard]'") from None
+                self.writer = SummaryWriter(str(self.path))
+        except ValueError:
+            self.lock.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.path is not None:
+            self.lock.close()
+        if self.writer is not None:
+            self.writer.close()
+
+    @property
+    def _metrics(self) -> Path:
+        assert self.path is not None
+        return self.path / METRICS
+
+    def restore(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
+        """(state, history, seconds) to start from: fresh, or those of the latest checkpoint."""
+        if self.path is None or not self.resume:
+            return state, [], 0.0
+        state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state)
+        if manifest.get("experiment") != self.manifest["experiment"] or manifest.get("key") != self.key_data:
+            raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
+        history = []
+        if self._metrics.exists():
+            # A line may have been cut short, and lines after the checkpoint will be written again.
+            for line in self._metrics.read_text().splitlines():
+                try:
+                    history.append(json.loads(line))
+                except json.JSONDecodeError:
+                    break
+        history = [entry for entry in history if entry["step"] <= int(state.step)]
+        self._metrics.write_text("".join(json.dumps(entry) + "\n" for entry in history))
+        return state, history, float(manifest["seconds"])
+
+    def log(self, entry: dict[str, Any]) -> None:
+        if self.path is None:
+            return
+        with open(self._metrics, "a") as file:
+            file.write(json.dumps(entry) + "\n")
+        if self.writer is not None:
+            for name, values in entry.items():
+                if isinstance(values, list) and name != "died":
+                    for seed, value in enumerate(values):
+                        self.writer.add_scalar(f"{name}/seed{seed}", float(value), entry["step"])
+
+    def save(self, state: State, seconds: float) -> None:
+        if self.path is None:
+            return
+        manifest = self.manifest | {"key": self.key_data, "seconds": round(seconds, 3)}
+        checkpoint.save(
+            self.path / CHECKPOINTS, int(state.step), state, manifest, keep=self.training.keep_checkpoints
+        )
+
+    def snapshot(self, state: State, step: int) -> None:
+        if self.path is not None:
+            checkpoint.save(self.path / SNAPSHOTS, step, {"params": state.members.params}, self.manifest, keep=1000)

@@ -1,0 +1,261 @@
+"""Optimisers and learning-rate schedules as plain data.
+
+`Optimizer` is a frozen dataclass, so that it can be a field of an experiment, an option on the command line and a line
+of a saved manifest; `Optimizer.build` turns it into an Optax transformation. The order of operations in one update is
+
+    clip by value -> clip by global norm -> coupled L2 -> adaptive scaling -> momentum -> decoupled decay -> -rate(t)
+
+Numbers may also be traced arrays, so that a sweep over learning rates can be one vmapped program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import jax.typing
+import optax
+
+Count = jax.typing.ArrayLike
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """The learning rate never changes."""
+
+    def __call__(self, count: Count, steps: int) -> jax.Array:
+        """1."""
+        return jnp.ones(jnp.shape(count))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepDecay:
+    """Past `delay` updates, multiply by `factor` once every `every` updates (Lie-access NTM: 0.99, 20, 3000).
+
+    factor^floor(max(0, t - delay) / every), t counting the updates already done.
+    """
+
+    factor: float = 0.99
+    """Multiplier of one decay."""
+    every: int = 20
+    """Updates between two decays."""
+    delay: int = 3000
+    """Updates before the first interval begins; the first decay is at `delay + every`."""
+
+    def __post_init__(self):
+        _check(self, "factor", lower=0, open_below=True)
+        _check(self, "every", lower=1)
+        _check(self, "delay", lower=0)
+
+    def __call__(self, count: Count, steps: int) -> jax.Array:
+        """The multiplier of the learning rate at update `count`."""
+        decays = jnp.maximum(jnp.asarray(count) - self.delay, 0) // self.every
+        return jnp.asarray(self.factor) ** decays
+
+
+@dataclasses.dataclass(frozen=True)
+class Cosine:
+    """Linear warm-up, then half a cosine down to `final` at the end of training.
+
+    (t + 1) / warmup for t < warmup, then final + (1 - final) (1 + cos(pi p)) / 2 with p = (t - warmup) / (steps - warmup).
+    """
+
+    warmup: int = 0
+    """Updates of linear warm-up."""
+    final: float = 0.0
+    """Share of the learning rate that is left after the last update."""
+
+    def __post_init__(self):
+        _check(self, "warmup", lower=0)
+        _check(self, "final", lower=0)
+
+    def __call__(self, count: Count, steps: int) -> jax.Array:
+        """The multiplier of the learning rate at update `count` of `steps`."""
+        after = self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * _progress(count, self.warmup, steps))) / 2
+        return jnp.minimum(_warm(count, self.warmup), after)
+
+
+@dataclasses.dataclass(frozen=True)
+class Linear:
+    """Linear warm-up, then linearly down to `final` at the end of training.
+
+    (t + 1) / warmup for t < warmup, then 1 - (1 - final) (t - warmup) / (steps - warmup).
+    """
+
+    warmup: int = 0
+    """Updates of linear warm-up."""
+    final: float = 0.0
+    """Share of the learning rate that is left after the last update."""
+
+    def __post_init__(self):
+        _check(self, "warmup", lower=0)
+        _check(self, "final", lower=0)
+
+    def __call__(self, count: Count, steps: int) -> jax.Array:
+        """The multiplier of the learning rate at update `count` of `steps`."""
+        after = 1 - (1 - self.final) * _progress(count, self.warmup, steps)
+        return jnp.minimum(_warm(count, self.warmup), after)
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmupRsqrt:
+    """Linear warm-up to 1, then sqrt(warmup / (t + 1)): the Transformer's schedule (Vaswani et al. 2017, Eq. 3)."""
+
+    warmup: int = 4000
+    """Updates of linear warm-up; the learning rate is the peak, reached at its end."""
+
+    def __post_init__(self):
+        _check(self, "warmup", lower=1)
+
+    def __call__(self, count: Count, steps: int) -> jax.Array:
+        """The multiplier of the learning rate at update `count`."""
+        return jnp.minimum(_warm(count, self.warmup), jnp.sqrt(self.warmup / (jnp.asarray(count) + 1.0)))
+
+
+Schedule = Constant | StepDecay | Cosine | Linear | WarmupRsqrt
+Name = Literal["adam", "adamw", "rmsprop", "sgd"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """Adam, AdamW, RMSProp or SGD, with clipping, weight decay and a learning-rate schedule.
+
+    With gradient g, moments m and v, and the scheduled rate r:
+        sgd      u = g
+        rmsprop  v <- decay v + (1 - decay) g^2,  u = g / (sqrt(v) + eps),  v_0 = 0   (Torch's epsilon placement)
+        adam(w)  Kingma & Ba 2015 with bias correction,  u = m^ / (sqrt(v^) + eps)
+        momentum (sgd, rmsprop)  b <- momentum b + u,  u = b
+        parameters <- parameters - r u
+    """
+
+    name: Name = "adam"
+    """The rule."""
+    learning_rate: float = 1e-3
+    """The rate that the schedule multiplies."""
+    schedule: Schedule = Constant()
+    """How the rate changes during training."""
+    clip_norm: float | None = None
+    """Scale the whole gradient down to at most this L2 norm."""
+    clip_value: float | None = None
+    """Clip every entry of the gradient to [-clip_value, clip_value], before `clip_norm`."""
+    weight_decay: float = 0.0
+    """adamw: decoupled, parameters shrink by rate * weight_decay. Others: L2, weight_decay * parameters is added to the
+    (clipped) gradient, as Torch does."""
+    decay_mask: Literal["all", "kernels"] = "all"
+    """Which parameters decay: all, or only those named `kernel` or `..._kernel`."""
+    b1: float = 0.9
+    """Adam's decay of the first moment."""
+    b2: float = 0.999
+    """Adam's decay of the second moment."""
+    decay: float = 0.99
+    """RMSProp's decay of the mean square (Torch's alpha)."""
+    eps: float = 1e-8
+    """Added to the root of the second moment."""
+    momentum: float = 0.0
+    """Momentum of sgd and rmsprop."""
+
+    def __post_init__(self):
+        _choice(self, "name", get_args(Name))
+        _choice(self, "decay_mask", ("all", "kernels"))
+        if not (dataclasses.is_dataclass(self.schedule) and callable(self.schedule)):
+            allowed = ", ".join(kind.__name__ for kind in get_args(Schedule))
+            raise ValueError(
+                f"Optimizer.schedule must be {allowed} or a frozen dataclass with __call__(count, steps); "
+                f"got {self.schedule!r}"
+            )
+        _check(self, "learning_rate", lower=0)
+        _check(self, "weight_decay", lower=0)
+        _check(self, "eps", lower=0)
+        for bound in ("clip_norm", "clip_value"):
+            if getattr(self, bound) is not None:
+                _check(self, bound, lower=0, open_below=True)
+        for share in ("b1", "b2", "decay", "momentum"):
+            _check(self, share, lower=0, below=1)
+        if self.name in ("adam", "adamw") and _used(self.momentum):
+            raise ValueError(f"momentum belongs to sgd and rmsprop; {self.name} has b1 instead, got {self.momentum}")
+
+    def rate(self, count: Count, steps: int) -> jax.Array:
+        """The learning rate of update `count` (from 0) in a training of `steps` updates."""
+        return self.learning_rate * self.schedule(count, steps)
+
+    def build(self, steps: int) -> optax.GradientTransformation:
+        """The Optax transformation for a training of `steps` updates."""
+        if steps < 0:
+            raise ValueError(f"steps must not be negative, got {steps}")
+        warmup = getattr(self.schedule, "warmup", 0)
+        if isinstance(self.schedule, Cosine | Linear) and steps and warmup > steps:
+            raise ValueError(f"a warm-up of {warmup} updates is longer than the training of {steps}")
+        parts = []
+        if self.clip_value is not None:
+            parts.append(optax.clip(self.clip_value))
+        if self.clip_norm is not None:
+            parts.append(optax.clip_by_global_norm(self.clip_norm))
+        mask = decay_kernels if self.decay_mask == "kernels" else None
+        decay = [optax.add_decayed_weights(self.weight_decay, mask)] if _used(self.weight_decay) else []
+        if self.name != "adamw":
+            parts += decay
+        if self.name in ("adam", "adamw"):
+            parts.append(optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps))
+        elif self.name == "rmsprop":
+            # Torch: root of the mean square first, then epsilon; the mean square starts at zero, without correction.
+            parts.append(optax.scale_by_rms(decay=self.decay, eps=self.eps, initial_scale=0, eps_in_sqrt=False))
+        if _used(self.momentum):
+            # Before the rate, as Torch has it: optax.rmsprop would remember updates at their old rates.
+            parts.append(optax.trace(self.momentum))
+        if self.name == "adamw":
+            parts += decay
+        parts.append(optax.scale_by_learning_rate(lambda count: self.rate(count, steps)))
+        return optax.chain(*parts)
+
+
+def decay_kernels(params: Any) -> Any:
+    """True at the leaves named `kernel` or `..._kernel`: `Optimizer.decay_mask == "kernels"`."""
+
+    def is_kernel(path: tuple, _: Any) -> bool:
+        name = str(getattr(path[-1], "key", getattr(path[-1], "name", ""))) if path else ""
+        return name == "kernel" or name.endswith("_kernel")
+
+    mask = jax.tree_util.tree_map_with_path(is_kernel, params)
+    if not any(jax.tree.leaves(mask)):
+        raise ValueError('decay_mask="kernels", but no parameter is named "kernel" or "..._kernel"; use "all"')
+    return mask
+
+
+def _warm(count: Count, warmup: int) -> jax.Array:
+    """(t + 1) / warmup, at most 1."""
+    return jnp.minimum((jnp.asarray(count) + 1.0) / max(warmup, 1), 1.0)
+
+
+def _progress(count: Count, warmup: int, steps: int) -> jax.Array:
+    """Share of the time after warm-up that has passed, in [0, 1]."""
+    return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)
+
+
+def _used(value: Any) -> bool:
+    """The number is not plainly zero (a traced number counts as used)."""
+    return not (isinstance(value, int | float) and value == 0)
+
+
+def _choice(config: Any, field: str, allowed: tuple[str, ...]) -> None:
+    value = getattr(config, field)
+    if value in allowed:
+        return
+    near = difflib.get_close_matches(str(value), allowed, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise ValueError(f"{type(config).__name__}.{field} must be one of {', '.join(allowed)}; got {value!r}{hint}")
+
+
+def _check(config: Any, field: str, *, lower: float, below: float = math.inf, open_below: bool = False) -> None:
+    """`lower <= value < below` for a plain number; arrays (a traced sweep) pass."""
+    value = getattr(config, field)
+    if isinstance(value, jax.Array):
+        return
+    if isinstance(value, int | float) and lower <= value < below and not (open_below and value == lower):
+        return
+    upper = "finite" if below == math.inf else f"below {below:g}"
+    least = f"above {lower:g}" if open_below else f"at least {lower:g}"
+    raise ValueError(f"{type(config).__name__}.{field} must be a number {least} and {upper}, got {value!r}")

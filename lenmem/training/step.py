@@ -1,0 +1,162 @@
+"""The compiled half of training: many optimiser steps of several seeds in one jitted call.
+
+Batches are drawn on the device from the step number, so that nothing is fed in and a resumed run sees the same data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from lenmem.tasks.base import Task, namespaced
+from lenmem.types import Batch, PyTree
+
+
+class Member(NamedTuple):
+    """What one training seed owns; in a `State` every leaf has a leading axis S."""
+
+    params: PyTree
+    optimizer_state: PyTree
+    alive: jax.Array
+    """bool: no loss or gradient was ever non-finite. A dead seed keeps its last good parameters."""
+    key: jax.Array
+    """uint32 key data: from it come initial parameters, training data and noise."""
+    best: PyTree
+    """Parameters of the best selection score so far; an empty tuple where selection is `last`."""
+    best_score: jax.Array
+    """float: the best selection score, -inf before the first."""
+
+
+class State(NamedTuple):
+    """Everything a checkpoint holds."""
+
+    step: jax.Array
+    """int: optimiser steps done, the same for all seeds."""
+    members: Member
+
+
+class Record(NamedTuple):
+    """What is logged of one step, per seed."""
+
+    loss: jax.Array
+    grad_norm: jax.Array
+    alive: jax.Array
+
+
+def objective(
+    model: nn.Module, task: Task, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """(task loss plus everything the model sowed into `losses`, task loss)."""
+    outputs, mutated = model.apply(
+        {"params": params},
+        batch.inputs,
+        batch.input_mask,
+        batch.target_mask,
+        targets=batch.targets,
+        train=True,
+        rngs=rngs,
+        mutable=["losses"],
+    )
+    loss = task.loss(outputs, batch)
+    auxiliary = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
+    return loss + auxiliary, loss
+
+
+def initial_state(
+    model: nn.Module, task: Task, optimizer: optax.GradientTransformation, keys: jax.Array, *, keep_best: bool
+) -> State:
+    """A fresh state for the seeds with these typed keys, [S]."""
+    shortest = task.train_lengths[0]
+    example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
+
+    def member(key: jax.Array) -> Member:
+        rngs = {name: namespaced(key, name) for name in ("params", "dropout", "address", "gate")}
+        # `init` also returns what was sown; only the parameters are trained.
+        params = model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
+        return Member(
+            params,
+            optimizer.init(params),
+            jnp.ones((), bool),
+            jax.random.key_data(key),
+            params if keep_best else (),
+            jnp.full((), -jnp.inf),
+        )
+
+    return State(jnp.zeros((), jnp.int32), jax.jit(jax.vmap(member))(keys))
+
+
+def data_seed(key_data: jax.Array) -> jax.Array:
+    """The integer seed of a member's training data."""
+    return jax.random.bits(namespaced(jax.random.wrap_key_data(key_data), "data"), dtype=jnp.uint32)
+
+
+def make_advance(
+    model: nn.Module,
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    batch_size: int,
+    *,
+    devices: int = 1,
+) -> Any:
+    """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
+
+    With several devices the batch axis is sharded over them and the parameters are replicated; XLA inserts the sums.
+    """
+    shard = _batch_sharding(devices)
+
+    def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
+        batch = shard(task.source("train", batch_size, data_seed(member.key)).batch(step))
+        noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
+        rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
+        gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
+        (_, loss), grads = gradient(model, task, member.params, batch, rngs)
+        updates, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
+        params = optax.apply_updates(member.params, updates)
+        grad_norm = optax.global_norm(grads)
+        alive = member.alive & jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        keep = lambda new, old: jnp.where(alive, new, old)  # noqa: E731
+        return member._replace(
+            params=jax.tree.map(keep, params, member.params),
+            optimizer_state=jax.tree.map(keep, optimizer_state, member.optimizer_state),
+            alive=alive,
+        ), Record(loss, grad_norm, alive)
+
+    def advance(state: State, count: int) -> tuple[State, Record]:
+        def body(state: State, _: None) -> tuple[State, Record]:
+            members, record = jax.vmap(update, in_axes=(0, None))(state.members, state.step)
+            return State(state.step + 1, members), record
+
+        return jax.lax.scan(body, state, None, length=count)
+
+    return jax.jit(advance, static_argnums=1, donate_argnums=0)
+
+
+def keep_best(state: State, score: jax.Array) -> State:
+    """Remember the parameters of every living seed whose selection `score` [S] is its best; ties go to the latest."""
+    members = state.members
+    better = (jnp.asarray(score, jnp.float32) >= members.best_score) & members.alive
+
+    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+        return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return state._replace(
+        members=members._replace(
+            best=jax.tree.map(choose, members.params, members.best),
+            best_score=jnp.where(better, score, members.best_score),
+        )
+    )
+
+
+def _batch_sharding(devices: int):
+    """A function that spreads a batch over the first `devices` devices."""
+    if devices == 1:
+        return lambda batch: batch
+    mesh = jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices])
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    return lambda batch: jax.lax.with_sharding_constraint(batch, sharding)

@@ -1,0 +1,99 @@
+"""The currency of lenmem: pairs of sequences, and the description of a task.
+
+Axis glossary, used in every shape of the library:
+
+    B  examples of a batch            S  training seeds run in one program
+    N  input slots of a row           M  answer slots of a row
+    T  time steps of a scan           K  width of an output (classes, bits or values)
+    D  width of a float input         d, H  width of a hidden state
+    R  heads                          W  width (number of columns) of a memory row
+
+This module imports nothing else of lenmem, and everything may import it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+
+
+class Batch(NamedTuple):
+    """Pairs of sequences. Without the leading axis B it is one `Example`.
+
+    Masks are prefixes: a row is its real positions, then padding. Padding holds arbitrary values and no result may
+    depend on them.
+    """
+
+    inputs: jax.Array
+    """int[B, N] token ids, or float[B, N, D] laid out as `[one-hot | channels]`."""
+    input_mask: jax.Array
+    """bool[B, N]: the real input positions."""
+    targets: jax.Array
+    """int[B, M] token ids, or float[B, M, K]."""
+    target_mask: jax.Array
+    """bool[B, M]: the answer slots the model is asked to fill. A length that may honestly be known beforehand."""
+    score_mask: jax.Array
+    """bool[B, M]: the slots that are scored (a subset of `target_mask`). Models never see it."""
+
+
+Example = Batch
+
+
+class Step(NamedTuple):
+    """What a recurrent cell is given at one time step."""
+
+    inputs: jax.Array
+    """float[B, d]: the embedded input."""
+    decoding: jax.Array
+    """bool[B]: the row has been read and is being answered."""
+    valid: jax.Array
+    """bool[B]: the step is real; False after a row's last answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What a model must know of a task, and all it may know."""
+
+    vocabulary: int
+    """Number of input token ids, 0 .. vocabulary - 1. 0 for inputs without tokens."""
+    output_size: int
+    """K: number of classes, bits or values of an answer slot."""
+    channels: int = 0
+    """Float side channels beside the token: inputs are then float[N, vocabulary + channels], one-hot first."""
+    outputs: Literal["tokens", "multi_hot", "real"] = "tokens"
+    """What an answer slot holds."""
+    shared_ids: bool = False
+    """Answer ids below `vocabulary` mean the same tokens as input ids."""
+    alignment: Literal["free", "aligned"] = "free"
+    """`aligned`: answer slot t belongs to input position t."""
+    causal: bool = False
+    """Answer slot t may depend on inputs 0 .. t only."""
+    delimited: bool = False
+    """The input itself marks its end, so that no delimiter step is added."""
+    length_rule: Literal["given", "end"] = "given"
+    """`given`: `target_mask` is exactly the answer. `end`: the answer stops with `end_id`."""
+    end_id: int | None = None
+    """The end symbol among the answer ids, where there is one."""
+    chance: float = 0.0
+    """Expected token accuracy of a model that has learnt nothing but the most frequent answer."""
+    ceiling: float | None = None
+    """Best achievable exact match where a task is ambiguous; None: 1."""
+    shapes: Callable[[int], tuple[int, int]] | None = dataclasses.field(default=None, repr=False, compare=False)
+    """capacity -> (N, M): the static sizes of an example of at most that length (in the task's unit)."""
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Inputs are token ids (int[B, N]) and nothing else."""
+        return self.vocabulary > 0 and self.channels == 0
+
+    @property
+    def input_width(self) -> int:
+        """Columns of an input written as floats: one-hot token, then channels."""
+        return self.vocabulary + self.channels
+
+
+PyTree = Any
+Dtype = Any

@@ -1,0 +1,142 @@
+"""Curves by length: exact values, independence of how they are asked for, and few compilations."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve, score
+from tests.evaluation import oracle
+from tests.evaluation.oracle import Copy, Favourite, Oracle, favourites, reaches
+
+KEY = jax.random.key(3)
+
+
+def curve_of(lengths, *, params=None, samples=5, model=None, **kwargs) -> LengthCurve:
+    params = reaches(4, 10, 100) if params is None else params
+    return length_curve(model or Oracle(), params, Copy(), lengths, samples, KEY, **kwargs)
+
+
+def test_values_are_indexed_by_length_in_any_order():
+    curve = curve_of([21, 3, 9, 3, 40, 1], label="oracle")
+    assert curve.lengths.tolist() == [1, 3, 9, 21, 40]
+    assert (curve.label, curve.samples, curve.seeds) == ("oracle", 5, 3)
+    assert (curve.train_lengths, curve.test_lengths) == ((2, 8), (9, 16))
+    for length in (1, 3, 9, 21, 40):
+        at = curve.at(length)
+        reach = np.array([4, 10, 100])
+        np.testing.assert_allclose(at["token_accuracy"], np.minimum(1, reach / length), rtol=1e-6)
+        np.testing.assert_array_equal(at["exact_match"], reach >= length)
+    with pytest.raises(ValueError, match="length 2 was not measured; measured were 1, 3, 9, 21, 40"):
+        curve.at(2)
+
+
+def test_one_compilation_per_bucket():
+    oracle.traced.clear()
+    curve_of(range(1, 101), samples=4)
+    assert [shape for shape in oracle.traced] == [(4, 16), (4, 32), (4, 64), (4, 100)]
+    curve_of(range(1, 101), samples=4, params=reaches(1, 2, 3))
+    assert len(oracle.traced) == 4  # the second curve compiles nothing
+
+
+def test_no_capacity_beyond_the_longest_length():
+    oracle.traced.clear()
+    curve_of([1, 5], samples=3)
+    assert oracle.traced == [(3, 5)]
+
+
+def test_batches_shrink_with_capacity():
+    oracle.traced.clear()
+    curve = curve_of([1024], samples=64, batch_size=64, params=reaches(256))
+    assert oracle.traced == [(16, 1024)]
+    np.testing.assert_allclose(curve.at(1024)["token_accuracy"], 0.25)
+
+
+def test_examples_of_a_length_depend_on_nothing_else():
+    params = favourites(0, 5)
+    values = curve_of([7], params=params, model=Favourite(), samples=13).at(7)
+    assert 0 < values["token_accuracy"][0] < 0.4  # depends on the draw
+    for lengths, batch_size in [([7, 100], 64), ([3, 7, 8], 4), ([7], 1)]:
+        again = curve_of(lengths, params=params, model=Favourite(), samples=13, batch_size=batch_size).at(7)
+        np.testing.assert_allclose(again["token_accuracy"], values["token_accuracy"], rtol=1e-6)
+    other = length_curve(Favourite(), params, Copy(), [7], 13, jax.random.key(4)).at(7)
+    assert not np.allclose(other["token_accuracy"], values["token_accuracy"])
+
+
+def test_dead_seeds_are_nan():
+    curve = curve_of([2, 5], params=reaches(3, np.nan, np.inf))
+    assert np.isnan(curve.values["token_accuracy"]).tolist() == [[False] * 2, [True] * 2, [True] * 2]
+
+
+def test_unhashable_model_is_evaluated():
+    curve = curve_of([2, 8], model=Oracle(options=np.arange(3)))
+    np.testing.assert_allclose(curve.at(8)["token_accuracy"], [0.5, 1, 1])
+
+
+def test_json_round_trip():
+    curve = curve_of([2, 5, 30], params=reaches(3, np.nan), label="a")
+    again = LengthCurve.from_dict(json.loads(json.dumps(curve.to_dict(), allow_nan=False)))
+    assert again.to_dict() == curve.to_dict()
+    for name, values in curve.values.items():
+        np.testing.assert_array_equal(again.values[name], values)
+
+
+def test_csv(tmp_path):
+    curve_of([4, 20]).save_csv(tmp_path / "curve.csv")
+    with open(tmp_path / "curve.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == [
+        *("length", "token_accuracy", "exact_match"),
+        *("token_accuracy_low", "token_accuracy_high", "exact_match_low", "exact_match_high"),
+    ]
+    assert [[float(x) for x in row] for row in rows[1:]] == [[4, 1, 1, 1, 1, 1, 1], [20, 0.5, 0, 0.2, 1, 0, 1]]
+
+
+def test_score_is_the_mean_over_the_test_split():
+    task, samples = Copy(), 10
+    # An independent sum over the first ten examples of the stream, of batches of four.
+    source = task.source("test", 4, seed=1)
+    lengths = np.concatenate([np.sum(source.batch(step).target_mask, axis=1) for step in range(3)])[:samples]
+    scores = score(Oracle(), reaches(0, 11, 12, 16), task, samples, 4, seed=1)
+    expected = np.mean(np.minimum(1, np.array([0, 11, 12, 16])[:, None] / lengths), axis=1)
+    np.testing.assert_allclose(scores["token_accuracy"], expected, rtol=1e-6)
+    np.testing.assert_allclose(scores["exact_match"], np.mean(np.array([[0], [11], [12], [16]]) >= lengths, axis=1))
+
+
+def test_evaluation_lengths():
+    assert Evaluation().lengths_for(Copy()) == tuple(range(2, 17))
+    assert Evaluation(lengths=(5, 3)).lengths_for(Copy()) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"), [((), "empty"), ((3, 0), "at least 1, got 0"), ((2.5,), "integers, got")]
+)
+def test_wrong_lengths(lengths, message):
+    with pytest.raises(ValueError, match=message):
+        curve_of(lengths)
+    with pytest.raises(ValueError, match=message):
+        Evaluation(lengths=lengths)
+
+
+def test_wrong_counts():
+    with pytest.raises(ValueError, match="samples.*got 0"):
+        curve_of([3], samples=0)
+    with pytest.raises(ValueError, match="got 5 and 0"):
+        curve_of([3], batch_size=0)
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+        Evaluation(samples=0)
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got -1"):
+        Evaluation(batch_size=-1)
+    with pytest.raises(ValueError, match="samples and batch_size must be at least 1, got 0"):
+        score(Oracle(), reaches(1), Copy(), samples=0)
+
+
+def test_parameters_without_seeds_are_refused():
+    with pytest.raises(ValueError, match="leading axis of seeds"):
+        curve_of([3], params={"a": np.zeros(3), "b": np.zeros(())})
+    with pytest.raises(ValueError, match=r"leading axes \[2, 3\]"):
+        curve_of([3], params={"a": np.zeros(3), "b": np.zeros((2, 3))})

@@ -1,0 +1,170 @@
+"""Pictures: they are drawn without warnings or global state, and show the numbers they are given."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lenmem.evaluation import plots
+from lenmem.evaluation.lengths import LengthCurve
+
+
+def make(label="lantm", seeds=3, lengths=range(1, 20), **kwargs) -> LengthCurve:
+    lengths = np.asarray(list(lengths))
+    values = np.clip(1.2 - lengths / 20 + np.arange(seeds)[:, None] / 10, 0, 1)
+    return LengthCurve(
+        label,
+        lengths,
+        {"token_accuracy": values, "exact_match": values**2},
+        **{"train_lengths": (1, 8), "samples": 8} | kwargs,
+    )
+
+
+def traces(d: int, writes: int = 9, reads: int = 12, token: bool = True) -> dict[str, np.ndarray]:
+    """Writes and reads of two examples; on the unit sphere for d = 3."""
+    steps = writes + reads + 2
+    walk = np.random.default_rng(d).normal(size=(2, 2, steps, d)).cumsum(axis=2)
+    walk = walk / np.linalg.norm(walk, axis=-1, keepdims=True) if d == 3 else walk
+    time = np.broadcast_to(np.arange(steps), (2, steps))
+    found = {
+        "write_head": walk[0],
+        "read_head": walk[1],
+        "write_strength": np.broadcast_to(np.linspace(0, 1, steps), (2, steps)),
+        "decoding": time >= writes,
+        "valid": time < writes + reads,
+    }
+    return found | ({"token": time} if token else {})
+
+
+def is_png(path) -> bool:
+    return path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_show_medians_and_ranges(tmp_path):
+    curve = make()
+    figure = plots.plot_curves([curve, make("costs $5 $6", lengths=[1, 2, 4, 8])], tmp_path / "curve.png")
+    assert is_png(tmp_path / "curve.png")
+    for ax, metric in zip(figure.axes, ("token_accuracy", "exact_match"), strict=True):
+        assert ax.get_xlabel() == "length"
+        assert ax.get_title(loc="left") == metric.replace("_", " ")
+        line = ax.lines[0]
+        np.testing.assert_array_equal(line.get_xdata(), curve.lengths)
+        np.testing.assert_allclose(line.get_ydata(), np.median(curve.values[metric], axis=0))
+        band = ax.collections[0].get_paths()[0].vertices
+        at_one = band[band[:, 0] == 12][:, 1]
+        np.testing.assert_allclose([at_one.min(), at_one.max()], np.sort(curve.at(12)[metric])[[0, -1]])
+    labels = [entry.get_text() for entry in figure.legends[0].get_texts()]
+    assert labels == ["lantm", r"costs \$5 \$6", "lowest to highest of 3 seeds", "training lengths 1 to 8"]
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        make(seeds=1),
+        make(lengths=[7]),
+        make(lengths=[1, 2, 4, 8, 16, 32, 64, 128]),
+        LengthCurve("dead", np.arange(1, 4), {"token_accuracy": np.full((2, 3), np.nan)}, (1, 2), 8),
+    ],
+    ids=["one seed", "one length", "far", "dead"],
+)
+def test_unusual_curves(tmp_path, curve):
+    plots.plot_curves([curve], tmp_path / "a.png", metric=["token_accuracy"])
+    assert is_png(tmp_path / "a.png")
+
+
+def test_cross_table(tmp_path):
+    cells = {("lantm", "copy"): make(), ("lstm", "dyck"): "not causal", ("lstm", "copy"): make(seeds=1)}
+    figure = plots.plot_cross_table(cells, tmp_path / "cross.svg")
+    assert (tmp_path / "cross.svg").exists()
+    assert [ax.get_title() for ax in figure.axes] == ["copy", "dyck", "", ""]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["lantm", "", "lstm", ""]
+    assert figure.axes[3].texts[0].get_text() == "not causal"
+
+
+def test_training(tmp_path):
+    history = [{"step": i, "loss": np.array([1.0, 2, np.nan]) / i, "seconds": i / 10} for i in range(1, 9)]
+    figure = plots.plot_training([*history, {"step": 9, "validation": 1}], tmp_path / "a.png")
+    median = figure.axes[0].lines[-1]
+    np.testing.assert_allclose(median.get_ydata(), 1.5 / np.arange(1, 9))
+    assert figure.axes[0].get_yscale() == "log"
+    assert figure.axes[0].get_title(loc="right") == "median and each of 3 seeds, 1 s"
+    assert plots.plot_training([{"step": 1, "loss": 0.0}]).axes[0].get_yscale() == "linear"
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+@pytest.mark.parametrize("writes, reads", [(9, 12), (1, 1), (2, 0)])
+def test_memory(tmp_path, d, writes, reads):
+    found = traces(d, writes, reads, token=writes > 1)
+    figure = plots.plot_key_space(found, 1, tmp_path / "a.png")
+    assert is_png(tmp_path / "a.png")
+    if d == 2:
+        np.testing.assert_allclose(figure.axes[0].collections[0].get_offsets(), found["write_head"][1, :writes])
+    plots.plot_rows(found, 1, tmp_path / "b.png")
+    assert is_png(tmp_path / "b.png")
+
+
+def test_coincident_keys(tmp_path):
+    found = traces(2)
+    found["write_head"] = found["read_head"] = np.zeros_like(found["write_head"])
+    plots.plot_key_space(found, 0, tmp_path / "a.png")
+    plots.plot_rows(found, 0, tmp_path / "b.png")
+
+
+def test_tokens_are_annotated():
+    found = traces(2)
+    found["write_strength"] = np.where(np.arange(23) == 4, 0.01, np.ones((2, 23)))
+    found["write_head"] = np.stack([np.arange(23.0) * 3, np.zeros(23)], axis=1)[None].repeat(2, axis=0)
+    figure = plots.plot_key_space(found, 0, names=lambda token: f"${token}$")
+    annotated = [text.get_text() for text in figure.axes[0].texts]
+    assert annotated == [f"${i}$" for i in range(9) if i != 4]  # a write of no strength stores nothing
+
+
+def test_no_writes():
+    found = traces(2)
+    found["decoding"] = np.ones_like(found["decoding"])
+    for plot in (plots.plot_key_space, plots.plot_rows):
+        with pytest.raises(ValueError, match="writes nothing"):
+            plot(found, 0)
+
+
+def test_attention(tmp_path):
+    weights = np.random.default_rng(0).dirichlet(np.ones(5), size=7)
+    figure = plots.plot_attention(weights, tmp_path / "a.png", rows=list("abcdefg"), columns=["begin", *"hijk"])
+    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), weights)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("abcdefg")
+    with pytest.raises(ValueError, match="rows must name 7 of weights .* got 2 names"):
+        plots.plot_attention(weights, rows=["a", "b"])
+    with pytest.raises(ValueError, match="must be a matrix with at least one entry, got shape"):
+        plots.plot_attention(weights[0])
+
+
+@pytest.mark.parametrize("count", [1, 6, 7, 30])
+def test_gates(tmp_path, count):
+    gates = np.random.default_rng(0).random((12, count))
+    figure = plots.plot_gates(gates, tmp_path / "a.png", names=[str(i) for i in range(count)])
+    drawn = np.stack([line.get_ydata() for line in figure.axes[0].lines]) if count <= 6 else None
+    np.testing.assert_allclose(figure.axes[0].images[0].get_array() if drawn is None else drawn, gates.T)
+    with pytest.raises(ValueError, match=f"names must name {count} gates, got 0 names"):
+        plots.plot_gates(gates, names=[])
+
+
+def test_nothing_to_draw():
+    with pytest.raises(ValueError, match="no curves"):
+        plots.plot_curves([])
+    with pytest.raises(ValueError, match="no entry with a loss"):
+        plots.plot_training([{"step": 1}])
+    with pytest.raises(ValueError, match="unknown metric 'f1'"):
+        plots.plot_curves([make()], metric="f1")
+
+
+def test_only_plots_imports_matplotlib_and_never_pyplot():
+    code = (
+        "import sys, lenmem.evaluation, lenmem.evaluation.lengths, lenmem.evaluation.tables, lenmem.evaluation.traces\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "import lenmem.evaluation.plots\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

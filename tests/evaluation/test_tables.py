@@ -1,0 +1,99 @@
+"""Tables for the terminal, read back as text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.tables import cross_table, curve_table, percent
+
+
+def make(values, lengths=None, label="lantm", **kwargs) -> LengthCurve:
+    """A curve with token accuracy `values` [S, L] and half that exact match."""
+    values = np.asarray(values, dtype=np.float64)
+    lengths = np.arange(1, values.shape[1] + 1) if lengths is None else np.asarray(lengths)
+    return LengthCurve(
+        label,
+        lengths,
+        {"token_accuracy": values, "exact_match": values / 2},
+        **{"train_lengths": (1, 2), "samples": 8} | kwargs,
+    )
+
+
+def text(table) -> str:
+    console = Console(width=160, record=True, file=open("/dev/null", "w"), color_system=None)
+    console.print(table)
+    return console.export_text()
+
+
+def rows(table) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in text(table).splitlines()
+        if line.startswith("│")
+    ]
+
+
+def test_median_and_range():
+    table = curve_table([make([[1, 0.5, 0.2], [1, 0.75, 0.4], [1, 0.7, np.nan]])])
+    assert rows(table) == [
+        ["1", "train", "100.0", "50.0"],
+        ["2", "train", "70.0  (50.0 - 75.0)", "35.0  (25.0 - 37.5)"],
+        ["3", "", "30.0  (20.0 - 40.0)", "15.0  (10.0 - 20.0)"],
+    ]
+    assert "median of 3 seeds (lowest - highest), 8 samples per length" in text(table)
+    assert "shown" not in text(table)
+
+
+def test_curves_of_different_lengths():
+    table = curve_table(
+        [
+            make([[1, 0.5]]),
+            make(
+                [
+                    [0.25],
+                ],
+                [3],
+                label="[b]",
+            ),
+        ],
+        metrics=["token_accuracy"],
+    )
+    assert rows(table) == [["1", "train", "100.0", "-"], ["2", "train", "50.0", "-"], ["3", "", "-", "25.0"]]
+    assert "[b]" in text(table)
+    assert "median" not in text(table)
+
+
+def test_many_lengths_are_thinned():
+    curve = make(np.ones((2, 100)), np.arange(3, 103), train_lengths=(5, 17), test_lengths=(19, 96))
+    table = curve_table([curve])
+    shown = [int(row[0]) for row in rows(table)]
+    assert len(shown) <= 20
+    assert {3, 5, 17, 19, 96, 102} <= set(shown)
+    assert max(np.diff(shown)) <= 12
+    assert f"{len(shown)} of 100 lengths shown" in text(table)
+
+
+def test_cross_table():
+    cells = {
+        ("lantm", "copy"): make([[1, 1, 0.5], [1, 1, 0.7], [1, 1, 0.9]]),
+        ("lantm", "dyck"): "needs [causal] models",
+        ("lstm", "copy"): make([[1, 0.5]]),
+    }
+    table = cross_table(cells, metric="token_accuracy")
+    assert rows(table) == [["lantm", "100.0 / 70.0", "needs [causal] models"], ["lstm", "75.0 / -", ""]]
+
+
+def test_percent_does_not_round_up_to_all():
+    assert [percent(x) for x in (1.0, 0.9999, 0.9984, 0.0, np.nan)] == ["100.0", "99.9", "99.8", "0.0", "-"]
+
+
+def test_nothing_to_show():
+    with pytest.raises(ValueError, match="no curves"):
+        curve_table([])
+    with pytest.raises(ValueError, match="no cells"):
+        cross_table({})
+    with pytest.raises(ValueError, match="unknown metric 'f1'; lantm has token_accuracy, exact_match"):
+        curve_table([make([[1.0]])], metrics=["f1"])

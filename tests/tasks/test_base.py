@@ -1,0 +1,235 @@
+"""The task contract: keys, sources, losses and metrics, against NumPy twins."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from lenmem.tasks.base import (
+    FreshSource,
+    RepeatedSource,
+    Split,
+    Task,
+    draw,
+    exact_match,
+    masked_loss,
+    masked_mean,
+    namespaced,
+    token_accuracy,
+)
+from lenmem.types import Batch, Example, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise(Task):
+    """Uniform tokens, answered by themselves. As a subclass outside of the library would be written."""
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        return 8, 12
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        return 13, 16
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(vocabulary=50, output_size=50, shared_ids=True)
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        return capacity, capacity
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        mask = jnp.arange(capacity) < length
+        tokens = jnp.where(mask, jax.random.randint(key, (capacity,), 0, 50), 0)
+        return Example(tokens, mask, tokens, mask, mask)
+
+
+class RowLengths(Noise):
+    """Every row draws its own length."""
+
+    per_batch_length = False
+
+
+def assert_same(left: Batch, right: Batch) -> None:
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def contents(batch: Batch) -> set[tuple[int, ...]]:
+    """The first eight tokens of each row: enough to tell rows apart, and never padding."""
+    return {tuple(row[:8].tolist()) for row in np.asarray(batch.inputs)}
+
+
+def test_namespaces_are_distinct_and_reproducible():
+    key = jax.random.key(0)
+    paths = [(), ("train",), ("test",), ("train", 0), ("train", 1), ("train", "length", 0), ("length", "train", 0)]
+    data = [tuple(np.asarray(jax.random.key_data(namespaced(key, *path))).tolist()) for path in paths]
+    assert len(set(data)) == len(paths)
+    again = [tuple(np.asarray(jax.random.key_data(namespaced(key, *path))).tolist()) for path in paths]
+    assert data == again
+    traced = jax.jit(lambda step: jax.random.key_data(namespaced(key, "train", step)))(1)
+    assert tuple(np.asarray(traced).tolist()) == data[4]
+
+
+def test_a_batch_is_a_pure_function_of_its_step():
+    source = Noise().source("train", 4, 3)
+    assert isinstance(source, FreshSource)
+    eager = source.batch(5)
+    assert_same(jax.jit(source.batch)(5), eager)
+    stacked = jax.jit(jax.vmap(source.batch))(jnp.arange(4, 7))
+    assert_same(jax.tree.map(lambda leaf: leaf[1], stacked), eager)
+
+
+def test_splits_seeds_and_steps_are_disjoint():
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+
+    def draws(seed, step):
+        return [Noise().source(split, 4, seed).batch(step) for split in splits]
+
+    program = jax.jit(draws)
+    rows = [contents(batch) for seed in (0, 1) for step in (0, 1) for batch in program(seed, step)]
+    assert len(set.union(*rows)) == 4 * len(rows)
+
+
+@pytest.mark.parametrize(("split", "expected"), [("train", (8, 12)), ("validation", (8, 12)), ("test", (13, 16))])
+def test_lengths_are_uniform_and_inclusive(split, expected):
+    task = Noise()
+    assert task.lengths_of(split) == expected
+    lengths = np.asarray(task.draw_lengths(jax.random.key(0), split, (4000,)))
+    values, counts = np.unique(lengths, return_counts=True)
+    assert values.tolist() == list(range(expected[0], expected[1] + 1))
+    np.testing.assert_allclose(counts / 4000, 1 / len(values), atol=0.04)
+    batch = task.source(split, 2, 0).batch(0)
+    assert batch.inputs.shape == (2, expected[1])
+
+
+def test_lengths_per_batch_and_per_row():
+    shared = np.asarray(Noise().source("train", 64, 0).batch(0).input_mask.sum(-1))
+    assert len(set(shared)) == 1
+    own = np.asarray(RowLengths().source("train", 64, 0).batch(0).input_mask.sum(-1))
+    assert set(own) == set(range(8, 13))
+    other_seed = np.asarray(RowLengths().source("train", 64, 1).batch(0).input_mask.sum(-1))
+    np.testing.assert_array_equal(own, other_seed)
+
+
+def test_rows_of_a_larger_capacity_are_the_same():
+    lengths = jnp.array([3, 5, 4])
+    tight, wide = (draw(Noise(), jax.random.key(0), lengths, capacity) for capacity in (5, 9))
+    np.testing.assert_array_equal(wide.inputs[:, :5], tight.inputs)
+    assert not wide.input_mask[:, 5:].any()
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_repeated_source_passes_over_whole_batches(shuffle):
+    fresh = FreshSource(Noise(), "train", 4, 0)
+    source = RepeatedSource(fresh, 23, shuffle)  # five whole batches; the three left over are never seen
+    batch = jax.jit(source.batch)
+    passes = [[frozenset(contents(batch(5 * p + i))) for i in range(5)] for p in range(4)]
+    drawn = jax.jit(fresh.batch)
+    expected = [frozenset(contents(drawn(i))) for i in range(5)]
+    for order in passes:
+        assert set(order) == set(expected)
+    assert all(order == expected for order in passes) is not shuffle
+
+
+def test_repeated_source_orders_do_not_depend_on_the_seed():
+    def lengths(seed):
+        source = RepeatedSource(FreshSource(Noise(), "train", 2, seed), 16)
+        return jax.vmap(lambda step: source.batch(step).input_mask.sum(-1))(jnp.arange(9))
+
+    both = jax.jit(jax.vmap(lengths))(jnp.arange(2))
+    np.testing.assert_array_equal(both[0], both[1])
+
+
+def test_repeated_source_needs_a_whole_batch():
+    with pytest.raises(ValueError, match="fixed set of 3 examples has no whole batch of 4"):
+        RepeatedSource(FreshSource(Noise(), "train", 4, 0), 3).batch(0)
+
+
+def answers(kind: str, seed: int = 0):
+    """Random outputs [3, 5, 4], and a batch with prefix masks; the last scored slots are fewer than the asked."""
+    rng = np.random.default_rng(seed)
+    outputs = rng.normal(size=(3, 5, 4)).astype(np.float32)
+    targets = {
+        "tokens": rng.integers(0, 4, (3, 5)),
+        "multi_hot": rng.integers(0, 2, (3, 5, 4)).astype(np.float32),
+        "real": rng.normal(size=(3, 5, 4)).astype(np.float32),
+    }[kind]
+    asked = np.arange(5) < np.array([[5], [3], [4]])
+    score = asked & (np.arange(5) < 4)
+    read = np.zeros((3, 2), int), np.ones((3, 2), bool)
+    return jnp.asarray(outputs), Batch(*(jnp.asarray(field) for field in (*read, targets, asked, score)))
+
+
+def twin_loss(kind, outputs, batch):
+    outputs, batch = np.asarray(outputs), jax.tree.map(np.asarray, batch)
+    total, count = 0.0, 0
+    for b, m in zip(*np.nonzero(batch.score_mask), strict=True):
+        o, t = outputs[b, m].astype(float), batch.targets[b, m]
+        if kind == "tokens":
+            total -= log_softmax(o)[t]
+        elif kind == "multi_hot":
+            p = 1 / (1 + np.exp(-o))
+            total -= np.mean(t * np.log(p) + (1 - t) * np.log(1 - p))
+        else:
+            total += np.mean((o - t) ** 2)
+        count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("kind", ["tokens", "multi_hot", "real"])
+def test_masked_loss(kind):
+    outputs, batch = answers(kind)
+    value, gradient = jax.value_and_grad(lambda o: masked_loss(kind, o, batch))(outputs)
+    assert float(value) == pytest.approx(twin_loss(kind, outputs, batch), rel=1e-5)
+    assert not np.asarray(gradient)[~batch.score_mask].any()
+    assert (np.abs(np.asarray(gradient)[batch.score_mask]).sum(-1) > 0).all()
+    # neither value nor gradient may see what padding holds, not even NaN
+    bad_outputs = jnp.where(batch.score_mask[..., None], outputs, jnp.nan)
+    slots = batch.score_mask if kind == "tokens" else batch.score_mask[..., None]
+    bad = batch._replace(targets=jnp.where(slots, batch.targets, -99 if kind == "tokens" else jnp.nan))
+    same_value, same_gradient = jax.value_and_grad(lambda o: masked_loss(kind, o, bad))(bad_outputs)
+    assert float(same_value) == float(value)
+    np.testing.assert_array_equal(same_gradient, gradient)
+    halves = masked_loss(kind, outputs.astype(jnp.bfloat16), batch)
+    assert halves.dtype == jnp.float32
+
+
+def test_metrics_are_per_example():
+    _, batch = answers("tokens")
+    right = np.eye(4, dtype=np.float32)[np.asarray(batch.targets)]
+    sign = np.ones((3, 5, 1), np.float32)
+    sign[0, 4] = -1  # asked, but not scored
+    sign[1] = -1
+    sign[2, 1] = -1
+    outputs = jnp.asarray(sign * right)
+    np.testing.assert_allclose(token_accuracy(outputs, batch), [1, 0, 0.75])
+    np.testing.assert_array_equal(exact_match(outputs, batch), [1, 0, 0])
+    metrics = Noise().metrics(outputs, batch)
+    assert set(metrics) == {"token_accuracy", "exact_match"}
+    assert float(Noise().loss(outputs, batch)) == pytest.approx(twin_loss("tokens", outputs, batch), rel=1e-5)
+
+
+def test_masked_mean_of_nothing_is_zero():
+    values = jnp.array([[1.0, jnp.nan], [jnp.nan, jnp.nan]])
+    mask = jnp.array([[True, False], [False, False]])
+    np.testing.assert_array_equal(masked_mean(values, mask, axis=-1), [1, 0])
+    assert float(masked_mean(values, mask)) == 1
+
+
+def test_base_class_leaves_the_rest_to_subclasses():
+    task = Task()
+    for call in (
+        lambda: task.spec,
+        lambda: task.train_lengths,
+        lambda: task.test_lengths,
+        lambda: task.shapes(3),
+        lambda: task.sample(jax.random.key(0), 3, 3),
+    ):
+        with pytest.raises(NotImplementedError):
+            call()
