@@ -10,13 +10,14 @@ from types import ModuleType
 from typing import Any
 
 import flax.linen as nn
+import jax
 
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.models import supports
 from lenmem.serialize import from_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
-from lenmem.training.loop import CHECKPOINTS, Training, restore_params
+from lenmem.training.loop import Training, restore_params, saved_in
 from lenmem.types import PyTree
 
 
@@ -67,8 +68,6 @@ class Run:
 
     def seed_params(self, seed: int = 0) -> PyTree:
         """The parameters of one seed, without the seed axis."""
-        import jax
-
         seeds = self.experiment.training.seeds
         if not 0 <= seed < seeds:
             raise ValueError(f"seed is {seed}; the run has seeds 0 to {seeds - 1}")
@@ -78,16 +77,14 @@ class Run:
 def load(
     directory: str | os.PathLike[str], *, step: int | None = None, modules: Iterable[type | ModuleType] = ()
 ) -> Run:
-    """The run in `directory`, at its latest checkpoint or at `step`.
+    """The run in `directory`, at its latest checkpoint, or at `step` of its checkpoints and snapshots.
 
     Nothing is executed: the manifest is plain data, whose classes are looked up inside lenmem and among `modules`, the
     classes or Python modules of a user's own models and tasks. Raises ValueError (`CheckpointError` where the
     checkpoint is missing or damaged).
     """
     directory = Path(directory)
-    if not (directory / CHECKPOINTS).is_dir():
-        raise ValueError(f"{directory} is no run: it has no folder {CHECKPOINTS}")
-    manifest = checkpoint.read_manifest(directory / CHECKPOINTS, step)
+    manifest = checkpoint.read_manifest(saved_in(directory, step), step)
     experiment = from_plain(manifest["experiment"], modules)
     if not isinstance(experiment, Experiment):
         raise ValueError(f"the manifest of {directory} holds a {type(experiment).__name__}, not an Experiment")

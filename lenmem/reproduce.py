@@ -1,27 +1,35 @@
 """Measuring the rows of a paper's tables, and keeping what was measured.
 
 A configuration may define `rows: dict[str, Row]`. `reproduce` trains a row, scores it as the paper does, follows the
-curve far beyond, and writes `results/<paper>/<row>.json`. Such a file is never written by hand.
+curve far beyond, and writes `results/<paper>/<row>.json`. Such a file is never written by hand. `results_table` prints
+records beside the paper's numbers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
+import math
+import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from rich.markup import escape
+from rich.table import Table
 
-from lenmem import papers
+from lenmem import configs, papers
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import score
 from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
-from lenmem.serialize import to_plain
+from lenmem.serialize import from_plain, to_plain
 from lenmem.share import export_params
 from lenmem.training.checkpoint import describe_environment, latest
 from lenmem.training.loop import CHECKPOINTS, train
@@ -46,6 +54,20 @@ class Row:
     """Our metric -> the paper's column."""
 
 
+def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
+    """The rows of these names, in this order; all for None. ValueError with the nearest name for an unknown one."""
+    if names is None:
+        return dict(rows)
+    chosen = {}
+    for name in names:
+        if name not in rows:
+            near = difflib.get_close_matches(name, rows, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"there is no row {name!r}.{hint} Rows: {', '.join(rows) or 'none'}")
+        chosen[name] = rows[name]
+    return chosen
+
+
 def reproduce(
     paper: str,
     name: str,
@@ -54,13 +76,28 @@ def reproduce(
     results: Path,
     runs: Path,
     report: Callable[[dict[str, Any]], None] | None = None,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Train (or resume), score and record one row; returns the record.
 
-    The run lives in `runs/<paper>/<name>` and is resumed if it was cut off. The record goes to
-    `results/<paper>/<name>.json`, and the parameters of small networks beside it.
+    The run lives in `runs/<paper>/<name>` and is resumed if it was cut off; one that had finished is scored again. The
+    record goes to `results/<paper>/<name>.json`, and the parameters of small networks beside it.
+
+    Args:
+        paper: the paper's name in `lenmem.papers`.
+        name: the row's name.
+        row: what is run, and the cell of the table that it measures.
+        results: folder of the records.
+        runs: folder of the runs.
+        report: called with every entry of the training's history.
+        command: the command recorded; default: the one of this process.
+
+    Raises ValueError where the paper has no such cell (before anything is trained), `DivergedError` where every seed
+    dies, and KeyboardInterrupt where a signal stopped the training; nothing is recorded then.
     """
     experiment = row.experiment
+    printed = _printed(paper, row)
+    environment = describe_environment()  # of the code that was loaded, not of what the clone holds hours later
     directory = runs / paper / name
     resume = latest(directory / CHECKPOINTS) is not None
     result = train(experiment, directory=directory, resume=resume, report=report)
@@ -69,19 +106,22 @@ def reproduce(
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     params = jax.tree.map(lambda x: np.where(_per_leaf(result.alive, x), x, np.nan), result.params)
     scores = score(model, params, task, evaluation.scored, evaluation.batch_size, evaluation.seed)
+    missing = [metric for metric in row.metrics if metric not in scores]
+    if missing:
+        raise ValueError(f"row {name!r} wants the metric {missing[0]!r}; the task has {', '.join(scores)}")
     curves = [curve.to_dict() for curve in far_curves(experiment, params)]
-    printed = papers.find(paper, row.table, **row.where)
     record = {
         "paper": paper,
         "row": name,
         "table": row.table,
         "where": dict(row.where),
+        "metrics": dict(row.metrics),
         "selection": experiment.training.selection,
         "measured": {
             metric: {
-                "seeds": [round(100 * float(x), 3) for x in values],
-                "median": round(100 * float(summarise(values).median), 3),
-                "best": round(100 * float(summarise(values).best), 3),
+                "seeds": [_percent(x) for x in values],
+                "median": _percent(summarise(values).median),
+                "best": _percent(summarise(values).best),
                 "paper": printed[row.metrics[metric]] if metric in row.metrics else None,
             }
             for metric, values in scores.items()
@@ -91,16 +131,133 @@ def reproduce(
         "curves": curves,
         "steps": result.step,
         "wall_seconds": round(result.seconds, 1),
+        "updates_per_second": round(result.updates_per_second, 2) if math.isfinite(result.updates_per_second) else None,
+        "parameters": sum(x.size for x in jax.tree.leaves(result.params)) // len(result.alive),
         "experiment": to_plain(experiment),
-        "environment": describe_environment(),
-        "command": "lenmem " + " ".join(sys.argv[1:]),
+        "environment": environment,
+        "command": command or shlex.join(["lenmem", *sys.argv[1:]]),
     }
     target = results / paper / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     if sum(x.size for x in jax.tree.leaves(result.params)) <= SHARED_PARAMETERS:
         export_params(target.with_suffix(".safetensors"), result.params, {"experiment": record["experiment"]})
-    target.write_text(json.dumps(record, indent=1) + "\n")
+    partial = target.with_suffix(".json.partial")
+    partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
+    os.replace(partial, target)
     return record
+
+
+def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
+    """The rows that a configuration defines; ValueError, with the configurations that do, if it defines none."""
+    rows = getattr(configs.module_of(config), "rows", None)
+    if not rows:
+        others = [name for name in configs.names() if getattr(configs.module_of(name), "rows", None)]
+        raise ValueError(f"{os.fspath(config)} defines no rows of a paper's table; these do: {', '.join(others)}")
+    return rows
+
+
+def reproduce_config(
+    config: str | os.PathLike[str],
+    names: Iterable[str] = (),
+    *,
+    results: Path,
+    runs: Path,
+    again: bool = False,
+    report: Callable[[str, Experiment], Callable[[dict[str, Any]], None] | None] | None = None,
+) -> list[dict[str, Any]]:
+    """The records of rows of a configuration, in the order asked for; those that are missing are measured.
+
+    Args:
+        config: name or path of the configuration. The folder it lies in is the name of its paper.
+        names: names of rows; none: the row of the configuration's own experiment (all rows, if no row is that).
+        results: folder of the records.
+        runs: folder of the runs.
+        again: measure rows again of which there is a record of the same experiment.
+        report: called with name and experiment before a row is measured; returns what is told of its training.
+    """
+    rows = rows_of(config)
+    own = to_plain(configs.load_config(config))
+    chosen = tuple(names) or tuple(name for name, row in rows.items() if to_plain(row.experiment) == own)[:1]
+    paper = configs.find(config).parent.name
+    records = []
+    for name, row in select(rows, chosen or None).items():
+        record = None if again else _measured(results / paper / f"{name}.json", row)
+        if record is None:
+            told = None if report is None else report(name, row.experiment)
+            command = shlex.join(["lenmem", "reproduce", os.fspath(config), "--rows", name])
+            record = reproduce(paper, name, row, results=results, runs=runs, report=told, command=command)
+        records.append(record)
+    return records
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record; a NaN of a dead seed, as in old records, is read as None."""
+    return json.loads(path.read_text(), parse_constant=lambda _: None)
+
+
+def _measured(path: Path, row: Row) -> dict[str, Any] | None:
+    """The record of this very row, if there is one. Fields that were added since have their defaults."""
+    if not path.exists():
+        return None
+    try:
+        record = read_record(path)
+        same = to_plain(from_plain(record["experiment"])) == to_plain(row.experiment)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return record if same else None
+
+
+def best_seed(record: Mapping[str, Any]) -> int:
+    """The seed whose answers are most often right: by exact match where it is measured, then by the other metrics."""
+    measured = record["measured"]
+    names = sorted(measured, key=lambda name: name != "exact_match")
+    seeds = zip(*(measured[name]["seeds"] for name in names), strict=True)
+    # A dead seed has None everywhere, which sorts below every number.
+    ranks = [tuple(-1.0 if value is None else value for value in values) for values in seeds]
+    return max(range(len(ranks)), key=lambda seed: ranks[seed])
+
+
+def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """Records beside the paper: for every row the median over seeds, the best seed, and the printed number, in percent.
+
+    Metrics that the paper prints are joined by slashes, in the order that the header names. The best seed is one seed
+    (`best_seed`), so that its numbers belong together. A dash stands for dead seeds and for what was not printed.
+    """
+    if not records:
+        raise ValueError("no records given; a table needs at least one")
+    compared = compared_metrics(records)
+    columns = list(dict.fromkeys(column for record in records for column in record["where"]))
+    rules = ", ".join(sorted({record["selection"] for record in records}))
+    names = " / ".join(metric.replace("_", " ") for metric in compared)
+    table = Table(caption=f"{names} in percent; parameters kept: {rules}", caption_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for column in ("median", "best seed", "paper"):
+        table.add_column(column, justify="right")
+    table.add_column("seeds", justify="right")
+    for record in records:
+        best = best_seed(record)
+        cells = [record["measured"].get(metric) for metric in compared]
+        table.add_row(
+            *(escape(str(record["where"].get(column, ""))) for column in columns),
+            " / ".join("-" if cell is None else shown(cell["median"]) for cell in cells),
+            " / ".join("-" if cell is None else shown(cell["seeds"][best]) for cell in cells),
+            " / ".join("-" if cell is None or cell["paper"] is None else f"{cell['paper']:g}" for cell in cells),
+            str(len(record["alive"])),
+        )
+    return table
+
+
+def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The metrics that the paper prints for any of the records; all metrics where it prints none."""
+    items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
+    printed = [metric for metric, value in items if value is not None]
+    return list(dict.fromkeys(printed or [metric for metric, _ in items]))
+
+
+def shown(value: float | None) -> str:
+    """A percentage with one decimal, but never '100.0' for what is not all of it; a dash for None."""
+    return "-" if value is None else percent(value / 100)
 
 
 def far_curves(experiment: Experiment, params: Any) -> list[LengthCurve]:
@@ -120,3 +277,18 @@ def far_curves(experiment: Experiment, params: Any) -> list[LengthCurve]:
 def _per_leaf(alive: np.ndarray, leaf: np.ndarray) -> np.ndarray:
     """The seeds' flags, shaped to select among the rows of a leaf."""
     return alive.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _printed(paper: str, row: Row) -> dict[str, Any]:
+    """The paper's row, with all the columns that are to be compared."""
+    printed = papers.find(paper, row.table, **row.where)
+    for column in row.metrics.values():
+        if column not in printed:
+            raise ValueError(f"{paper} {row.table} has no column {column!r}; it has {', '.join(printed)}")
+    return printed
+
+
+def _percent(share: float | np.ndarray) -> float | None:
+    """Percent for a record; None, which strict JSON can hold, for NaN."""
+    # With four decimals one wrong token of 3,200 long answers still shows.
+    return None if np.isnan(share) else round(100 * float(share), 4)

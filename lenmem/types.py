@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
+from jax.typing import DTypeLike
 
 
 class Batch(NamedTuple):
@@ -96,4 +97,5 @@ class Spec:
 
 
 PyTree = Any
-Dtype = Any
+Dtype = DTypeLike | None
+"""Computation and parameter types of a module; None: computed in the type of its inputs and parameters."""

@@ -1,0 +1,1 @@
+"""File and TFDS data sets."""

@@ -1,0 +1,1 @@
+"""Measuring trained models: accuracy by length, statistics over seeds, tables, pictures, traces."""

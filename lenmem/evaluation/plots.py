@@ -1,7 +1,7 @@
 """Pictures of curves, training and memory. The only module that imports matplotlib, and never its global state.
 
-Every function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). Colours are those of
-Okabe and Ito, which all kinds of colour vision tell apart; line styles repeat the distinction.
+Every function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). Colours are those
+of Okabe and Ito, which all kinds of colour vision tell apart; line styles repeat the distinction.
 """
 
 from __future__ import annotations
@@ -188,8 +188,8 @@ def plot_key_space(
     """Lie-access memory of one example in key space, as in Figures 2b, 3 and 4 of Yang and Rush (2017).
 
     Writes in red, connected in order of time, filled by strength (black: strong) and annotated with the token that was
-    eaten; reads in blue. Keys in the plane are drawn as they are. Keys in space are drawn on the unit sphere, and beside
-    it projected on their two principal axes; keys of more dimensions are projected only.
+    eaten; reads in blue. Keys in the plane are drawn as they are. Keys in space are drawn on the unit sphere, and
+    beside it projected on their two principal axes; keys of more dimensions are projected only.
 
     Args:
         traces: what `traces.collect` returns.
@@ -240,9 +240,9 @@ def plot_rows(
 ) -> Figure:
     """Lie-access memory of one example row by row, as in Figure 2a of Yang and Rush (2017).
 
-    The keys are projected on their principal axis. From top to bottom one row per input step, with a dot where it wrote,
-    filled by strength (black: strong). The last, taller row is the path of the read head while answering: time runs
-    downwards inside it. Arguments as of `plot_key_space`.
+    The keys are projected on their principal axis. From top to bottom one row per input step, with a dot where it
+    wrote, filled by strength (black: strong). The last, taller row is the path of the read head while answering: time
+    runs downwards inside it. Arguments as of `plot_key_space`.
     """
     memory = memory_of(traces, example)
     _require_writes(memory)

@@ -1,13 +1,94 @@
-"""Registry."""
+"""The models by name. A later paper joins with one line of `MODELS` for each of its models."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import flax.linen as nn
+
 from lenmem.models.lantm import LANTM, SLANTM
-from lenmem.models.lstm import LSTM
+from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.ram import RAM, RAMTape
+from lenmem.models.seq2seq import Attention
+from lenmem.models.transformer import Transformer
+from lenmem.types import Spec
 
-_M = {"lantm": (LANTM, {}), "lantm_s": (LANTM, {"weighting": "softmax"}), "slantm": (SLANTM, {}), "slantm_s": (SLANTM, {"weighting": "softmax"}), "lstm": (LSTM, {}), "ram": (RAM, {}), "ram_tape": (RAMTape, {})}
+__all__ = [
+    "GRU",
+    "LANTM",
+    "LSTM",
+    "MODELS",
+    "RAM",
+    "SLANTM",
+    "Attention",
+    "RAMTape",
+    "Transformer",
+    "fields_of",
+    "make",
+    "names",
+    "supports",
+]
 
-def make(name, spec=None, **fields):
-    kind, preset = _M[name]
-    return kind(spec=spec, **(preset | fields))
+MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
+    "lantm": (LANTM, {}),
+    "lantm_s": (LANTM, {"weighting": "softmax"}),
+    "slantm": (SLANTM, {}),
+    "slantm_s": (SLANTM, {"weighting": "softmax"}),
+    "ram": (RAM, {}),
+    "ram_tape": (RAMTape, {}),
+    "lstm": (LSTM, {}),
+    "gru": (GRU, {}),
+    "transformer": (Transformer, {}),
+    "attention": (Attention, {}),
+}
+"""name -> (class, fields that differ from its defaults)."""
 
-def supports(model, spec):
-    return model.supports(spec) if hasattr(model, "supports") else None
+
+def names() -> tuple[str, ...]:
+    """All model names."""
+    return tuple(MODELS)
+
+
+def fields_of(name: str) -> tuple[str, ...]:
+    """The fields of a model that can be set."""
+    kind, _ = _entry(name)
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in ("parent", "name", "spec"))
+
+
+def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:
+    """A model by name, bound to `spec` if given.
+
+    A ValueError for an unknown name or field, or for a task it cannot take.
+    """
+    kind, preset = _entry(name)
+    allowed = fields_of(name)
+    for field in fields:
+        if field not in allowed:
+            raise ValueError(f"model {name!r} has no field {field!r}{_nearest(field, allowed)}")
+    model = kind(**{"spec": spec, **preset, **fields})
+    reason = supports(model, spec) if spec is not None else None
+    if reason:
+        raise ValueError(f"model {name!r} cannot take the task: {reason}")
+    return model
+
+
+def supports(model: nn.Module, spec: Spec) -> str | None:
+    """None, or in one line why a model cannot take a task. A module without a `supports` of its own takes them all."""
+    asked = getattr(model, "supports", None)
+    return asked(spec) if asked is not None else None
+
+
+def _entry(name: str) -> tuple[type[nn.Module], dict[str, Any]]:
+    if name not in MODELS:
+        raise ValueError(f"no model is called {name!r}{_nearest(name, MODELS)}")
+    return MODELS[name]
+
+
+def _nearest(got: str, allowed: Iterable[str]) -> str:
+    """`; did you mean ...? Allowed: ...`."""
+    close = difflib.get_close_matches(got, list(allowed), n=1)
+    guess = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{guess} Allowed: {', '.join(allowed)}"

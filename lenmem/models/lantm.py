@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.nn.cells import LSTMCell, start_vector
-from lenmem.nn.interfaces import recurrent
+from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init, Linear
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
@@ -206,7 +206,7 @@ class GatedReadout(nn.Module):
         return own + gate * Linear(self.features, **options, name="read")(read_value)
 
 
-class LANTM(nn.Module):
+class LANTM(FlatModel):
     """Lie-access neural Turing machine on the shift group R^2; `LANTM(weighting="softmax")` is the paper's LANTM-s."""
 
     hidden_size: int = 50

@@ -1,9 +1,9 @@
 """LSTM and GRU encoder-decoders without memory: the baselines that do not generalise to longer sequences.
 
 The whole input has to pass through a state of fixed width: a stack of recurrent layers reads
-`[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on. It is the baseline of Yang & Rush,
-"Lie-Access Neural Turing Machines", ICLR 2017 (1-4 LSTM layers of 256, embedding 128), and of most later work.
-LSTM: Hochreiter & Schmidhuber 1997; GRU: Cho et al. 2014. Cost per step: O(layers H^2).
+`[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on. It is the baseline of
+Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017 (1-4 LSTM layers of 256, embedding 128), and of most later
+work. LSTM: Hochreiter & Schmidhuber 1997; GRU: Cho et al. 2014. Cost per step: O(layers H^2).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.cells import GRUCell, LSTMCell, Stacked
-from lenmem.nn.interfaces import recurrent
+from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init
 from lenmem.types import Dtype, Spec
 
 
-class LSTM(nn.Module):
+class LSTM(FlatModel):
     """LSTM encoder-decoder of 1 or more layers."""
 
     hidden_size: int = 256

@@ -3,12 +3,12 @@
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, section 2 and appendix A.
 https://arxiv.org/abs/1611.02854.
 
-As in `lenmem.models.lantm`, an LSTM appends a memory (key, value, strength) at each step and reads a weighted mean of the
-values. But keys and read address are vectors the controller emits outright, compared by their inner product. RAM/tape can
-also ask for the left or right neighbours, in order of writing, of what it read last.
+As in `lenmem.models.lantm`, an LSTM appends a memory (key, value, strength) at each step and reads a weighted mean of
+the values. But keys and read address are vectors the controller emits outright, compared by their inner product.
+RAM/tape can also ask for the left or right neighbours, in order of writing, of what it read last.
 
 Notation: h controller output [B, H]; q read address [B, d]; Sigma memory of keys k_i [B, d, slots], values v_i
-[B, m, slots], strengths s_i [B, slots]; w_i read weights; rho read value [B, m]; k_L, k_R the mean keys left and right of
+[B, m, slots], strengths s_i [B, slots]; w_i read weights; rho read value [B, m]; k_L, k_R mean keys left and right of
 the last read [B, d]. Cost per step: O(H^2 + slots (d + m)).
 """
 
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from lenmem import ops
 from lenmem.models.lantm import STRENGTH_OFFSET, Memory
 from lenmem.nn.cells import LSTMCell, start_vector
-from lenmem.nn.interfaces import recurrent
+from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init, Linear, uniform
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
@@ -146,7 +146,7 @@ class Readout(nn.Module):
         return own + Linear(self.features, **options, name="read")(read_value)
 
 
-class RAM(nn.Module):
+class RAM(FlatModel):
     """Random-access memory: w_i ~ s_i exp <q, k_i> with q and k_i emitted by the controller (section 2)."""
 
     hidden_size: int = 50

@@ -89,10 +89,9 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = Fals
     if isinstance(cell, AppendOnlyCell) and not regularised:
 
         def advance(variables, keys, time, state, memory, filled, step):
-            (state, entry, output), mutated = call(
-                variables, keys, time, state, memory, filled, step, method="advance"
-            )
-            return state, entry, (output, mutated)
+            arguments = (variables, keys, time, state, memory, filled, step)
+            (new, entry, output), mutated = call(*arguments, method="advance")
+            return _unless_padded(length, step, new, state), entry, (output, mutated)
 
         state, memory, written, time = carry
         count = written + jnp.sum(steps.valid & ~steps.decoding, axis=0)
@@ -103,10 +102,11 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = Fals
 
         def body(carry, inputs):
             time, step = inputs
-            (carry, output), mutated = call(variables, keys, time, carry, step)
+            (new, output), mutated = call(variables, keys, time, carry, step)
+            carry = _unless_padded(length, step, new, carry)
             return carry, (output, mutated, carry if regularised else ())
 
-        times, chunked = _chunks((jnp.arange(length), steps), length)
+        times, chunked = _chunk_times(0, length), _chunks(steps, length)
         carry, stacked = _scan_chunks(body, carry, (times, chunked), chunked.valid)
         outputs, mutated, carries = _unchunk(stacked, length)
         if regularised:
@@ -132,10 +132,30 @@ def _any_valid_batched(axis_size: int, in_batched: list[bool], valid: jax.Array)
     return any_valid(valid), False
 
 
+def _chunk_shape(length: int) -> tuple[int, int]:
+    """(number, size) of the chunks that hold `length` steps with the least padding."""
+    count = -(-length // CHUNK)
+    return count, -(-length // count)
+
+
+def _chunk_times(start: jax.Array | int, length: int) -> jax.Array:
+    """The times of all steps, [chunks, size]. They go on through the padding, so that it writes nowhere twice."""
+    count, size = _chunk_shape(length)
+    return start + jnp.arange(count * size).reshape(count, size)
+
+
+def _unless_padded(length: int, step: Step, new: PyTree, old: PyTree) -> PyTree:
+    """`new`, but `old` at the steps that only fill up the last chunk: the final carry is the last real step's."""
+    count, size = _chunk_shape(length)
+    if count * size == length:
+        return new
+    real = jnp.any(step.valid)
+    return jax.tree.map(lambda new, old: jnp.where(real, new, old), new, old)
+
+
 def _chunks(tree: PyTree, length: int) -> PyTree:
     """[T, ...] -> [chunks, size, ...], padded with zeros (not valid) at the end."""
-    count = -(-length // CHUNK)
-    size = -(-length // count)
+    count, size = _chunk_shape(length)
 
     def split(x):
         return jnp.pad(x, [(0, count * size - length)] + [(0, 0)] * (x.ndim - 1)).reshape(count, size, *x.shape[1:])
@@ -210,7 +230,7 @@ def _append_scan_forward(scan: _Appending, variables, keys, state, memory, writt
         after, entry, output = scan.advance(variables, keys, now, state, memory, filled, step)
         return (after, _append(memory, entry, scan.initial_slots + now)), (output, state)
 
-    times, chunked = _chunks((time + jnp.arange(length), steps), length)
+    times, chunked = _chunk_times(time, length), _chunks(steps, length)
     (final, memory), (outputs, states) = _scan_chunks(body, (state, memory), (times, chunked), chunked.valid)
     residuals = (variables, keys, memory, states, time, times, chunked, total)
     return (final, memory, _unchunk(outputs, length)), residuals

@@ -12,6 +12,7 @@ from lenmem.ops.lie import (
     translate,
     unit,
 )
+from lenmem.ops.positions import sinusoidal
 from lenmem.ops.tape import sharpen, shifted_keys
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "rotate",
     "sharpen",
     "shifted_keys",
+    "sinusoidal",
     "softmax_distance_weights",
     "squared_distances",
     "strengthened",

@@ -18,8 +18,8 @@ def shifted_keys(
 ) -> tuple[Float[Array, "... d"], Float[Array, "... d"]]:
     """The mean keys one slot to the left and to the right of where was read (appendix A): (k_L, k_R).
 
-    k_L = sum_{i > 1} w_i k_{i-1}, k_R = sum_{i < L} w_i k_{i+1} over the L unmasked slots, which are a prefix. The weight
-    at an edge has no neighbour there and is lost: k_L = 0 when all was read from the first slot. O(T d).
+    k_L = sum_{i > 1} w_i k_{i-1}, k_R = sum_{i < L} w_i k_{i+1} over the L unmasked slots, which are a prefix. The
+    weight at an edge has no neighbour there and is lost: k_L = 0 when all was read from the first slot. O(T d).
     """
     if mask is not None:
         weights, keys = jnp.where(mask, weights, 0), jnp.where(mask[..., None], keys, 0)

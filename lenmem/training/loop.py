@@ -224,18 +224,43 @@ def selected(state: State) -> PyTree:
     return jax.tree.map(choose, members.best, members.params)
 
 
+def saved_in(directory: str | os.PathLike[str], step: int | None = None) -> Path:
+    """The folder of a run that holds `step`: its checkpoints, or its snapshots from the middle of training.
+
+    Raises ValueError where there is no run, or nothing of that step.
+    """
+    checkpoints, snapshots = Path(directory) / CHECKPOINTS, Path(directory) / SNAPSHOTS
+    if not checkpoints.is_dir() and not snapshots.is_dir():
+        raise ValueError(f"{directory} is no run: it has no folder {CHECKPOINTS}")
+    if step is None or step in checkpoint.steps(checkpoints):
+        return checkpoints
+    if step in checkpoint.steps(snapshots):
+        return snapshots
+    known = sorted({*checkpoint.steps(checkpoints), *checkpoint.steps(snapshots)})
+    raise ValueError(f"{directory} has nothing of step {step}; it has {', '.join(map(str, known))}")
+
+
 def restore_params(
     experiment: TrainableExperiment, directory: str | os.PathLike[str], step: int | None = None
 ) -> tuple[PyTree, int]:
-    """(selected params [S, ...], step) from a checkpoint of a run directory; raises `checkpoint.CheckpointError`."""
+    """(params [S, ...], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
 
-    def fresh() -> State:
-        keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
-        optimizer = experiment.training.optimizer.build(experiment.training.steps)
-        keep = experiment.training.selection != "last"
-        return initial_state(experiment.bound_model, experiment.task, optimizer, keys, keep_best=keep)
+    Raises `checkpoint.CheckpointError` where it is missing or damaged.
+    """
 
-    state, _ = checkpoint.restore(Path(directory) / CHECKPOINTS, jax.eval_shape(fresh), step)
+    training, folder = experiment.training, saved_in(directory, step)
+    like = initial_state(
+        experiment.bound_model,
+        experiment.task,
+        training.optimizer.build(training.steps),
+        jax.random.split(jax.random.key(0), training.seeds),
+        keep_best=training.selection != "last",
+        abstract=True,
+    )
+    if folder.name == SNAPSHOTS:
+        snapshot, _ = checkpoint.restore(folder, {"params": like.members.params}, step)
+        return jax.tree.map(np.asarray, snapshot["params"]), int(step or 0)
+    state, _ = checkpoint.restore(folder, like, step)
     return selected(state), int(state.step)
 
 
@@ -362,9 +387,13 @@ class _Run:
         """(state, history, seconds) to start from: fresh, or those of the latest checkpoint."""
         if self.path is None or not self.resume:
             return state, [], 0.0
-        state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state)
+        if checkpoint.latest(self.path / CHECKPOINTS) is None:  # Killed before its first checkpoint.
+            self._metrics.unlink(missing_ok=True)
+            return state, [], 0.0
+        manifest = checkpoint.read_manifest(self.path / CHECKPOINTS)
         if manifest.get("experiment") != self.manifest["experiment"] or manifest.get("key") != self.key_data:
             raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
+        state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state)
         history = []
         if self._metrics.exists():
             # A line may have been cut short, and lines after the checkpoint will be written again.

@@ -68,9 +68,15 @@ def objective(
 
 
 def initial_state(
-    model: nn.Module, task: Task, optimizer: optax.GradientTransformation, keys: jax.Array, *, keep_best: bool
+    model: nn.Module,
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    keys: jax.Array,
+    *,
+    keep_best: bool,
+    abstract: bool = False,
 ) -> State:
-    """A fresh state for the seeds with these typed keys, [S]."""
+    """A fresh state for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
@@ -88,7 +94,12 @@ def initial_state(
             jnp.full((), -jnp.inf),
         )
 
-    return State(jnp.zeros((), jnp.int32), jax.jit(jax.vmap(member))(keys))
+    step = jnp.zeros((), jnp.int32)
+    if abstract:
+        return jax.eval_shape(lambda keys: State(step, jax.vmap(member)(keys)), keys)
+    # It runs once, so on a CPU compiling it well takes longer than running it badly.
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    return State(step, jax.jit(jax.vmap(member), compiler_options=options)(keys))
 
 
 def data_seed(key_data: jax.Array) -> jax.Array:
@@ -109,23 +120,24 @@ def make_advance(
     With several devices the batch axis is sharded over them and the parameters are replicated; XLA inserts the sums.
     """
     shard = _batch_sharding(devices)
+    gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
 
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
         batch = shard(task.source("train", batch_size, data_seed(member.key)).batch(step))
         noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
         rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
-        gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
         (_, loss), grads = gradient(model, task, member.params, batch, rngs)
         updates, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
         params = optax.apply_updates(member.params, updates)
-        grad_norm = optax.global_norm(grads)
+        grad_norm = optax.tree.norm(grads)
         alive = member.alive & jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-        keep = lambda new, old: jnp.where(alive, new, old)  # noqa: E731
-        return member._replace(
-            params=jax.tree.map(keep, params, member.params),
-            optimizer_state=jax.tree.map(keep, optimizer_state, member.optimizer_state),
-            alive=alive,
-        ), Record(loss, grad_norm, alive)
+        params, optimizer_state = jax.tree.map(
+            lambda new, old: jnp.where(alive, new, old),
+            (params, optimizer_state),
+            (member.params, member.optimizer_state),
+        )
+        member = member._replace(params=params, optimizer_state=optimizer_state, alive=alive)
+        return member, Record(loss, grad_norm, alive)
 
     def advance(state: State, count: int) -> tuple[State, Record]:
         def body(state: State, _: None) -> tuple[State, Record]:

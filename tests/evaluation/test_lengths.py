@@ -38,7 +38,7 @@ def test_values_are_indexed_by_length_in_any_order():
 def test_one_compilation_per_bucket():
     oracle.traced.clear()
     curve_of(range(1, 101), samples=4)
-    assert [shape for shape in oracle.traced] == [(4, 16), (4, 32), (4, 64), (4, 100)]
+    assert oracle.traced == [(4, 16), (4, 32), (4, 64), (4, 100)]
     curve_of(range(1, 101), samples=4, params=reaches(1, 2, 3))
     assert len(oracle.traced) == 4  # the second curve compiles nothing
 
@@ -123,7 +123,7 @@ def test_wrong_lengths(lengths, message):
 
 
 def test_wrong_counts():
-    with pytest.raises(ValueError, match="samples.*got 0"):
+    with pytest.raises(ValueError, match=r"samples.*got 0"):
         curve_of([3], samples=0)
     with pytest.raises(ValueError, match="got 5 and 0"):
         curve_of([3], batch_size=0)

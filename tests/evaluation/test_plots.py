@@ -95,7 +95,7 @@ def test_training(tmp_path):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 5])
-@pytest.mark.parametrize("writes, reads", [(9, 12), (1, 1), (2, 0)])
+@pytest.mark.parametrize(("writes", "reads"), [(9, 12), (1, 1), (2, 0)])
 def test_memory(tmp_path, d, writes, reads):
     found = traces(d, writes, reads, token=writes > 1)
     figure = plots.plot_key_space(found, 1, tmp_path / "a.png")
@@ -135,7 +135,7 @@ def test_attention(tmp_path):
     figure = plots.plot_attention(weights, tmp_path / "a.png", rows=list("abcdefg"), columns=["begin", *"hijk"])
     np.testing.assert_allclose(figure.axes[0].images[0].get_array(), weights)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("abcdefg")
-    with pytest.raises(ValueError, match="rows must name 7 of weights .* got 2 names"):
+    with pytest.raises(ValueError, match=r"rows must name 7 of weights .* got 2 names"):
         plots.plot_attention(weights, rows=["a", "b"])
     with pytest.raises(ValueError, match="must be a matrix with at least one entry, got shape"):
         plots.plot_attention(weights[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from rich.console import Console
@@ -23,9 +25,9 @@ def make(values, lengths=None, label="lantm", **kwargs) -> LengthCurve:
 
 
 def text(table) -> str:
-    console = Console(width=160, record=True, file=open("/dev/null", "w"), color_system=None)
-    console.print(table)
-    return console.export_text()
+    file = io.StringIO()
+    Console(width=160, file=file, color_system=None).print(table)
+    return file.getvalue()
 
 
 def rows(table) -> list[list[str]]:

@@ -1,0 +1,76 @@
+"""Encoders out of recurrent cells.
+
+An encoder maps (states [B, N, d], mask bool[B, N]) to states [B, N, d']; see `lenmem.nn.interfaces`.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.cells import as_cell
+from lenmem.nn.recurrence import scan_cell
+from lenmem.types import Step
+
+
+def reverse(states: jax.Array, mask: jax.Array) -> jax.Array:
+    """Each row's real part backwards, the padding left where it is: states [B, N, ...], mask bool[B, N]."""
+    time, lengths = jnp.arange(mask.shape[-1]), jnp.sum(mask, axis=-1, keepdims=True)
+    source = jnp.where(time < lengths, lengths - 1 - time, time)
+    return jnp.take_along_axis(states, source.reshape(*source.shape, *[1] * (states.ndim - 2)), axis=1)
+
+
+def first_and_last(states: jax.Array, mask: jax.Array) -> jax.Array:
+    """[states at the first real position | states at the last], [B, 2d]; zeros for an empty row."""
+    last = jnp.maximum(jnp.sum(mask, axis=-1) - 1, 0)
+    ends = jnp.stack([jnp.zeros_like(last), last], axis=-1)
+    states = jnp.take_along_axis(states, ends[..., None], axis=1)
+    return jnp.where(mask[:, :1], states.reshape(states.shape[0], -1), 0)
+
+
+class Recurrent(nn.Module):
+    """A recurrent cell as an encoder; if `bidirectional`, [forward | backward] of two cells (Schuster & Paliwal 1997).
+
+    The backward cell reads each row from its own last real position. States at padding are zero.
+    """
+
+    cell: nn.Module
+    bidirectional: bool = False
+    backward: nn.Module | None = None
+    """The cell of the backward direction; None: one like `cell`, with parameters of its own."""
+
+    @property
+    def causal(self) -> bool:
+        """State t depends on states 0 .. t only."""
+        return not self.bidirectional
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, H], or [B, N, 2H] with two directions."""
+        states = jnp.where(mask[..., None], states, 0)
+        outputs = self.run(as_cell(self.cell), states, mask)
+        if self.bidirectional:
+            # `unbind` is Flax's way to copy a bound module: the copy gets parameters of its own.
+            other = self.backward if self.backward is not None else self.cell.unbind()[0].copy(name="backward")
+            backward = self.run(as_cell(other), reverse(states, mask), mask)
+            outputs = jnp.concatenate([outputs, reverse(backward, mask)], axis=-1)
+        return jnp.where(mask[..., None], outputs, 0)
+
+    @nn.nowrap
+    def run(self, cell: nn.Module, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """One direction."""
+        steps = Step(states, jnp.zeros_like(mask), mask)
+        carry = cell.start(mask.shape[:1], mask.shape[-1])
+        # The interface has already withheld the stream `dropout` where it has to be.
+        _, outputs = scan_cell(cell, carry, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps), train=True)
+        return jnp.swapaxes(outputs, 0, 1)
+
+    @nn.nowrap
+    def final(self, outputs: jax.Array, mask: jax.Array) -> jax.Array:
+        """The final state of each row, [B, H or 2H], from the outputs of the call: each direction's last."""
+        first, last = jnp.split(first_and_last(outputs, mask), 2, axis=-1)
+        if not self.bidirectional:
+            return last
+        half = outputs.shape[-1] // 2
+        return jnp.concatenate([last[..., :half], first[..., half:]], axis=-1)

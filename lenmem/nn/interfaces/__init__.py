@@ -1,0 +1,109 @@
+"""How a network reads a pair of sequences. Every interface is a model: `(inputs, masks) -> outputs [B, M, K]`.
+
+`Transducer(cell)`                  the recurrent reading: one scan over `[begin? | inputs | delimiter? | blanks]`
+`Completion(encoder)`               one pass over `[inputs | mask tokens]`, read at the masks
+`Readout(encoder)`                  one pass over `[begin | inputs | end]`, read from one column (one answer slot)
+`EncoderDecoder(encoder, decoder)`  a memory of the input, then one step for each answer slot
+`Aligned(cell or encoder)`          answer t is read at input t
+
+A *cell* is described in `lenmem.nn.recurrence`, a *decoder* in `EncoderDecoder`. An *encoder* is a Linen module with
+`__call__(states [B, N, d], mask bool[B, N]) -> states [B, N, d']`. It drops out where it has the stream `dropout`, and
+if state t depends on states 0 .. t only it says so by an attribute `causal = True`. Interfaces own the embedding and
+the head.
+
+All interfaces take rows of different lengths in one batch, and never look at padding. `supports(spec)` gives None, or
+in one line why a task cannot be read this way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+
+from lenmem.nn.interfaces.decoding import EncoderDecoder
+from lenmem.nn.interfaces.encoding import Aligned, Completion, Readout, single_answer
+from lenmem.nn.interfaces.packing import (
+    BEGIN,
+    BLANK,
+    DELIMITER,
+    SPECIAL,
+    Embedding,
+    Packed,
+    after_input,
+    pack,
+    place,
+    require_spec,
+)
+from lenmem.nn.interfaces.recurrent import Transducer
+from lenmem.types import Spec
+
+__all__ = [
+    "BEGIN",
+    "BLANK",
+    "DELIMITER",
+    "SPECIAL",
+    "Aligned",
+    "Completion",
+    "Embedding",
+    "EncoderDecoder",
+    "FlatModel",
+    "Packed",
+    "Readout",
+    "Transducer",
+    "after_input",
+    "pack",
+    "place",
+    "recurrent",
+    "require_spec",
+    "sequential",
+]
+
+
+def recurrent(cell: nn.Module, model: Any, *, head: Any = None, **fields: Any) -> nn.Module:
+    """The interface through which a flat recurrent model reads its task: `Aligned` or `Transducer`.
+
+    `model` lends its `spec`, `embedding_size`, `dtype` and `param_dtype`; `head` maps an output size to a module.
+    `fields` are the Transducer's own (`begin`, `blank`, `delay`); aligned reading adds no symbols and ignores them.
+    """
+    shared = _shared(model, model.embedding_size, head)
+    return Aligned(cell, **shared) if _spec(model).alignment == "aligned" else Transducer(cell, **shared, **fields)
+
+
+def sequential(
+    encoder: nn.Module, model: Any, *, embedding_size: int | None, head: Any = None, **fields: Any
+) -> nn.Module:
+    """The interface through which a flat encoder model reads its task: `Aligned`, `Readout` or `Completion`.
+
+    `Readout` where the task has a single answer slot whatever the length, `Completion` otherwise. `model` lends its
+    `spec`, `dtype` and `param_dtype`. `fields` are the Readout's own (`column`); the others ignore them.
+    """
+    shared = _shared(model, embedding_size, head)
+    if _spec(model).alignment == "aligned":
+        return Aligned(encoder, **shared)
+    return Readout(encoder, **shared, **fields) if single_answer(_spec(model)) else Completion(encoder, **shared)
+
+
+def _spec(model: Any) -> Spec:
+    return require_spec(model.spec, model)
+
+
+def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]:
+    """The fields that all interfaces have, from a flat model's."""
+    spec = _spec(model)
+    return {
+        "spec": spec,
+        "embedding_size": embedding_size,
+        "head": head(spec.output_size) if head else None,
+        "dtype": model.dtype,
+        "param_dtype": model.param_dtype,
+    }
+
+
+class FlatModel(nn.Module):
+    """Base of models that read through `recurrent` or `sequential`: aligned tasks in step, others after the input."""
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        return None if spec.alignment == "aligned" else after_input(spec)

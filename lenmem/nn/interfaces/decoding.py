@@ -1,0 +1,159 @@
+"""`EncoderDecoder`: an encoder makes a memory of the input, a recurrent decoder answers from it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.interfaces.encoding import encode
+from lenmem.nn.interfaces.packing import BLANK, SPECIAL, Embedding, after_input, place, require_spec
+from lenmem.nn.linear import Linear
+from lenmem.nn.recurrence import RNG_STREAMS, SOWN
+from lenmem.types import Dtype, PyTree, Spec, Step
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder reads the input; a decoder then fills one answer slot per step.
+
+    A *decoder* is a cell with a memory, a Linen module with
+
+        start(states [B, N, d], mask bool[B, N]) -> (carry, memory)     `memory` stays the same in all steps
+        __call__(carry, Step, memory) -> (carry, output)                one answer slot
+
+    for instance `lenmem.nn.attention.AttentionDecoder(cell)`. With `feedback="open_loop"` every step reads the same
+    learned vector. With "teacher_forced" step j reads answer j - 1, step 0 a begin symbol: the target in training, the
+    model's own greedy answer otherwise, whether or not targets are given.
+    """
+
+    encoder: nn.Module
+    decoder: nn.Module
+    spec: Spec | None = None
+    embedding_size: int | None = 64
+    """Width of the embedding of inputs, and of the answers that are fed back; None: one-hot."""
+    feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
+    """What the decoder reads: nothing but a blank, or the answer so far."""
+    head: nn.Module | None = None
+    """Maps the decoder's outputs to `output_size` logits or values; None: a linear map."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        spec = require_spec(self.spec, self)
+        if self.feedback not in ("open_loop", "teacher_forced"):
+            raise ValueError(f"feedback is {self.feedback!r}; allowed are 'open_loop' and 'teacher_forced'")
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        self.embedding = Embedding(spec, self.embedding_size, SPECIAL, **options)
+        if self.head is None:
+            self.readout = Linear(spec.output_size, **options)
+        if self.feedback == "open_loop":
+            normal = nn.initializers.normal(1.0)
+            self.blank = self.param("blank", normal, (self.embedding_size or spec.output_size + 1,), self.param_dtype)
+        else:
+            self.answer_embedding = Embedding(answers_as_inputs(spec), self.embedding_size, 1, **options)
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        return after_input(spec)
+
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]; targets as in `Batch`."""
+        spec = require_spec(self.spec, self)
+        symbols = place(inputs, jnp.sum(input_mask, axis=-1), jnp.full((1, inputs.shape[1]), BLANK), spec)
+        states = encode(self.encoder, self.embedding(symbols), input_mask, train=train)
+        carry, memory = self.decoder.start(states, input_mask)
+        valid = target_mask.T
+        if self.feedback == "teacher_forced" and not train:
+            begin = begin_answers(spec, inputs.shape[0])
+            outputs = self.scan(_answer_greedily, train)(self, (carry, begin), memory, valid)[1]
+            return jnp.swapaxes(outputs, 0, 1)
+        if self.feedback == "open_loop":
+            blank = self.blank.astype(self.dtype or self.param_dtype)
+            read = jnp.broadcast_to(blank, (*valid.shape, blank.shape[-1]))
+        elif targets is None:
+            raise ValueError("teacher forcing reads the targets in training: call the model with targets=batch.targets")
+        else:
+            read = self.answer_embedding(jnp.swapaxes(shifted_answers(targets, target_mask, spec), 0, 1))
+        outputs = self.scan(_decode, train)(self, carry, memory, (read, valid))[1]
+        return self.answer(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs))
+
+    def answer(self, outputs: PyTree) -> jax.Array:
+        """The decoder's outputs [..., ] -> logits or values [..., K]."""
+        return (self.readout if self.head is None else self.head)(outputs)
+
+    @nn.nowrap
+    def scan(self, body: Any, train: bool) -> Any:
+        """`nn.scan` of `body(module, carry, memory, xs)` over the answer slots."""
+        streams = {name: True for name in RNG_STREAMS if train or name != "dropout"}
+        return nn.scan(
+            body,
+            variable_broadcast="params",
+            variable_axes=dict.fromkeys(SOWN, 0),
+            split_rngs={"params": False, **streams},
+            in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
+        )
+
+
+def _decode(module: EncoderDecoder, carry: PyTree, memory: PyTree, xs: tuple[jax.Array, jax.Array]):
+    """One slot, of which what it reads is known beforehand."""
+    read, valid = xs
+    return module.decoder(carry, Step(read, jnp.ones_like(valid), valid), memory)
+
+
+def _answer_greedily(module: EncoderDecoder, carry: PyTree, memory: PyTree, valid: jax.Array):
+    """One slot, reading the answer before it."""
+    state, last = carry
+    step = Step(module.answer_embedding(last), jnp.ones_like(valid), valid)
+    state, output = module.decoder(state, step, memory)
+    output = module.answer(output)
+    return (state, as_answers(output, require_spec(module.spec, module))), output
+
+
+# Answers as something to read. Tokens: ids 0 .. K - 1, begin is id K. Values: [K values | begin].
+
+
+def answers_as_inputs(spec: Spec) -> Spec:
+    """The spec of reading `spec`'s answers."""
+    if spec.outputs == "tokens":
+        return Spec(vocabulary=spec.output_size, output_size=spec.output_size)
+    return Spec(vocabulary=0, channels=spec.output_size, output_size=spec.output_size)
+
+
+def begin_answers(spec: Spec, rows: int) -> jax.Array:
+    """The begin symbol for each row: int[B] or float[B, K + 1]."""
+    if spec.outputs == "tokens":
+        return jnp.full((rows,), spec.output_size, jnp.int32)
+    return jnp.zeros((rows, spec.output_size + 1)).at[:, -1].set(1.0)
+
+
+def as_answers(outputs: jax.Array, spec: Spec) -> jax.Array:
+    """Outputs [..., K] to what they answer: the likeliest class int[...], or float[..., K + 1]."""
+    if spec.outputs == "tokens":
+        return jnp.argmax(outputs, axis=-1).astype(jnp.int32)
+    values = outputs > 0 if spec.outputs == "multi_hot" else outputs
+    return jnp.pad(values.astype(jnp.float32), [(0, 0)] * (outputs.ndim - 1) + [(0, 1)])
+
+
+def shifted_answers(targets: jax.Array, target_mask: jax.Array, spec: Spec) -> jax.Array:
+    """`[begin | targets]` without the last, [B, M] or [B, M, K + 1]; padding, which may be anything, is replaced by 0.
+
+    Slots past the end of the answer that are to be filled but not scored may hold anything too; they are made legal.
+    """
+    begin = begin_answers(spec, targets.shape[0])[:, None]
+    if spec.outputs == "tokens":
+        answers = jnp.where(target_mask, jnp.clip(targets, 0, spec.output_size - 1), 0).astype(jnp.int32)
+    else:
+        values = jnp.nan_to_num(targets.astype(jnp.float32), posinf=0.0, neginf=0.0)
+        answers = jnp.pad(jnp.where(target_mask[..., None], values, 0), [(0, 0), (0, 0), (0, 1)])
+    return jnp.concatenate([begin, answers], axis=1)[:, :-1]

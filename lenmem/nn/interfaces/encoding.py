@@ -1,0 +1,197 @@
+"""The one-pass interfaces: an encoder reads a row with room for the answer, or answers position by position."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.interfaces.packing import (
+    BEGIN,
+    BLANK,
+    DELIMITER,
+    SPECIAL,
+    Embedding,
+    after_input,
+    place,
+    require_spec,
+    tokens_of,
+)
+from lenmem.nn.interfaces.recurrent import run_cell
+from lenmem.nn.linear import Linear
+from lenmem.types import Dtype, Spec, Step
+
+
+def encode(encoder: nn.Module, states: jax.Array, mask: jax.Array, *, train: bool) -> jax.Array:
+    """`encoder(states, mask)`, which is given the stream `dropout` only if `train`."""
+    if train or not encoder.has_rng("dropout"):
+        return encoder(states, mask)
+    # Lifting with a list of streams is Flax's way to withhold one.
+    return nn.remat(lambda module, *arguments: module(*arguments), rngs=("params", "address", "gate"))(
+        encoder, states, mask
+    )
+
+
+class Completion(nn.Module):
+    """An encoder reads the inputs followed by mask tokens, in one pass; the answer is read at the masks.
+
+    Each row is `[inputs | masks]` without a gap: as many masks as the row has answer slots, right after its own last
+    input. Works for any number of slots.
+    """
+
+    encoder: nn.Module
+    spec: Spec | None = None
+    embedding_size: int | None = 64
+    """Width of the embedding, which is the encoder's; None: one-hot inputs."""
+    head: nn.Module | None = None
+    """Maps states to `output_size` logits or values; None: a linear map."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        return after_input(spec)
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]."""
+        spec = require_spec(self.spec, self)
+        answers = target_mask.shape[-1]
+        lengths, answer_lengths = jnp.sum(input_mask, axis=-1), jnp.sum(target_mask, axis=-1)
+        columns = inputs.shape[1] + answers
+        symbols = place(inputs, lengths, jnp.full((1, columns), BLANK), spec)
+        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        mask = jnp.arange(columns) < (lengths + answer_lengths)[:, None]
+        states = encode(self.encoder, embed(symbols), mask, train=train)
+        at = lengths[:, None] + jnp.arange(answers)
+        states = jnp.take_along_axis(states, at[..., None], axis=1)
+        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        return head(states)
+
+
+class Readout(nn.Module):
+    """An encoder reads `[begin | inputs | end]`; the one answer slot is read from the last or the first column.
+
+    The end token follows each row's own last input.
+    """
+
+    encoder: nn.Module
+    spec: Spec | None = None
+    embedding_size: int | None = 64
+    """Width of the embedding, which is the encoder's; None: one-hot inputs."""
+    column: Literal["last", "first"] = "last"
+    """Where the answer is read: at the end token, or at the begin token."""
+    head: nn.Module | None = None
+    """Maps a state to `output_size` logits or values; None: a linear map."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        if single_answer(spec) is False:
+            return "one answer is read from one column; the task has several answer slots"
+        return after_input(spec)
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, 1] -> float[B, 1, K]."""
+        spec = require_spec(self.spec, self)
+        if target_mask.shape[-1] != 1:
+            raise ValueError(f"Readout gives one answer slot; got {target_mask.shape[-1]}. Use Completion")
+        lengths = jnp.sum(input_mask, axis=-1)
+        columns = jnp.arange(inputs.shape[1] + 2)
+        symbols = place(inputs, lengths, jnp.where(columns < 1, BEGIN, DELIMITER)[None], spec, start=1)
+        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        states = encode(self.encoder, embed(symbols), columns < lengths[:, None] + 2, train=train)
+        at = lengths + 1 if self.column == "last" else jnp.zeros_like(lengths)
+        state = jnp.take_along_axis(states, at[:, None, None], axis=1)
+        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        return head(state)
+
+
+class Aligned(nn.Module):
+    """Output t is read at input t: by a recurrent cell as it reads, or by an encoder in one pass.
+
+    Nothing is added to the inputs. A cell is never told that it is decoding, so a memory is written and read at every
+    step. Tasks whose answer t may depend on inputs 0 .. t only (`spec.causal`) take cells, and encoders that say they
+    are `causal`.
+    """
+
+    cell: nn.Module
+    """A recurrent cell, or an encoder."""
+    spec: Spec | None = None
+    embedding_size: int | None = 64
+    """Width of the input embedding; None: one-hot inputs."""
+    head: nn.Module | None = None
+    """Maps outputs to `output_size` logits or values; None: a linear map."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        if spec.alignment != "aligned":
+            return "answer t is read at input t; the task's answers are not aligned with its inputs"
+        if spec.causal and not (is_cell(self.cell) or getattr(self.cell, "causal", False)):
+            return f"{type(self.cell).__name__} sees the whole input at once; the task is causal"
+        return None
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] with M <= N -> float[B, M, K]."""
+        spec = require_spec(self.spec, self)
+        reason = self.supports(spec)
+        capacity, answers = inputs.shape[1], target_mask.shape[-1]
+        if reason is None and answers > capacity:
+            reason = f"answer t is read at input t; got {answers} answer slots for {capacity} inputs"
+        if reason:
+            raise ValueError(reason)
+        symbols = place(inputs, jnp.sum(input_mask, axis=-1), jnp.full((1, capacity), BLANK), spec)
+        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        states = embed(symbols)
+        if is_cell(self.cell):
+            steps = Step(states, jnp.zeros_like(input_mask), input_mask)
+            outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity, train=train)
+            outputs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs)
+        else:
+            outputs = encode(self.cell, states, input_mask, train=train)
+        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        return head(jax.tree.map(lambda x: x[:, :answers], outputs))
+
+
+def is_cell(module: nn.Module) -> bool:
+    """A recurrent cell, where an encoder could stand too."""
+    return isinstance(module, nn.RNNCellBase) or hasattr(module, "start")
+
+
+def single_answer(spec: Spec) -> bool | None:
+    """Whether the task has one answer slot whatever the length; None if the spec does not say."""
+    return None if spec.shapes is None else spec.shapes(16)[1] == 1

@@ -1,0 +1,134 @@
+"""Laying out rows for the interfaces: special symbols, packing without gaps, embedding."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.linear import Linear
+from lenmem.types import Dtype, Spec
+
+SPECIAL = 3
+"""Symbols an interface adds to the vocabulary: begin, delimiter, blank."""
+BEGIN, DELIMITER, BLANK = range(SPECIAL)
+
+
+def require_spec(spec: Spec | None, module: nn.Module) -> Spec:
+    """The bound spec, or a ValueError that says how to bind one."""
+    if spec is None:
+        raise ValueError(
+            f"{type(module).__name__} has no spec: put it in an Experiment, or bind it with model.clone(spec=task.spec)"
+        )
+    return spec
+
+
+def after_input(spec: Spec) -> str | None:
+    """Why a model that answers after reading the whole input cannot take a task, or None."""
+    return "answers come after the whole input; the task is causal" if spec.causal else None
+
+
+class Embedding(nn.Module):
+    """Inputs and `special` extra symbols to vectors [.., features].
+
+    Token ids look up a table, N(0, 1) at first. Float inputs `[one-hot | channels]` go through a linear map. Special
+    symbol i is id `vocabulary + i`, or an indicator column after the channels. With `features=None` the vectors are
+    raw: one-hot of everything, width `input_width + special`.
+    """
+
+    spec: Spec
+    features: int | None
+    special: int = 0
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """int[...] ids below vocabulary + special, or float[..., input_width + special]."""
+        width = self.spec.input_width + self.special
+        dtype = self.dtype or self.param_dtype
+        if self.features is None:
+            return jax.nn.one_hot(inputs, width, dtype=dtype) if self.spec.takes_tokens else inputs.astype(dtype)
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        if self.spec.takes_tokens:
+            normal = nn.initializers.normal(1.0)
+            return nn.Embed(width, self.features, embedding_init=normal, **options)(inputs)
+        return Linear(self.features, **options)(inputs)
+
+
+def place(inputs: jax.Array, input_lengths: jax.Array, special: jax.Array, spec: Spec, *, start: int = 0) -> jax.Array:
+    """Rows of symbols: each row's real inputs from column `start` on, and special symbols everywhere else.
+
+    inputs int[B, N] or float[B, N, D], input_lengths int[B], special int[1 or B, T] -> int[B, T] ids, or
+    float[B, T, D + 3]. Special symbol i (begin, delimiter, blank) is id V + i, V = vocabulary; float inputs get three
+    more columns instead. Padding is never copied.
+    """
+    rows, capacity = inputs.shape[:2]
+    source = jnp.arange(special.shape[-1]) - start
+    reading = (source >= 0) & (source < input_lengths[:, None])
+    source = jnp.clip(source, 0, capacity - 1)
+    if spec.takes_tokens:
+        return jnp.where(reading, inputs.astype(jnp.int32)[:, source], spec.vocabulary + special)
+    values = jnp.where(reading[..., None], inputs[:, source], 0)
+    columns = jax.nn.one_hot(jnp.broadcast_to(special, (rows, special.shape[-1])), SPECIAL, dtype=inputs.dtype)
+    return jnp.concatenate([values, jnp.where(reading[..., None], 0, columns)], axis=-1)
+
+
+def tokens_of(symbols: jax.Array, spec: Spec) -> jax.Array:
+    """int[B, T]: the ids of placed symbols; a special symbol i among float inputs is `vocabulary + i` too."""
+    if spec.takes_tokens:
+        return symbols
+    special = symbols[..., -SPECIAL:]
+    tokens = jnp.argmax(symbols[..., : spec.vocabulary], axis=-1) if spec.vocabulary else 0
+    return jnp.where(jnp.any(special > 0, axis=-1), spec.vocabulary + jnp.argmax(special, axis=-1), tokens).astype(int)
+
+
+class Packed(NamedTuple):
+    """Rows ready to be scanned."""
+
+    symbols: jax.Array
+    """int[B, T] ids, or float[B, T, D + 3]."""
+    decoding: jax.Array
+    """bool[B, T]: from the first answer on."""
+    valid: jax.Array
+    """bool[B, T]: up to the last answer."""
+    answer_steps: jax.Array
+    """int[B, M]: the step that gives each answer."""
+    reading_steps: int
+    """Steps before any decoding, of the longest possible row."""
+
+
+def pack(
+    inputs: jax.Array,
+    input_lengths: jax.Array,
+    answer_lengths: jax.Array,
+    *,
+    answers: int,
+    spec: Spec,
+    begin: bool,
+    delay: int,
+    own_blank: bool,
+) -> Packed:
+    """Rows `[begin? | inputs | delimiter? | blanks]`, one after the other without gaps.
+
+    The blanks are a symbol of their own, or the delimiter again. A task that marks the end of its input itself
+    (`spec.delimited`) gets no delimiter.
+    """
+    delimiter = 0 if spec.delimited else 1
+    before_answers = int(begin) + delimiter + delay - 1
+    length = before_answers + inputs.shape[1] + answers
+    time = jnp.arange(length)
+    first_answer = (before_answers + input_lengths)[:, None]
+    delimiting = (time - int(begin) == input_lengths[:, None]) & bool(delimiter)
+    special = jnp.where(delimiting, DELIMITER, BLANK if own_blank else DELIMITER)
+    if begin:
+        special = jnp.where(time < 1, BEGIN, special)
+    return Packed(
+        symbols=place(inputs, input_lengths, special, spec, start=int(begin)),
+        decoding=time >= first_answer,
+        valid=time < first_answer + answer_lengths[:, None],
+        answer_steps=jnp.clip(first_answer + jnp.arange(answers), 0, length - 1),
+        reading_steps=before_answers + inputs.shape[1],
+    )

@@ -1,0 +1,89 @@
+"""`Transducer`: a recurrent cell reads, then answers, in one scan."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.cells import as_cell
+from lenmem.nn.interfaces.packing import SPECIAL, Embedding, after_input, pack, require_spec, tokens_of
+from lenmem.nn.linear import Linear
+from lenmem.nn.recurrence import scan_cell
+from lenmem.types import Dtype, Spec, Step
+
+
+class Transducer(nn.Module):
+    """A recurrent cell reads the input, then answers, in one scan.
+
+    A row is `[begin? | inputs | delimiter? | blanks]`, packed without gaps, so lengths may differ inside a batch. The
+    answer's slot j is the cell's output at step `begin + n + delimiter - 1 + delay + j` of a row with n inputs: with
+    `delay=0` the step that reads the delimiter already answers (Yang & Rush 2017), with `delay=1` the one after
+    (Graves et al. 2016). From the first answer on the cell is told it is `decoding`. Answers are never fed back.
+    """
+
+    cell: nn.Module
+    spec: Spec | None = None
+    embedding_size: int | None = 64
+    """Width of the input embedding; None: one-hot inputs."""
+    begin: bool = False
+    """Read a begin symbol first."""
+    blank: Literal["delimiter", "own"] = "delimiter"
+    """The symbol read while answering: the delimiter again, or one of its own."""
+    delay: int = 0
+    """Steps between the last symbol of the input and the first answer."""
+    head: nn.Module | None = None
+    """Maps the cell's outputs to `output_size` logits or values; None: a linear map."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        return after_input(spec)
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]."""
+        spec = require_spec(self.spec, self)
+        packed = pack(
+            inputs,
+            jnp.sum(input_mask, axis=-1),
+            jnp.sum(target_mask, axis=-1),
+            answers=target_mask.shape[-1],
+            spec=spec,
+            begin=self.begin,
+            delay=self.delay,
+            own_blank=self.blank == "own",
+        )
+        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        steps = Step(embed(packed.symbols), packed.decoding, packed.valid)
+        outputs = run_cell(self, steps, tokens_of(packed.symbols, spec), packed.reading_steps, train=train)
+
+        def answers(stacked):
+            """[T, B, ...] at each row's answer steps: [B, M, ...]."""
+            return stacked[packed.answer_steps, jnp.arange(inputs.shape[0])[:, None]]
+
+        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        return head(jax.tree.map(answers, outputs))
+
+
+def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int, *, train: bool):
+    """Scan `interface.cell` over batch-major steps [B, T, ...]: its outputs, time-major. Sows what was read when."""
+    cell = as_cell(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
+    if interface.is_mutable_collection("traces") and not interface.is_initializing():
+        for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
+            interface.sow("traces", name, value.T)
+    carry = cell.start(tokens.shape[:1], reading_steps)
+    time_major = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+    return scan_cell(cell, carry, time_major, train=train)[1]

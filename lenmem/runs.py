@@ -1,0 +1,246 @@
+"""What the command line does with experiments, importable from a notebook: measure a run, draw it, compare runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem import models, tasks
+from lenmem.evaluation.lengths import LengthCurve, length_curve
+from lenmem.evaluation.traces import collect, token_names
+from lenmem.experiment import Experiment, Run, load
+from lenmem.serialize import to_plain
+from lenmem.tasks.base import Task, draw
+from lenmem.training import checkpoint
+from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, train
+from lenmem.types import Batch, PyTree
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def fresh_directory(directory: Path) -> Path:
+    """`directory`, or with -2, -3, ... appended if it holds a run already: nothing is ever overwritten."""
+    candidate, number = directory, 1
+    while (candidate / METRICS).exists() or (candidate / CHECKPOINTS).exists():
+        number += 1
+        candidate = directory.with_name(f"{directory.name}-{number}")
+    return candidate
+
+
+def measure(experiment: Experiment, params: PyTree, *, label: str = "", alive: np.ndarray | None = None) -> LengthCurve:
+    """The length curve that an experiment asks for. Seeds that died (`alive` False) count as NaN."""
+    if alive is not None:
+        params = jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
+    evaluation = experiment.evaluation
+    return length_curve(
+        experiment.bound_model,
+        params,
+        experiment.task,
+        evaluation.lengths_for(experiment.task),
+        evaluation.samples,
+        jax.random.key(evaluation.seed),
+        label=label or type(experiment.model).__name__,
+        batch_size=evaluation.batch_size,
+    )
+
+
+def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
+    """Write `curve.png` with all curves, and `curve.csv` and `curve.json` of the first."""
+    from lenmem.evaluation.plots import plot_curves
+
+    curves[0].save_csv(directory / "curve.csv")
+    (directory / "curve.json").write_text(json.dumps(curves[0].to_dict()) + "\n")
+    plot_curves(curves, directory / "curve.png")
+
+
+def train_and_measure(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    resume: bool = False,
+    report: Report | None = None,
+    tensorboard: bool = False,
+    label: str = "",
+) -> tuple[Result, LengthCurve | None]:
+    """Train into `directory`, and measure unless the run was interrupted."""
+    result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
+    if result.interrupted:
+        return result, None
+    curve = measure(experiment, result.params, label=label, alive=result.alive)
+    save_curves(directory, [curve])
+    return result, curve
+
+
+def finished(experiment: Experiment, directory: Path) -> bool:
+    """`directory` holds a finished run of this very experiment."""
+    saved = directory / CHECKPOINTS
+    if checkpoint.latest(saved) != experiment.training.steps or not (directory / "curve.json").exists():
+        return False
+    return checkpoint.read_manifest(saved)["experiment"] == to_plain(experiment)
+
+
+def compare(
+    experiments: Mapping[tuple[str, str], Experiment | str],
+    directory: Callable[[str, str], Path],
+    *,
+    report: Callable[[str, str, Experiment], Report | None] = lambda task, model, experiment: None,
+) -> dict[tuple[str, str], LengthCurve | str]:
+    """Train every (task, model) cell and measure it; a cell that is a reason stays one.
+
+    A finished run of the same experiment is not trained again, an unfinished one is resumed.
+    """
+    cells: dict[tuple[str, str], LengthCurve | str] = {}
+    for (task, model), experiment in experiments.items():
+        if isinstance(experiment, str):
+            cells[task, model] = experiment
+            continue
+        where = directory(task, model)
+        if finished(experiment, where):
+            curve = LengthCurve.from_dict(json.loads((where / "curve.json").read_text()))
+            cells[task, model] = dataclasses.replace(curve, label=model)
+            continue
+        resume = checkpoint.latest(where / CHECKPOINTS) is not None and _same(experiment, where)
+        if not resume:
+            where = fresh_directory(where)
+        _, curve = train_and_measure(
+            experiment, where, resume=resume, report=report(task, model, experiment), label=model
+        )
+        if curve is None:
+            raise KeyboardInterrupt(f"stopped while training {model} on {task}; the same command continues")
+        cells[task, model] = curve
+    return cells
+
+
+def _same(experiment: Experiment, directory: Path) -> bool:
+    return checkpoint.read_manifest(directory / CHECKPOINTS)["experiment"] == to_plain(experiment)
+
+
+def cross(
+    task_names: Sequence[str], model_names: Sequence[str], training: Training, base: Experiment | None = None
+) -> dict[tuple[str, str], Experiment | str]:
+    """The cells of a cross table: an experiment, or the reason why the pair cannot work.
+
+    With `base` its task (under the one name in `task_names`) and evaluation are used, and its model where the name is of
+    the same kind.
+    """
+    cells: dict[tuple[str, str], Experiment | str] = {}
+    for task_name in task_names:
+        task: Task = base.task if base else tasks.make(task_name)
+        for model_name in model_names:
+            model = models.make(model_name)
+            if base is not None and type(base.model) is type(model):
+                model = base.model
+            try:
+                cells[task_name, model_name] = (
+                    Experiment(task, model, training, base.evaluation) if base else Experiment(task, model, training)
+                )
+            except ValueError:
+                reason = models.supports(model, task.spec)
+                if reason is None:
+                    raise
+                cells[task_name, model_name] = reason
+    return cells
+
+
+def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
+    """One example of a length, as a batch of one."""
+    if length < 1:
+        raise ValueError(f"length must be at least 1, got {length}")
+    return draw(task, jax.random.key(seed), jnp.array([length]), length)
+
+
+def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int = 0) -> list[Path]:
+    """Pictures of a run: training, what its memory did on one example (where it sows traces), and its curve.
+
+    They go to the run's folder, those of a step from the middle of training to `step-<n>/`.
+    """
+    from lenmem.evaluation import plots
+
+    task, model = run.experiment.task, run.experiment.bound_model
+    folder = run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
+    folder.mkdir(exist_ok=True)
+    written = []
+
+    def target(name: str) -> Path:
+        written.append(folder / name)
+        return written[-1]
+
+    history = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
+    plots.plot_training(history, target("training.png"))
+    batch = example_batch(task, length or task.train_lengths[1], example)
+    traces = collect(model, run.seed_params(seed), batch)
+    if {"read_head", "write_head", "write_strength"} <= set(traces):
+        names = token_names(task.spec.vocabulary)
+        if traces["read_head"].shape[-1] in (2, 3):
+            plots.plot_key_space(traces, 0, target("key_space.png"), names=names)
+        plots.plot_rows(traces, 0, target("rows.png"), names=names)
+    if "read_weights" in traces:
+        steps = int(traces["valid"][0].sum()) if "valid" in traces else None
+        plots.plot_attention(traces["read_weights"][0][:steps], target("read_weights.png"))
+    curve = measure(run.experiment, run.params)
+    if folder == run.directory:
+        save_curves(folder, [curve])
+        written += [folder / "curve.png"]
+    else:
+        plots.plot_curves([curve], target("curve.png"))
+    return written
+
+
+def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -> list[str]:
+    """The answer of one seed's network to an input typed as text.
+
+    Token tasks: ids separated by spaces. Float tasks: one step's values separated by spaces, steps by semicolons. The
+    answer has `answers` slots, or as many as the task has for an input of that size; it stops at the end symbol.
+    """
+    spec = run.experiment.task.spec
+    inputs = _parse(text, spec)
+    count = inputs.shape[0]
+    capacity = 1
+    while run.experiment.task.shapes(capacity)[0] < count:
+        capacity += 1
+    slots = answers or run.experiment.task.shapes(capacity)[1]
+    outputs = run.apply(inputs[None], jnp.ones((1, count), bool), jnp.ones((1, slots), bool), seed=seed)[0]
+    if spec.outputs == "tokens":
+        ids = np.argmax(np.asarray(outputs), axis=-1).tolist()
+        if spec.end_id in ids:
+            ids = ids[: ids.index(spec.end_id)]
+        return [str(i) for i in ids]
+    if spec.outputs == "multi_hot":
+        return ["".join(str(int(bit > 0)) for bit in slot) for slot in np.asarray(outputs)]
+    return [" ".join(f"{value:.4g}" for value in slot) for slot in np.asarray(outputs)]
+
+
+def _parse(text: str, spec: Any) -> jax.Array:
+    try:
+        if spec.takes_tokens:
+            ids = [int(word) for word in text.split()]
+            bad = [i for i in ids if not 0 <= i < spec.vocabulary]
+            if bad or not ids:
+                raise ValueError(f"got {bad or 'nothing'}")
+            return jnp.array(ids)
+        rows = [[float(word) for word in row.split()] for row in text.split(";")]
+        if any(len(row) != spec.input_width for row in rows):
+            raise ValueError(f"got {[len(row) for row in rows]} values")
+        return jnp.array(rows)
+    except ValueError as error:
+        wanted = (
+            f"token ids from 0 to {spec.vocabulary - 1}, separated by spaces"
+            if spec.takes_tokens
+            else f"{spec.input_width} numbers per step, steps separated by semicolons"
+        )
+        raise ValueError(f"the input has to be {wanted}; {error}") from None
+
+
+def open_run(directory: str | Path, step: int | None = None) -> Run:
+    """`lenmem.load`, for a run's path or its name under `runs/`."""
+    path = Path(directory)
+    if not path.is_dir() and (Path("runs") / path).is_dir():
+        path = Path("runs") / path
+    return load(path, step=step)

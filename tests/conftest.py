@@ -1,0 +1,30 @@
+"""What every test runs under: two virtual CPU devices, warnings as errors, reproducible hypothesis examples."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Read by XLA when its first backend starts, so it has to be set before anything runs. xdist workers inherit it.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("MPLBACKEND", "agg")
+# Compiled programs are kept between runs, for workers and the commands that tests start. CI starts from nothing.
+if not os.environ.get("CI"):
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+import hypothesis
+import jax
+
+# Tests hold results to tolerances of float32, which TF32 on a GPU would miss.
+jax.config.update("jax_default_matmul_precision", "highest")
+
+hypothesis.settings.register_profile(
+    "lenmem",
+    deadline=None,  # The first example compiles.
+    max_examples=20,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("lenmem")

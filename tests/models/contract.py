@@ -1,0 +1,329 @@
+"""The contract every model keeps, as checks that raise AssertionError. `test_contract.CASES` lists who is checked.
+
+A model may depend on the real part of a row and on nothing else: not on what padding holds or how much of it there is,
+not on the other rows of the batch, not on compilation. And it learns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from lenmem.models import supports
+from lenmem.nn.recurrence import RNG_STREAMS
+from lenmem.tasks.base import Split, Task, draw, masked_mean, slot_hits
+from lenmem.tasks.lantm import Copy
+from lenmem.types import Batch, PyTree
+
+ROWS = (3, 5, 1, 4)
+"""Lengths of the rows of a ragged batch: no neighbours are alike, and none fills the capacity."""
+CAPACITY = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """A tiny training: `updates` steps of Adam for up to `seeds` seeds, of which one has to reach `accuracy`."""
+
+    accuracy: float
+    """Least token accuracy: of the slots beyond the longest trained answer in rows of twice the trained length if
+    `extrapolates`, else of all slots at trained lengths."""
+    extrapolates: bool = True
+    updates: int = 2000
+    learning_rate: float = 1e-2
+    seeds: int = 4
+    batch_size: int = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model under contract. `model` needs no spec; it gets that of `task`."""
+
+    name: str
+    model: nn.Module
+    learning: Learning
+    task: Task = Copy(vocabulary=6, train_lengths=(1, CAPACITY))
+    tolerance: float = 2e-5
+
+
+@functools.cache
+def bound(case: Case) -> Any:
+    """The model with the spec of its task."""
+    return case.model.clone(spec=case.task.spec)
+
+
+@functools.cache
+def ragged(task: Task, capacity: int = CAPACITY) -> Batch:
+    """Rows of `ROWS` lengths; the contents do not depend on the capacity."""
+    return draw(task, jax.random.key(7), jnp.asarray(ROWS), capacity)
+
+
+@functools.cache
+def initializer(case: Case) -> Callable[[jax.Array], PyTree]:
+    """key -> parameters, compiled."""
+    batch = ragged(case.task)
+    return jax.jit(lambda key: bound(case).init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"])
+
+
+@functools.cache
+def parameters(case: Case) -> PyTree:
+    """The parameters of seed 0."""
+    return initializer(case)(jax.random.key(0))
+
+
+def apply(model: Any, params: PyTree, batch: Batch, **options: Any) -> Any:
+    """The model call."""
+    return model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask, **options)
+
+
+@functools.cache
+def answering(case: Case) -> Callable[[PyTree, Batch], jax.Array]:
+    """(params, batch) -> outputs, compiled: how a model is evaluated."""
+    return jax.jit(lambda params, batch: apply(bound(case), params, batch))
+
+
+def fitting_of(model: Any, task: Task) -> Callable[[PyTree, Batch], tuple[jax.Array, jax.Array, PyTree]]:
+    """(params, batch) -> (outputs, loss, gradients): how a model is trained."""
+
+    def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        rngs = {name: jax.random.key(i) for i, name in enumerate(RNG_STREAMS)}
+        outputs, mutated = apply(model, params, batch, targets=batch.targets, train=True, rngs=rngs, mutable=["losses"])
+        extra = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
+        return task.loss(outputs, batch) + extra, outputs
+
+    def fit(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array, PyTree]:
+        (value, outputs), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch)
+        return outputs, value, gradients
+
+    return jax.jit(fit)
+
+
+@functools.cache
+def fitting(case: Case) -> Callable[[PyTree, Batch], tuple[jax.Array, jax.Array, PyTree]]:
+    """`fitting_of` the case."""
+    return fitting_of(bound(case), case.task)
+
+
+def real(outputs: Any, batch: Batch) -> np.ndarray:
+    """The outputs at real answer slots, [slots, K]; what lies elsewhere is arbitrary."""
+    return np.asarray(outputs)[np.asarray(batch.target_mask)]
+
+
+def same(got: Any, expected: Any, tolerance: float, what: str) -> None:
+    """Assert that two pytrees agree up to `tolerance`, relative to a leaf's largest value if that is above 1."""
+    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        mine, other = np.asarray(mine, np.float64), np.asarray(other, np.float64)
+        scale = max(1.0, float(np.max(np.abs(other), initial=0)))
+        np.testing.assert_allclose(mine, other, rtol=0, atol=tolerance * scale, err_msg=what)
+
+
+def dirty(batch: Batch) -> Batch:
+    """The batch with garbage in its padding: ids out of range, NaN."""
+
+    def soil(values: jax.Array, mask: jax.Array) -> jax.Array:
+        values, mask = np.array(values), np.asarray(mask)
+        if np.issubdtype(values.dtype, np.integer):
+            values[~mask] = np.resize([10**6, -1, 1, -(10**6), 3], (~mask).sum())
+        else:
+            values[~mask] = np.nan
+        return jnp.asarray(values)
+
+    return batch._replace(inputs=soil(batch.inputs, batch.input_mask), targets=soil(batch.targets, batch.target_mask))
+
+
+# The checks -----------------------------------------------------------------------------------------------------------
+
+
+def check_supports(case: Case) -> None:
+    """The model says whether it can take a task, and takes its own."""
+    assert callable(getattr(case.model, "supports", None)), "a model has `supports(spec) -> str | None`"
+    assert supports(case.model, case.task.spec) is None
+    other = supports(case.model, dataclasses.replace(case.task.spec, causal=True))
+    assert other is None or (isinstance(other, str) and other and "\n" not in other)
+
+
+def check_shapes(case: Case) -> None:
+    """[B, M, K] for exactly fitting rows of every length."""
+    low, high = case.task.lengths_of("train")
+    for length in range(low, high + 1):
+        batch = jax.eval_shape(lambda n=length: draw(case.task, jax.random.key(0), jnp.full(2, n), n))
+        outputs = jax.eval_shape(functools.partial(apply, bound(case)), parameters(case), batch)
+        assert outputs.shape == (*batch.target_mask.shape, case.task.spec.output_size)
+        assert jnp.issubdtype(outputs.dtype, jnp.floating)
+
+
+def check_padding(case: Case) -> None:
+    """What padding holds changes neither answers nor loss nor gradients."""
+    clean = ragged(case.task)
+    soiled = dirty(clean)
+    run = answering(case)
+    expected = real(run(parameters(case), clean), clean)
+    same(real(run(parameters(case), soiled), clean), expected, 0, "answers depend on the contents of padding")
+    outputs, loss, gradients = fitting(case)(parameters(case), clean)
+    got = fitting(case)(parameters(case), soiled)
+    same(real(got[0], clean), real(outputs, clean), 0, "training outputs depend on the contents of padding")
+    same(got[1:], (loss, gradients), 0, "loss or gradients depend on the contents of padding")
+
+
+def check_capacity(case: Case) -> None:
+    """More padding changes nothing."""
+    short, long = ragged(case.task), ragged(case.task, 2 * CAPACITY + 1)
+    expected = real(answering(case)(parameters(case), short), short)
+    got = real(answering(case)(parameters(case), long), long)
+    same(got, expected, case.tolerance, "answers depend on the capacity")
+
+
+def check_batch_order(case: Case) -> None:
+    """Rows do not see each other: permuting or replacing them permutes or leaves the answers."""
+    batch = ragged(case.task)
+    order = np.array([2, 0, 3, 1])
+    permuted = jax.tree.map(lambda x: x[order], batch)
+    outputs = answering(case)(parameters(case), batch)
+    got = answering(case)(parameters(case), permuted)
+    same(real(got, permuted), real(outputs[order], permuted), case.tolerance, "answers depend on the order of rows")
+    others = jax.tree.map(lambda x: x.at[1:].set(x[:1]), batch)
+    got = answering(case)(parameters(case), others)
+    first = jax.tree.map(lambda x: x[:1], batch)
+    same(real(got[:1], first), real(outputs[:1], first), case.tolerance, "answers depend on the other rows")
+
+
+def check_eager_and_traces(case: Case) -> None:
+    """Compilation and looking inside change nothing; traces come out of the scan time-major and whole."""
+    batch = ragged(case.task)
+    outputs, mutated = apply(bound(case), parameters(case), batch, mutable=["traces"])
+    compiled = answering(case)(parameters(case), batch)
+    same(real(outputs, batch), real(compiled, batch), case.tolerance, "jit or traces change the answers")
+    by_name = {path[-2].key: leaf for path, leaf in jax.tree_util.tree_leaves_with_path(mutated.get("traces", {}))}
+    if "token" in by_name:  # a recurrent reading: every trace is [T, B, ...]
+        valid = np.asarray(by_name["valid"])
+        assert valid.sum(axis=0).max() <= valid.shape[0]
+        for name, leaf in by_name.items():
+            assert leaf.shape[:2] == valid.shape, f"trace {name} is not time-major"
+            assert np.all(np.isfinite(np.asarray(leaf, np.float64)[valid])), f"trace {name} is not finite"
+
+
+def without_addresses(program: Any) -> str:
+    """A traced program as text, without the memory addresses in it."""
+    return re.sub(r"0x[0-9a-f]+", "", str(program))
+
+
+def check_determinism(case: Case) -> None:
+    """The same key gives the same parameters, another key others; the same call gives the same answer."""
+    key = jax.random.key(0)
+    same(initializer(case)(key), parameters(case), 0, "parameters of one key differ")
+    first, second = (jax.make_jaxpr(initializer(case).__wrapped__)(key) for _ in range(2))
+    assert without_addresses(first) == without_addresses(second), "the start is another program each time"
+    same(first.consts, second.consts, 0, "the start has other constants each time")
+    other = initializer(case)(jax.random.key(1))
+    pairs = zip(jax.tree.leaves(other), jax.tree.leaves(parameters(case)), strict=True)
+    assert any(np.any(np.asarray(a) != np.asarray(b)) for a, b in pairs), "parameters do not depend on the key"
+    batch = ragged(case.task)
+    first, second = (fitting(case)(parameters(case), batch) for _ in range(2))
+    same(second, first, 0, "one call gives two results")
+
+
+def check_finite(case: Case) -> None:
+    """Outputs, loss and gradients are finite at the start, for short and long rows; some gradient is not zero."""
+    for batch in (ragged(case.task), jax.tree.map(lambda x: jnp.repeat(x[2:3], len(ROWS), 0), ragged(case.task))):
+        outputs, loss, gradients = fitting(case)(parameters(case), batch)
+        assert np.all(np.isfinite(real(outputs, batch)))
+        assert np.isfinite(loss)
+        leaves = jax.tree.leaves(gradients)
+        assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
+        assert any(np.any(np.asarray(leaf) != 0) for leaf in leaves)
+
+
+def check_bfloat16(case: Case) -> None:
+    """With `dtype=bfloat16` a training step stays finite and near float32, parameters and gradients stay float32."""
+    batch = ragged(case.task)
+    outputs, loss, gradients = fitting_of(bound(case).clone(dtype=jnp.bfloat16), case.task)(parameters(case), batch)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((real(outputs, batch), loss, gradients)))
+    exact = fitting(case)(parameters(case), batch)
+    same(loss, exact[1], 0.05, "bfloat16 changes the loss")
+
+
+@functools.cache
+def pool(task: Task, split: Split, shape: tuple[int, ...], seed: int) -> Batch:
+    """Examples [*shape], one length for each index of the first axis, all lengths of a split equally often."""
+    low, high = task.lengths_of(split)
+    lengths = jax.random.permutation(jax.random.key(seed), jnp.arange(shape[0]) % (high - low + 1) + low)
+    lengths = jnp.repeat(lengths, math.prod(shape[1:]))
+    rows = jax.jit(draw, static_argnums=(0, 3))(task, jax.random.key(seed), lengths, high)
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), rows)
+
+
+def learnt(case: Case) -> Iterator[float]:
+    """Token accuracy of one seed after another, as `Learning.accuracy` describes it."""
+    task, learning, model = case.task, case.learning, bound(case)
+    rate = optax.cosine_decay_schedule(learning.learning_rate, learning.updates)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+    split: Split = "test" if learning.extrapolates else "train"
+    untrained = task.shapes(task.train_lengths[1])[1] if learning.extrapolates else 0
+
+    def objective(params: PyTree, batch: Batch, key: jax.Array) -> jax.Array:
+        rngs = {name: jax.random.fold_in(key, i) for i, name in enumerate(RNG_STREAMS)}
+        options = {"targets": batch.targets, "train": True, "rngs": rngs, "mutable": ["losses"]}
+        outputs, mutated = apply(model, params, batch, **options)
+        return task.loss(outputs, batch) + sum((jnp.sum(x) for x in jax.tree.leaves(mutated)), jnp.zeros(()))
+
+    @jax.jit
+    def train(params: PyTree, batches: Batch, key: jax.Array) -> PyTree:
+        def update(carry: tuple[jax.Array, PyTree], inputs: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+            vector, state = carry
+            batch, step = inputs
+            key_now = jax.random.fold_in(key, step)
+            gradient = jax.grad(lambda vector: objective(restore(vector), batch, key_now))(vector)
+            updates, state = optimizer.update(gradient, state, vector)
+            return (optax.apply_updates(vector, updates), state), None
+
+        # One flat vector compiles faster than many small arrays.
+        vector, restore = ravel_pytree(params)
+        steps = jnp.arange(learning.updates)
+        vector, _ = jax.lax.scan(update, (vector, optimizer.init(vector)), (batches, steps))[0]
+        return restore(vector)
+
+    @jax.jit
+    def accuracy(params: PyTree, batch: Batch) -> jax.Array:
+        scored = batch.score_mask & (jnp.arange(batch.score_mask.shape[1]) >= untrained)
+        return masked_mean(slot_hits(apply(model, params, batch), batch), scored)
+
+    for seed in range(learning.seeds):
+        key = jax.random.key(seed)
+        batches = pool(task, "train", (learning.updates, learning.batch_size), seed)
+        yield float(accuracy(train(initializer(case)(key), batches, key), pool(task, split, (256,), 99)))
+
+
+def check_learns(case: Case) -> None:
+    """One of a few seeds gets past the accuracy the case states, well above the best constant answer."""
+    assert case.learning.accuracy >= case.task.spec.chance + 0.15, "the bar is too near to chance to mean anything"
+    reached = []
+    for accuracy in learnt(case):
+        reached.append(accuracy)
+        if accuracy >= case.learning.accuracy:
+            return
+    raise AssertionError(f"token accuracies of the seeds: {reached}, wanted {case.learning.accuracy}")
+
+
+CHECKS = (
+    check_supports,
+    check_shapes,
+    check_padding,
+    check_capacity,
+    check_batch_order,
+    check_eager_and_traces,
+    check_determinism,
+    check_finite,
+    check_bfloat16,
+    check_learns,
+)

@@ -1,0 +1,134 @@
+"""Every model keeps the contract of `contract.py`. A new model joins with one line of `CASES`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem.models import GRU, LANTM, LSTM, MODELS, RAM, SLANTM, Attention, RAMTape, Transformer
+from lenmem.types import Spec
+from tests.models import contract
+from tests.models.contract import Case, Learning
+
+
+def beyond(accuracy: float) -> Learning:
+    """It extrapolates. A constant answer gets 0.29 of these slots; RAM, which does not extrapolate, 0.3 to 0.45."""
+    return Learning(accuracy)
+
+
+def within(accuracy: float) -> Learning:
+    """It learns the trained lengths, where a constant answer gets 0.27."""
+    return Learning(accuracy, extrapolates=False)
+
+
+small: dict[str, Any] = {"hidden_size": 24, "memory_width": 8, "embedding_size": 8}
+
+CASES = [
+    Case("lantm", LANTM(**small), beyond(0.6)),
+    Case("lantm_s", LANTM(**small, weighting="softmax"), beyond(0.55)),
+    Case("slantm", SLANTM(**small), beyond(0.55)),
+    Case("slantm_s", SLANTM(**small, weighting="softmax"), beyond(0.55)),
+    Case("lantm_actions", LANTM(**small, action_interpolation=True), beyond(0.48)),
+    Case("slantm_actions", SLANTM(**small, action_interpolation=True, bound_action=True), within(0.8)),
+    Case("ram", RAM(**small, key_size=8), within(0.8)),
+    Case("ram_tape", RAMTape(**small), within(0.8)),
+    Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.8)),
+    Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.6)),
+    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.6)),
+    Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.6)),
+    Case("transformer", Transformer(hidden_size=16, layers=1, heads=2, feedforward_size=32, dropout=0.0), within(0.6)),
+]
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_contract(case, check):
+    check(case)
+
+
+def test_every_named_model_is_under_contract():
+    assert {type(case.model) for case in CASES} >= {kind for kind, _ in MODELS.values()}
+
+
+class Aligner(nn.Module):
+    """Answer j from input j and the sum of all inputs: an honest model of a few lines, or one with a flaw."""
+
+    flaw: str = ""
+    spec: Spec | None = None
+    dtype: Any = None
+
+    @nn.nowrap
+    def supports(self, spec):
+        return "two\nlines" if self.flaw == "supports" and spec.causal else None
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+        assert self.spec is not None
+        if self.flaw != "padding":
+            inputs = jnp.where(input_mask, inputs, 0)
+        states = nn.Embed(self.spec.vocabulary, 16, dtype=self.dtype)(jnp.clip(inputs, 0, self.spec.vocabulary - 1))
+        if self.flaw != "padding":
+            states = jnp.where(input_mask[..., None], states, 0)
+        bag = states.mean(1) if self.flaw == "capacity" else states.sum(1)
+        if self.flaw == "batch":
+            bag = bag - bag.mean(0)
+        if self.flaw == "rows":
+            bag = bag + jnp.arange(bag.shape[0])[:, None].astype(bag.dtype)
+        if self.flaw == "jit" and not isinstance(inputs, jax.core.Tracer):
+            bag = bag + 1
+        if self.flaw == "gradient":
+            bag = bag + jnp.linalg.norm(0 * bag, axis=-1, keepdims=True)
+        if self.flaw == "bfloat16" and bag.dtype == jnp.bfloat16:
+            bag = bag * jnp.inf
+        if self.flaw == "teacher" and targets is not None:
+            bag = bag + targets.sum(-1, keepdims=True).astype(bag.dtype)
+        if self.flaw == "traces":
+            self.sow("traces", "token", inputs)
+            self.sow("traces", "valid", input_mask.T)
+        answers = jnp.pad(states, [(0, 0), (0, target_mask.shape[1] - inputs.shape[1]), (0, 0)])
+        ended = jnp.pad(input_mask, [(0, 0), (0, target_mask.shape[1] - inputs.shape[1])])[..., None]
+        bag = jnp.broadcast_to(bag[:, None], answers.shape)
+        answers = jnp.concatenate([answers, 0.1 * bag, ended.astype(answers.dtype)], -1)
+        if self.flaw == "deaf":
+            answers = jnp.zeros_like(answers)
+        if self.flaw == "key":
+            self.param("noise", lambda _: jnp.asarray(np.random.default_rng().normal(), jnp.float32))
+        return nn.Dense(self.spec.output_size + (self.flaw == "shape"), dtype=self.dtype)(answers)
+
+
+def control(flaw: str) -> Case:
+    """The little model under contract."""
+    return Case(flaw or "honest", Aligner(flaw), Learning(0.9, extrapolates=False, updates=400, seeds=2))
+
+
+@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_an_honest_model_passes(check):
+    check(control(""))
+
+
+@pytest.mark.parametrize(
+    ("flaw", "check"),
+    [
+        ("supports", contract.check_supports),
+        ("shape", contract.check_shapes),
+        ("padding", contract.check_padding),
+        ("teacher", contract.check_padding),
+        ("capacity", contract.check_capacity),
+        ("batch", contract.check_batch_order),
+        ("rows", contract.check_batch_order),
+        ("jit", contract.check_eager_and_traces),
+        ("traces", contract.check_eager_and_traces),
+        ("key", contract.check_determinism),
+        ("gradient", contract.check_finite),
+        ("bfloat16", contract.check_bfloat16),
+        ("deaf", contract.check_learns),
+    ],
+)
+def test_a_flawed_model_fails(flaw, check):
+    with pytest.raises(AssertionError):
+        check(control(flaw))

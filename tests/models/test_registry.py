@@ -1,0 +1,41 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from lenmem import models
+from lenmem.types import Spec
+
+SPEC = Spec(vocabulary=4, output_size=5)
+CAUSAL = Spec(vocabulary=4, output_size=5, alignment="aligned", causal=True)
+
+
+def test_every_name_makes_a_model():
+    for name in models.names():
+        model = models.make(name, SPEC)
+        assert model.spec == SPEC
+        assert models.supports(model, SPEC) is None
+        assert models.make(name).spec is None
+
+
+def test_presets_and_fields():
+    assert models.make("lantm_s").weighting == "softmax"
+    assert models.make("lantm_s", weighting="inverse_square").weighting == "inverse_square"
+    assert models.make("lstm", hidden_size=3, layers=2).layers == 2
+
+
+def test_errors_name_the_nearest():
+    with pytest.raises(ValueError, match="did you mean 'slantm'"):
+        models.make("slantn")
+    with pytest.raises(ValueError, match=r"no field 'hiden_size'; did you mean 'hidden_size'\?"):
+        models.make("lstm", hiden_size=3)
+    with pytest.raises(ValueError, match="no model is called 'zzz'. Allowed: lantm"):
+        models.make("zzz")
+
+
+def test_a_model_that_cannot_take_the_task_says_why():
+    with pytest.raises(ValueError, match="'attention' cannot take the task: answers come after the whole input"):
+        models.make("attention", CAUSAL)
+    for name in ("lantm", "lstm", "transformer", "ram"):
+        models.make(name, CAUSAL)

@@ -1,0 +1,127 @@
+"""Cells against the equations, written out in float64 NumPy."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem.nn.cells import FlaxCell, GRUCell, LSTMCell, Stacked, as_cell
+from lenmem.types import Step
+
+ROWS, WIDTH, SIZE = 3, 4, 5
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def a_step(seed=0, width=WIDTH):
+    inputs = jax.random.normal(jax.random.key(seed), (ROWS, width))
+    return Step(inputs, jnp.zeros(ROWS, bool), jnp.ones(ROWS, bool))
+
+
+class Once(nn.Module):
+    """One step of a cell from its own start."""
+
+    cell: nn.Module
+
+    def setup(self):
+        self.adapted = as_cell(self.cell)
+
+    def __call__(self, step):
+        start = self.adapted.start((ROWS,), 1)
+        return start, self.adapted(start, step)
+
+
+def once(cell, step, **options):
+    params = Once(cell).init(jax.random.key(1), step)["params"]
+    return params, Once(cell).apply({"params": params}, step, **options)
+
+
+def float64(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def test_lstm_equations():
+    step = a_step()
+    params, ((memory, hidden), (after, output)) = once(LSTMCell(SIZE), step)
+    params, memory, hidden = float64((params["cell"], memory, hidden))
+    gates = np.concatenate([np.asarray(step.inputs), hidden], 1) @ params["kernel"] + params["bias"]
+    forget, write, out, candidate = np.split(gates, 4, axis=1)
+    memory = sigmoid(forget) * memory + sigmoid(write) * np.tanh(candidate)
+    np.testing.assert_allclose(after[0], memory, atol=2e-6)
+    np.testing.assert_allclose(after[1], sigmoid(out) * np.tanh(memory), atol=2e-6)
+    np.testing.assert_array_equal(output, after[1])
+    np.testing.assert_array_equal(params["bias"][:SIZE], 1.0)  # The forget gates'.
+
+
+def test_gru_equations():
+    step = a_step()
+    params, (hidden, (after, output)) = once(GRUCell(SIZE, learned_start=True), step)
+    params, hidden = float64((params["cell"], hidden))
+    of_input = np.asarray(step.inputs) @ params["input"]["kernel"] + params["input"]["bias"]
+    of_hidden = hidden @ params["hidden"]["kernel"] + params["hidden"]["bias"]
+    (rx, zx, nx), (rh, zh, nh) = np.split(of_input, 3, 1), np.split(of_hidden, 3, 1)
+    update = sigmoid(zx + zh)
+    expected = (1 - update) * np.tanh(nx + sigmoid(rx + rh) * nh) + update * hidden
+    np.testing.assert_allclose(after, expected, atol=2e-6)
+    np.testing.assert_array_equal(output, after)
+
+
+@pytest.mark.parametrize("cell_type", [LSTMCell, GRUCell])
+@pytest.mark.parametrize("learned", [True, False])
+def test_start_is_learned_or_zero(cell_type, learned):
+    params, (start, _) = once(cell_type(SIZE, learned_start=learned), a_step())
+    starts = {name for name in params["cell"] if name.startswith("start")}
+    assert bool(starts) == learned
+    for leaf in jax.tree.leaves(start):
+        assert leaf.shape == (ROWS, SIZE)
+        assert bool(jnp.any(leaf != 0)) == learned
+
+
+def test_initialisation_bounds():
+    fan_in = once(LSTMCell(16, learned_start=False), a_step())[0]["cell"]["kernel"]
+    assert np.abs(fan_in[:WIDTH]).max() <= WIDTH**-0.5
+    assert np.abs(fan_in[WIDTH:]).max() <= 16**-0.5
+    uniform = once(LSTMCell(16, initialization="uniform"), a_step())[0]["cell"]["kernel"]
+    assert 0.9 < np.abs(uniform).max() <= 1.0
+
+
+def test_stack_is_its_layers_one_after_the_other():
+    step = a_step()
+    params, (starts, (carries, output)) = once(Stacked([GRUCell(SIZE), GRUCell(3)]), step)
+    params = params["cell"]
+    first, hidden = GRUCell(SIZE).apply({"params": params["cells_0"]}, starts[0], step)
+    second, top = GRUCell(3).apply({"params": params["cells_1"]}, starts[1], step._replace(inputs=hidden))
+    for got, expected in zip((*carries, output), (first, second, top), strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_dropout_between_layers_needs_the_stream():
+    cell, step = Stacked([GRUCell(SIZE, parent=None), GRUCell(SIZE, parent=None)], dropout=0.5), a_step()
+    _, (_, (_, quiet)) = once(cell, step)
+    _, (_, (_, again)) = once(cell, step)
+    _, (_, (_, noisy)) = once(cell, step, rngs={"dropout": jax.random.key(5)})
+    np.testing.assert_array_equal(quiet, again)
+    assert not np.allclose(quiet, noisy)
+
+
+def test_flax_cells_run_unchanged():
+    step = a_step()
+    params, (start, (carry, output)) = once(nn.GRUCell(SIZE), step)
+    weights = params["cell"] if "cell" in params else params["adapted"]["cell"]
+    expected = nn.GRUCell(SIZE).apply({"params": weights}, jnp.zeros((ROWS, SIZE)), step.inputs)[1]
+    np.testing.assert_array_equal(start, 0)
+    np.testing.assert_allclose(output, expected, atol=1e-6)
+    np.testing.assert_allclose(carry, expected, atol=1e-6)
+
+
+def test_as_cell():
+    cell = LSTMCell(SIZE)
+    assert as_cell(cell) is cell
+    assert isinstance(as_cell(nn.GRUCell(SIZE)), FlaxCell)
+    with pytest.raises(ValueError, match="Dense is no recurrent cell"):
+        as_cell(nn.Dense(3))

@@ -1,0 +1,253 @@
+"""Every interface: padding never matters, symbols stand right after each row's own input, and each refuses in words."""
+
+from __future__ import annotations
+
+import types
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem.nn.attention import AttentionDecoder
+from lenmem.nn.cells import GRUCell
+from lenmem.nn.encoders import Recurrent
+from lenmem.nn.interfaces import (
+    Aligned,
+    Completion,
+    EncoderDecoder,
+    Readout,
+    Transducer,
+    pack,
+    place,
+    recurrent,
+    sequential,
+)
+from lenmem.nn.transformer import TransformerEncoder
+from lenmem.types import Batch, Spec
+
+SIZE, CLASSES = 8, 5
+TOKENS = Spec(vocabulary=4, output_size=CLASSES, shapes=lambda n: (n, n + 1))
+FLOATS = Spec(vocabulary=4, channels=2, output_size=CLASSES, outputs="multi_hot", delimited=True)
+ALIGNED = Spec(vocabulary=4, channels=2, output_size=CLASSES, alignment="aligned")
+ONE_ANSWER = Spec(vocabulary=4, output_size=CLASSES, shapes=lambda n: (n, 1))
+
+
+def gru():
+    return GRUCell(SIZE, parent=None)
+
+
+def transformer(causal=False, dropout=0.0):
+    return TransformerEncoder(1, 2, 16, causal=causal, dropout=dropout, parent=None)
+
+
+def encoder_decoder(feedback):
+    return EncoderDecoder(
+        Recurrent(gru(), parent=None),
+        AttentionDecoder(gru(), SIZE, parent=None),
+        embedding_size=SIZE,
+        feedback=feedback,
+    )
+
+
+READERS = {
+    "transducer": (lambda: Transducer(gru(), embedding_size=SIZE, begin=True), TOKENS),
+    "transducer_floats": (lambda: Transducer(gru(), embedding_size=None, blank="own", delay=1), FLOATS),
+    "completion": (lambda: Completion(transformer(), embedding_size=SIZE), TOKENS),
+    "completion_floats": (lambda: Completion(Recurrent(gru(), True, parent=None), embedding_size=None), FLOATS),
+    "readout_last": (lambda: Readout(transformer(), embedding_size=SIZE), ONE_ANSWER),
+    "readout_first": (lambda: Readout(transformer(), embedding_size=SIZE, column="first"), ONE_ANSWER),
+    "open_loop": (lambda: encoder_decoder("open_loop"), TOKENS),
+    "greedy": (lambda: encoder_decoder("teacher_forced"), TOKENS),
+    "forced": (lambda: encoder_decoder("teacher_forced"), FLOATS),
+    "aligned_cell": (lambda: Aligned(gru(), embedding_size=SIZE), ALIGNED),
+    "aligned_encoder": (lambda: Aligned(transformer(), embedding_size=SIZE), ALIGNED),
+}
+
+
+def a_batch(spec, input_lengths, answer_lengths, inputs_capacity, answers_capacity, poison):
+    """The same real values whatever the capacities; padding is legal zeros, or as illegal as it can be."""
+    rows = len(input_lengths)
+    values = np.random.default_rng(0)
+    inputs = np.zeros((rows, inputs_capacity, 6), np.float32)
+    targets = np.zeros((rows, answers_capacity, CLASSES), np.float32)
+    tokens, answers = np.zeros(inputs.shape[:2], np.int32), np.zeros(targets.shape[:2], np.int32)
+    if poison:
+        inputs[:], targets[:] = np.nan, np.inf
+        tokens[:], answers[:] = -7, 10**6
+        inputs[:, -1], targets[:, -1] = np.inf, np.nan
+    for row, (n, m) in enumerate(zip(input_lengths, answer_lengths, strict=True)):
+        tokens[row, :n], answers[row, :m] = values.integers(0, 4, n), values.integers(0, CLASSES, m)
+        inputs[row, :n], targets[row, :m] = values.normal(size=(n, 6)), values.integers(0, 2, (m, CLASSES))
+    input_mask = np.arange(inputs_capacity) < np.array(input_lengths)[:, None]
+    target_mask = np.arange(answers_capacity) < np.array(answer_lengths)[:, None]
+    parts = (tokens if spec.takes_tokens else inputs), input_mask, (answers if spec.outputs == "tokens" else targets)
+    return Batch(*map(jnp.asarray, (*parts, target_mask, target_mask)))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_nothing_depends_on_padding(name):
+    """Illegal padding and more capacity: the same outputs at real slots, and the same gradients."""
+    build, spec = READERS[name]
+    model, train = build().clone(spec=spec), name == "forced"
+    lengths, answers = (5, 2, 3), (4, 1, 2)
+    if spec is ONE_ANSWER:
+        answers = (1, 1, 1)
+    if spec is ALIGNED:
+        answers = lengths
+    tight = a_batch(spec, lengths, answers, 5, max(answers), poison=False)
+    room = 0 if spec is ONE_ANSWER else 3
+    loose = a_batch(spec, lengths, answers, 9, max(answers) + room, poison=True)
+    params = jax.jit(model.init)(jax.random.key(0), *tight[:2], tight.target_mask)["params"]
+
+    @jax.jit
+    def outputs_and_gradient(params, batch):
+        def loss(params):
+            outputs = model.apply({"params": params}, *batch[:2], batch.target_mask, targets=batch.targets, train=train)
+            return jnp.sum(jnp.where(batch.target_mask[..., None], jnp.sin(outputs), 0)), outputs
+
+        (_, outputs), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        return outputs, gradient
+
+    outputs, gradient = outputs_and_gradient(params, tight)
+    assert outputs.shape == (*tight.target_mask.shape, CLASSES)
+    padded, padded_gradient = outputs_and_gradient(params, loose)
+    for row, m in enumerate(answers):
+        np.testing.assert_allclose(padded[row, :m], outputs[row, :m], atol=2e-6)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), padded_gradient, gradient)
+
+
+class Rolled(nn.Module):
+    """An encoder that shows each position its left neighbour."""
+
+    @nn.compact
+    def __call__(self, states, mask):
+        return jnp.roll(states, 1, axis=1)
+
+
+def identity():
+    return nn.Sequential([lambda x: x], parent=None)
+
+
+def test_completion_puts_masks_right_after_the_input():
+    model = Completion(Rolled(parent=None), spec=TOKENS, embedding_size=None, head=identity())
+    inputs, lengths = jnp.array([[1, 2, 3], [3, 0, 0]]), jnp.array([3, 1])
+    input_mask, target_mask = jnp.arange(3) < lengths[:, None], jnp.ones((2, 2), bool)
+    seen = jnp.argmax(model.apply({}, inputs, input_mask, target_mask), -1)
+    np.testing.assert_array_equal(seen, [[3, 6], [3, 6]])  # The last input, then the mask token (vocabulary + 2).
+
+
+def test_readout_reads_begin_and_end():
+    inputs, mask = jnp.array([[1, 2, 3], [3, 0, 0]]), jnp.arange(3) < jnp.array([[3], [1]])
+    for column, expected in (("last", [[3], [3]]), ("first", [[5], [5]])):
+        model = Readout(Rolled(parent=None), spec=ONE_ANSWER, embedding_size=None, column=column, head=identity())
+        seen = jnp.argmax(model.apply({}, inputs, mask, jnp.ones((2, 1), bool)), -1)
+        # Left of the end token is the last input; left of the begin token wraps to the last column: an end token.
+        np.testing.assert_array_equal(seen, expected)
+
+
+@pytest.mark.parametrize("begin", [False, True])
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("delimited", [False, True])
+def test_packing_against_a_python_list(begin, delay, delimited):
+    spec = Spec(vocabulary=4, output_size=5, delimited=delimited)
+    inputs, lengths, answers = jnp.array([[1, 2, 3, 0], [3, 99, -1, 7]]), (4, 1), (2, 3)
+    packed = pack(
+        inputs, jnp.array(lengths), jnp.array(answers), answers=3, spec=spec, begin=begin, delay=delay, own_blank=True
+    )
+    for row, (n, m) in enumerate(zip(lengths, answers, strict=True)):
+        symbols = [4] * begin + inputs[row, :n].tolist() + [5] * (not delimited)
+        first = len(symbols) - 1 + delay
+        symbols += [6] * (first + m - len(symbols))
+        assert packed.symbols[row, : len(symbols)].tolist() == symbols
+        assert packed.answer_steps[row, :m].tolist() == list(range(first, first + m))
+        assert packed.valid[row].tolist() == [time < first + m for time in range(packed.valid.shape[1])]
+        assert packed.decoding[row].tolist() == [time >= first for time in range(packed.valid.shape[1])]
+        assert first <= packed.reading_steps
+
+
+def test_float_rows_have_three_special_columns():
+    inputs = jnp.full((1, 3, 6), jnp.nan).at[0, 0].set(2.0)
+    symbols = place(inputs, jnp.array([1]), jnp.array([[0, 0, 1, 2]]), FLOATS, start=1)
+    np.testing.assert_array_equal(symbols[0, :, :6], [[0] * 6, [2] * 6, [0] * 6, [0] * 6])
+    np.testing.assert_array_equal(symbols[0, :, 6:], [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
+
+
+def test_greedy_answers_are_a_fixed_point_of_teacher_forcing():
+    """Fed its own greedy answers as targets, the decoder gives what it gave; targets are not looked at when testing."""
+    model = encoder_decoder("teacher_forced").clone(spec=TOKENS)
+    batch = a_batch(TOKENS, (4, 2), (4, 3), 4, 4, poison=False)
+    arguments = (*batch[:2], batch.target_mask)
+    params = jax.jit(model.init)(jax.random.key(3), *arguments)["params"]
+    params = jax.tree.map(lambda x: 3 * x, params)
+    greedy = model.apply({"params": params}, *arguments)
+    np.testing.assert_array_equal(model.apply({"params": params}, *arguments, targets=batch.targets), greedy)
+    forced = model.apply({"params": params}, *arguments, targets=jnp.argmax(greedy, -1), train=True)
+    other = model.apply({"params": params}, *arguments, targets=batch.targets, train=True)
+    for row, m in enumerate((4, 3)):
+        np.testing.assert_allclose(forced[row, :m], greedy[row, :m], atol=1e-5)
+    assert not np.allclose(other, greedy, atol=1e-3)
+    with pytest.raises(ValueError, match="targets=batch.targets"):
+        model.apply({"params": params}, *arguments, train=True)
+
+
+def test_dropout_acts_in_training_only():
+    model = Completion(transformer(dropout=0.5), spec=TOKENS, embedding_size=SIZE)
+    batch = a_batch(TOKENS, (4, 2), (2, 1), 4, 2, poison=False)
+    arguments = (*batch[:2], batch.target_mask)
+    params = jax.jit(model.init)(jax.random.key(3), *arguments)["params"]
+    quiet = model.apply({"params": params}, *arguments)
+    stream = {"dropout": jax.random.key(1)}
+    np.testing.assert_allclose(model.apply({"params": params}, *arguments, rngs=stream), quiet, atol=1e-6)
+    assert not np.allclose(model.apply({"params": params}, *arguments, train=True, rngs=stream), quiet)
+
+
+@pytest.mark.parametrize("kind", ["cell", "recurrent", "transformer"])
+def test_causal_reading_never_looks_ahead(kind):
+    spec = Spec(vocabulary=4, output_size=CLASSES, alignment="aligned", causal=True)
+    reader = {"cell": gru, "recurrent": lambda: Recurrent(gru(), parent=None), "transformer": lambda: transformer(True)}
+    model = Aligned(reader[kind](), spec=spec, embedding_size=SIZE)
+    inputs, mask = jnp.array([[1, 2, 3, 0, 1]]), jnp.ones((1, 5), bool)
+    params = model.init(jax.random.key(0), inputs, mask, mask)
+    before = model.apply({"params": params["params"]}, inputs, mask, mask)
+    after = model.apply({"params": params["params"]}, inputs.at[0, 3].set(2), mask, mask)
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
+    assert not np.allclose(before[:, 3:], after[:, 3:])
+
+
+def test_refusals_say_why():
+    causal = Spec(vocabulary=4, output_size=5, alignment="aligned", causal=True)
+    bidirectional = Recurrent(gru(), bidirectional=True, parent=None)
+    assert "sees the whole input" in Aligned(bidirectional).supports(causal)
+    assert "not aligned" in Aligned(gru()).supports(TOKENS)
+    assert Aligned(gru()).supports(causal) is None
+    assert Aligned(transformer(causal=True)).supports(causal) is None
+    assert "causal" in Transducer(gru()).supports(causal)
+    assert "causal" in Completion(transformer()).supports(causal)
+    assert "causal" in encoder_decoder("open_loop").supports(causal)
+    assert "several answer slots" in Readout(transformer()).supports(TOKENS)
+    for reason in (Completion(transformer()).supports(TOKENS), Readout(transformer()).supports(ONE_ANSWER)):
+        assert reason is None
+    mask = jnp.ones((1, 2), bool)
+    with pytest.raises(ValueError, match="Use Completion"):
+        Readout(transformer(), spec=TOKENS).init(jax.random.key(0), mask.astype(int), mask, mask)
+    with pytest.raises(ValueError, match="sees the whole input"):
+        Aligned(bidirectional, spec=causal).init(jax.random.key(0), mask.astype(int), mask, mask)
+    with pytest.raises(ValueError, match="Transducer has no spec"):
+        Transducer(gru()).init(jax.random.key(0), mask.astype(int), mask, mask)
+    with pytest.raises(ValueError, match="'open_loop' and 'teacher_forced'"):
+        encoder_decoder("free").clone(spec=TOKENS).init(jax.random.key(0), mask.astype(int), mask, mask)
+
+
+def test_flat_models_get_the_interface_of_their_task():
+    def model(spec):
+        return types.SimpleNamespace(spec=spec, embedding_size=7, dtype=None, param_dtype=jnp.float32)
+
+    assert isinstance(recurrent(gru(), model(TOKENS), begin=True), Transducer)
+    assert isinstance(recurrent(gru(), model(ALIGNED), begin=True), Aligned)
+    assert isinstance(sequential(transformer(), model(TOKENS), embedding_size=SIZE, column="first"), Completion)
+    assert isinstance(sequential(transformer(), model(ALIGNED), embedding_size=SIZE, column="first"), Aligned)
+    readout = sequential(transformer(), model(ONE_ANSWER), embedding_size=SIZE, column="first")
+    assert isinstance(readout, Readout)
+    assert (readout.column, readout.embedding_size) == ("first", SIZE)

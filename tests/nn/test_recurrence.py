@@ -1,0 +1,221 @@
+"""The two scans against a Python loop: values, gradients, skipped chunks, memory."""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem.models.lantm import LANTM
+from lenmem.nn.recurrence import CHUNK, AppendOnlyCell, any_valid, scan_cell
+from lenmem.types import Spec, Step
+
+WIDTH = 3
+
+
+class Leaky(nn.Module):
+    """h' = tanh(W h + x): the smallest plain cell."""
+
+    def setup(self):
+        self.kernel = self.param("kernel", nn.initializers.normal(0.5), (WIDTH, WIDTH))
+        self.first = self.param("first", nn.initializers.normal(1.0), (WIDTH,))
+
+    def start(self, batch_shape, steps=0):
+        return jnp.broadcast_to(self.first, (*batch_shape, WIDTH))
+
+    def __call__(self, carry, step):
+        carry = jnp.tanh(carry @ self.kernel + step.inputs)
+        self.sow("traces", "norm", jnp.sum(carry**2, axis=-1))
+        return carry, (carry, 2 * carry)
+
+
+class Notebook(AppendOnlyCell):
+    """Reads a softmax mean of what it wrote, and writes its state."""
+
+    def setup(self):
+        self.kernel = self.param("kernel", nn.initializers.normal(0.5), (WIDTH, WIDTH))
+        self.first = self.param("first", nn.initializers.normal(1.0), (WIDTH,))
+
+    def start(self, batch_shape, steps):
+        entry = jnp.broadcast_to(self.first, (*batch_shape, WIDTH))
+        memory = jnp.pad(entry[..., None], [(0, 0), (0, 0), (0, steps)])
+        return entry, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
+
+    def advance(self, state, memory, filled, step):
+        scores = jnp.einsum("bd,bdt->bt", state, memory)
+        read = jnp.einsum("bt,bdt->bd", jax.nn.softmax(jnp.where(filled, scores, -1e9)), memory)
+        state = jnp.tanh(state @ self.kernel + step.inputs + read)
+        return state, state[::1] * 0.5, (state, read)
+
+
+class Scanned(nn.Module):
+    """`scan_cell` from the cell's start."""
+
+    cell: nn.Module
+    slots: int
+
+    @nn.compact
+    def __call__(self, steps):
+        return scan_cell(self.cell, self.cell.start(steps.valid.shape[1:], self.slots), steps)
+
+
+class Looped(nn.Module):
+    """The same by a Python loop over `cell.__call__`, differentiated by JAX."""
+
+    cell: nn.Module
+    slots: int
+
+    @nn.compact
+    def __call__(self, steps):
+        carry, outputs = self.cell.start(steps.valid.shape[1:], self.slots), []
+        for time in range(steps.valid.shape[0]):
+            carry, output = self.cell(carry, jax.tree.map(lambda x, time=time: x[time], steps))
+            outputs.append(output)
+        return carry, jax.tree.map(lambda *x: jnp.stack(x), *outputs)
+
+
+def some_steps(length, ends, answers_from=None):
+    """Rows that end at `ends`, decoding from `answers_from` on."""
+    time = jnp.arange(length)[:, None]
+    decoding = time >= jnp.asarray(answers_from or ends)
+    inputs = jax.random.normal(jax.random.key(length), (length, len(ends), WIDTH))
+    return Step(inputs, jnp.broadcast_to(decoding, inputs.shape[:2]), time < jnp.asarray(ends))
+
+
+def value_and_gradients(module, params, steps):
+    """Outputs at valid steps, and the gradients of a scalar of them in parameters and inputs."""
+
+    def loss(params, inputs):
+        _, outputs = module.apply({"params": params}, steps._replace(inputs=inputs))
+        real = jax.tree.map(lambda x: jnp.where(steps.valid[..., None], x, 0), outputs)
+        scalar = sum(jnp.sum(jnp.sin((1 + i) * leaf)) for i, leaf in enumerate(jax.tree.leaves(real)))
+        return scalar, real
+
+    (_, real), gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))(params, steps.inputs)
+    return real, gradients
+
+
+def close(left, right, atol=1e-5):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=atol, rtol=1e-4), left, right)
+
+
+@pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
+def test_equals_a_python_loop(cell):
+    """Values and gradients; rows that start to answer, and end, at different times, across a chunk's border."""
+    length = CHUNK + 3
+    steps = some_steps(length, ends=[length, 5, 9], answers_from=[7, 4, 9])
+    slots = 9
+    params = Looped(cell, slots).init(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
+    scanned = value_and_gradients(Scanned(cell, slots), params, steps)
+    looped = value_and_gradients(Looped(cell, slots), params, steps)
+    close(scanned, looped)
+    d_inputs = scanned[1][1]
+    np.testing.assert_array_equal(d_inputs[~np.asarray(steps.valid)], 0)
+
+
+def test_final_carry():
+    """Where no row ends early, the final carry is the loop's, too; its gradient as well."""
+    steps = some_steps(6, ends=[6, 6], answers_from=[4, 6])
+    for cell in (Leaky(), Notebook()):
+        params = Looped(cell, 6).init(jax.random.key(0), steps)["params"]
+
+        def loss(params, module):
+            carry, _ = module.apply({"params": params}, steps)
+            state, memory = carry[:2] if isinstance(carry, tuple) else (carry, carry)
+            # Slot 5 and 6 of row 0 hold nothing that counts; slots up to 4 do.
+            return jnp.sum(jnp.sin(state)) + jnp.sum(jnp.cos(memory[..., :5])), carry
+
+        results = [
+            jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)(params, module)
+            for module in (Scanned(cell, 6), Looped(cell, 6))
+        ]
+        close(*[((value, gradient)) for (value, _), gradient in results])
+        if isinstance(cell, AppendOnlyCell):
+            for index in (2, 3):  # `written` and the time.
+                np.testing.assert_array_equal(results[0][0][1][index], results[1][0][1][index])
+
+
+@pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1])
+def test_any_length_against_numpy(length):
+    steps = some_steps(length, ends=[length, max(1, length // 2)])
+    module = Scanned(Leaky(), 0)
+    params = module.init(jax.random.key(0), steps)["params"]
+    carry, (outputs, doubled) = module.apply({"params": params}, steps)
+    kernel, hidden = (np.asarray(params["cell"][name], np.float64) for name in ("kernel", "first"))
+    for time in range(length):
+        hidden = np.tanh(hidden @ kernel + np.asarray(steps.inputs[time], np.float64))
+        valid = np.asarray(steps.valid[time])
+        np.testing.assert_allclose(outputs[time][valid], hidden[valid], atol=1e-5)
+        np.testing.assert_allclose(doubled[time][valid], 2 * hidden[valid], atol=1e-5)
+    np.testing.assert_allclose(carry[:1], hidden[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
+def test_chunks_after_the_last_row_are_skipped_without_a_trace(cell):
+    """A capacity several chunks longer than every row changes neither values nor gradients."""
+    real, capacity = CHUNK + 3, 4 * CHUNK + 1
+    long = some_steps(capacity, ends=[real, 4], answers_from=[8, 3])
+    short = jax.tree.map(lambda x: x[:real], long)
+    params = Scanned(cell, 8).init(jax.random.key(0), short)["params"]
+    values, (d_params, d_inputs) = value_and_gradients(Scanned(cell, 8), params, short)
+    long_values, (long_d_params, long_d_inputs) = value_and_gradients(Scanned(cell, 8), params, long)
+    close((values, d_params, d_inputs), (jax.tree.map(lambda x: x[:real], long_values), long_d_params,
+                                         long_d_inputs[:real]))  # fmt: skip
+    np.testing.assert_array_equal(long_d_inputs[real:], 0)
+
+
+def test_what_is_sown_is_stacked_over_time():
+    steps = some_steps(CHUNK + 1, ends=[CHUNK + 1, 2])
+    module = Scanned(Leaky(), 0)
+    params = module.init(jax.random.key(0), steps)["params"]
+    (_, (outputs, _)), sown = module.apply({"params": params}, steps, mutable=["traces"])
+    (norms,) = sown["traces"]["cell"]["norm"]
+    assert norms.shape == steps.valid.shape
+    valid = np.asarray(steps.valid)
+    np.testing.assert_allclose(norms[valid], jnp.sum(outputs**2, axis=-1)[valid], rtol=1e-5)
+
+
+def test_any_valid_stays_one_scalar_under_vmap():
+    def program(valid, x):
+        return jax.lax.cond(any_valid(valid), lambda x: x + 1, lambda x: x, x)
+
+    valid, x = jnp.array([[False, True], [False, False]]), jnp.zeros(2)
+    mapped = jax.vmap(program)
+    np.testing.assert_array_equal(mapped(valid, x), [1, 1])
+    np.testing.assert_array_equal(mapped(jnp.zeros_like(valid), x), [0, 0])
+    assert " cond[" in str(jax.make_jaxpr(mapped)(valid, x))
+
+
+def test_seeds_in_one_program_equal_seeds_alone():
+    steps = some_steps(CHUNK + 4, ends=[CHUNK + 1, 3], answers_from=[6, 2])
+    module = Scanned(Notebook(), 6)
+    params = jax.vmap(lambda key: module.init(key, steps)["params"])(jax.random.split(jax.random.key(0), 2))
+
+    def gradients(params):
+        def loss(params):
+            outputs = module.apply({"params": params}, steps)[1][0]
+            return jnp.sum(jnp.where(steps.valid[..., None], outputs, 0) ** 2)
+
+        return jax.grad(loss)(params)
+
+    together = jax.jit(jax.vmap(gradients))(params)
+    for seed in range(2):
+        alone = gradients(jax.tree.map(lambda x, seed=seed: x[seed], params))
+        close(jax.tree.map(lambda x, seed=seed: x[seed], together), alone)
+
+
+def test_backward_memory_grows_linearly():
+    """Doubling the sequence doubles the memory of LANTM's compiled gradient; storing the memory each step would x 4."""
+    model = LANTM(hidden_size=8, memory_width=8, embedding_size=4, spec=Spec(vocabulary=4, output_size=5))
+
+    def temporary_bytes(length):
+        inputs, mask = jnp.zeros((2, length // 2), jnp.int32), jnp.ones((2, length // 2), bool)
+        params = jax.eval_shape(model.init, jax.random.key(0), inputs, mask, mask)["params"]
+        gradient = jax.jit(jax.grad(lambda params: jnp.sum(model.apply({"params": params}, inputs, mask, mask) ** 2)))
+        return gradient.lower(params).compile().memory_analysis().temp_size_in_bytes
+
+    small, middle, large = (temporary_bytes(length) for length in (128, 256, 512))
+    assert middle < 2.2 * small
+    assert large < 2.2 * middle

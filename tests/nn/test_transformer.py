@@ -1,0 +1,122 @@
+"""The Transformer encoder and additive attention against float64 NumPy."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem.nn.attention import AdditiveAttention, MultiHeadAttention
+from lenmem.nn.transformer import TransformerEncoder
+
+WIDTH, HEADS = 8, 2
+LENGTHS = (4, 2)
+MASK = jnp.arange(4) < jnp.array(LENGTHS)[:, None]
+STATES = jax.random.normal(jax.random.key(0), (2, 4, WIDTH))
+
+
+def float64(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def softmax(x):
+    x = np.exp(x - x.max(-1, keepdims=True))
+    return x / x.sum(-1, keepdims=True)
+
+
+def norm(x, params):
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return x * params["scale"] + params["bias"]
+
+
+def layer_twin(x, params, causal):
+    """One row without padding, from the equations."""
+    projections = params["attention"]["projections"]
+    query, key, value = (
+        np.einsum("nd,dhk->hnk", x, projections[name]["kernel"]) + projections[name]["bias"][:, None]
+        for name in ("query", "key", "value")
+    )
+    scores = np.einsum("hqk,hnk->hqn", query, key) / np.sqrt(WIDTH // HEADS)
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
+    mixed = np.einsum("hqn,hnk->qhk", softmax(scores), value)
+    attended = np.einsum("qhk,hkd->qd", mixed, projections["out"]["kernel"]) + projections["out"]["bias"]
+    x = norm(x + attended, params["attention_norm"])
+    hidden = np.maximum(x @ params["feedforward_in"]["kernel"] + params["feedforward_in"]["bias"], 0)
+    change = hidden @ params["feedforward_out"]["kernel"] + params["feedforward_out"]["bias"]
+    return norm(x + change, params["feedforward_norm"])
+
+
+@pytest.mark.parametrize(("shared", "causal"), [(False, False), (True, True)])
+def test_against_numpy(shared, causal):
+    model = TransformerEncoder(2, HEADS, 16, shared_weights=shared, causal=causal, dropout=0.3)
+    states = jnp.where(MASK[..., None], STATES, jnp.nan)
+    params = jax.jit(model.init)(jax.random.key(1), states, MASK)["params"]
+    params = jax.tree.map(lambda x: x + 0.1, params)  # Biases that are not zero.
+    outputs = jax.jit(model.apply)({"params": params}, states, MASK)
+    assert set(params) == ({"layer"} if shared else {"layer_0", "layer_1"})
+    layers = [params["layer"]] * 2 if shared else [params["layer_0"], params["layer_1"]]
+    for row, n in enumerate(LENGTHS):
+        frequencies = 10_000.0 ** (-np.arange(0, WIDTH, 2) / WIDTH)
+        angles = np.arange(n)[:, None] * frequencies
+        x = np.asarray(STATES[row, :n], np.float64)
+        x[:, 0::2] += np.sin(angles)
+        x[:, 1::2] += np.cos(angles)
+        for layer in layers:
+            x = layer_twin(x, float64(layer), causal)
+        np.testing.assert_allclose(outputs[row, :n], x, atol=2e-5)
+    np.testing.assert_array_equal(outputs[1, 2:], 0)
+
+
+def test_dropout_needs_the_stream():
+    model = TransformerEncoder(1, HEADS, 16, dropout=0.5)
+    params = model.init(jax.random.key(1), STATES, MASK)["params"]
+    quiet, again = (model.apply({"params": params}, STATES, MASK) for _ in range(2))
+    noisy = model.apply({"params": params}, STATES, MASK, rngs={"dropout": jax.random.key(2)})
+    np.testing.assert_array_equal(quiet, again)
+    assert not np.allclose(quiet, noisy)
+
+
+def test_attention_can_be_looked_at():
+    model = TransformerEncoder(2, HEADS, 16)
+    params = model.init(jax.random.key(1), STATES, MASK)["params"]
+    _, traces = model.apply({"params": params}, STATES, MASK, mutable=["traces"])
+    for layer in ("layer_0", "layer_1"):
+        (weights,) = traces["traces"][layer]["attention"]["attention"]
+        assert weights.shape == (2, HEADS, 4, 4)
+        np.testing.assert_allclose(jnp.sum(weights, -1), 1, atol=1e-6)
+        np.testing.assert_array_equal(weights[1, :, :, 2:], 0)
+
+
+def test_softmax_stays_in_float32():
+    """In bfloat16 weights of many equal keys would not sum to 1; half precision states come back as such."""
+    model = MultiHeadAttention(HEADS, dtype=jnp.bfloat16)
+    states, mask = jnp.ones((1, 300, WIDTH), jnp.bfloat16), jnp.ones((1, 1, 300), bool)
+    variables = model.init(jax.random.key(0), states, states, mask)
+    jaxpr = str(jax.make_jaxpr(lambda v: model.apply({"params": v["params"]}, states, states, mask))(variables))
+    exponentials = [line for line in jaxpr.splitlines() if "= exp " in line]
+    assert exponentials
+    assert all(":f32[" in line for line in exponentials)
+    assert model.apply({"params": variables["params"]}, states, states, mask).dtype == jnp.bfloat16
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match="3 heads do not divide a width of 8"):
+        TransformerEncoder(1, 3).init(jax.random.key(0), STATES, MASK)
+
+
+def test_additive_attention_against_numpy():
+    model, query = AdditiveAttention(5), jax.random.normal(jax.random.key(2), (2, 3))
+
+    def weigh(module, query, memory, mask):
+        return module(query, module.keys(memory), mask)
+
+    mask = MASK.at[1].set(False)
+    weights, variables = model.init_with_output(jax.random.key(1), query, STATES, mask, method=weigh)
+    params = float64(variables["params"])
+    of_query = np.asarray(query) @ params["of_query"]["kernel"] + params["of_query"]["bias"]
+    of_memory = np.asarray(STATES) @ params["of_memory"]["kernel"] + params["of_memory"]["bias"]
+    scores = np.tanh(of_query[:, None] + of_memory) @ params["score"]["kernel"] + params["score"]["bias"]
+    np.testing.assert_allclose(weights[0], softmax(scores[0, :, 0]), atol=1e-6)
+    np.testing.assert_array_equal(weights[1], 0)  # Nothing to attend to.

@@ -1,0 +1,163 @@
+"""The house of DESIGN.md, section 1: who may import whom, read off the imports of every module."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "lenmem"
+
+NETWORKS = ("types", "ops", "nn", "models")
+EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
+SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize"}}
+TOP = {"__init__", "__main__", "cli", "configs", "experiment", "reproduce", "runs"}
+
+ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
+ALLOWED["training"] |= {"serialize"}
+"""unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
+
+AT_HOME = {
+    "orbax": "training/checkpoint.py",
+    "matplotlib": "evaluation/plots.py",
+    "tensorflow_datasets": "data/",
+    "array_record": "data/",
+}
+"""Third-party package -> the only file or folder that may import it."""
+LAZY = {"tensorflow_datasets", "array_record", "sklearn", "tensorboardX", "lenmem.evaluation.plots"}
+"""Imported inside functions only: parts of an extra, and what is slow to import."""
+NEVER = {"pickle", "dill", "cloudpickle", "clu", "tensorflow", "torch"}
+MODEL_LINES = 300
+
+
+def imports(tree: ast.Module, module: str) -> Iterator[tuple[str, bool]]:
+    """(absolute dotted name, runs when the module is imported) of every import in a module."""
+    lazy = {id(inner) for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) not in lazy) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*module.split(".")[: -node.level], *([base] if base else [])])
+            yield from ((f"{base}.{alias.name}", id(node) not in lazy) for alias in node.names)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def violations(package: Path) -> list[str]:
+    """Every broken rule of a package called lenmem, as `file: what is wrong`."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        file = path.relative_to(package).as_posix()
+        source = path.read_text()
+        tree = ast.parse(source)
+        unit = file.split("/")[0].removesuffix(".py")
+        if unit not in ALLOWED and unit not in TOP:
+            found.append(f"{file}: {unit} has no place in ALLOWED or TOP")
+        # A package's own name is the base of its relative imports, so __init__ keeps its place as a last part.
+        for name, eager in imports(tree, f"lenmem.{file.removesuffix('.py').replace('/', '.')}"):
+            first, *rest = name.split(".")
+            if first == "lenmem" and unit in ALLOWED and (not rest or rest[0] not in ALLOWED[unit] | {unit}):
+                found.append(f"{file}: {unit} may not import {name}")
+            home = AT_HOME.get(first)
+            if home and not file.startswith(home):
+                found.append(f"{file}: {first} is for {home} alone")
+            if eager and file != "cli.py" and any(name == slow or name.startswith(f"{slow}.") for slow in LAZY):
+                found.append(f"{file}: {name} has to be imported inside a function")
+            if first in NEVER:
+                found.append(f"{file}: {first} is not used here")
+        found += [f"{file}: {what} has no docstring" for what in undocumented(tree)]
+        if unit == "models" and len(source.splitlines()) > MODEL_LINES:
+            found.append(f"{file}: more than {MODEL_LINES} lines")
+    return found
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """The module, and its public functions and classes, as far as they have no docstring."""
+    if ast.get_docstring(tree) is None:
+        yield "the module"
+    for node in tree.body:
+        public = isinstance(node, (*_FUNCTIONS, ast.ClassDef)) and not node.name.startswith("_")
+        if public and ast.get_docstring(node) is None:
+            yield node.name
+
+
+def test_the_house_is_in_order():
+    """Imports point the right way, third parties stay at home, everything public is documented."""
+    found = violations(PACKAGE)
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "complaint"),
+    [
+        ("ops/a.py", "from lenmem.nn.cells import LSTMCell", "ops may not import lenmem.nn.cells.LSTMCell"),
+        ("ops/a.py", "from ..nn import cells", "ops may not import lenmem.nn.cells"),
+        ("ops/__init__.py", "from .. import models", "ops may not import lenmem.models"),
+        ("nn/a.py", "def f():\n    'Doc.'\n    import lenmem.models", "nn may not import lenmem.models"),
+        ("models/a.py", "from lenmem.tasks.base import Task", "models may not import lenmem.tasks.base.Task"),
+        ("tasks/a.py", "from lenmem import models", "tasks may not import lenmem.models"),
+        ("tasks/a.py", "import lenmem", "tasks may not import lenmem"),
+        ("evaluation/a.py", "from lenmem.training import loop", "evaluation may not import lenmem.training.loop"),
+        ("training/a.py", "from lenmem.experiment import load", "training may not import lenmem.experiment.load"),
+        ("training/loop.py", "import orbax.checkpoint", "orbax is for training/checkpoint.py alone"),
+        ("cli.py", "def f():\n    'Doc.'\n    import matplotlib", "matplotlib is for evaluation/plots.py alone"),
+        (
+            "tasks/a.py",
+            "def f():\n    'Doc.'\n    import tensorflow_datasets",
+            "tensorflow_datasets is for data/ alone",
+        ),
+        ("data/a.py", "import tensorflow_datasets", "tensorflow_datasets has to be imported inside a function"),
+        ("experiment.py", "from lenmem.evaluation import plots", "lenmem.evaluation.plots has to be imported inside"),
+        ("share.py", "import pickle", "pickle is not used here"),
+        ("helpers.py", "", "helpers has no place in ALLOWED or TOP"),
+        ("models/a.py", "\n" * MODEL_LINES, f"more than {MODEL_LINES} lines"),
+        ("ops/a.py", "def public(): ...", "public has no docstring"),
+        ("ops/a.py", "class Public: ...", "Public has no docstring"),
+    ],
+)
+def test_each_broken_rule_is_noticed(tmp_path: Path, file: str, source: str, complaint: str):
+    """Negative control: one fault in an otherwise empty tree is found, and nothing else."""
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'"""Doc."""\n{source}\n')
+    (found,) = violations(tmp_path)
+    assert found.startswith(f"{file}: ")
+    assert complaint in found
+
+
+def test_a_sound_tree_passes(tmp_path: Path):
+    """The same tree without a fault: right directions, lazy imports, private names."""
+    files = {
+        "types.py": "import jax",
+        "models/a.py": "from lenmem import ops\nfrom ..nn.cells import LSTMCell\nfrom .b import c\ndef _f(): ...",
+        "data/text.py": "def load():\n    'Doc.'\n    import tensorflow_datasets",
+        "training/checkpoint.py": "from orbax.checkpoint import v1\nfrom lenmem.tasks import base",
+        "evaluation/plots.py": "import matplotlib.figure",
+        "cli.py": "from lenmem import models, tasks",
+    }
+    for file, source in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(f'"""Doc."""\n{source}\n')
+    assert violations(tmp_path) == []
+
+
+def test_importing_lenmem_loads_nothing_it_does_not_need():
+    """`import lenmem` starts no backend, and leaves plots and extras alone."""
+    unwanted = ("matplotlib", "scipy.stats", "tensorflow_datasets", "tensorflow", "sklearn", "tensorboardX")
+    program = (
+        "import sys, lenmem\n"
+        "from jax._src import xla_bridge\n"
+        "assert not xla_bridge.backends_are_initialized(), 'a backend was started'\n"
+        f"loaded = [name for name in {unwanted!r} if name in sys.modules]\n"
+        "assert not loaded, loaded"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

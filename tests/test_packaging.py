@@ -1,0 +1,69 @@
+"""The package works without the clone: named configurations, the papers' numbers and types travel in the wheel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lenmem
+from lenmem import configs, papers
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_what_is_exported_exists_and_is_sorted_out():
+    """`__all__` holds no name twice and none that is missing."""
+    assert len(set(lenmem.__all__)) == len(lenmem.__all__)
+    assert all(hasattr(lenmem, name) for name in lenmem.__all__)
+
+
+@pytest.mark.slow
+def test_the_wheel_works_without_the_clone(tmp_path: Path):
+    """sdist, then a wheel from it, installed into a fresh environment and used from an empty directory."""
+    build = [sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+
+    with tarfile.open(sdist) as archive:
+        sources = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+    assert {"LICENSE", "README.md", "lenmem/types.py", "configs/lantm/copy.py", "tests/conftest.py"} <= sources
+    with zipfile.ZipFile(wheel) as archive:
+        shipped = set(archive.namelist())
+    assert {"lenmem/py.typed", "lenmem/_configs/lantm/_recipe.py"} <= shipped
+    assert {f"lenmem/papers/{paper}.json" for paper in papers.names()} <= shipped
+    assert {f"lenmem/_configs/{name}.py" for name in configs.names()} <= shipped
+    assert {name.split("/")[0] for name in shipped} == {"lenmem", f"lenmem-{lenmem.__version__}.dist-info"}
+    assert not [name for name in shipped if "__pycache__" in name]
+
+    # The dependencies of this environment are lent to the new one; an editable lenmem in it is not, since a .pth file
+    # only adds a directory and does not run the .pth files inside.
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv/bin/python"
+    where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    site = Path(subprocess.run(where, check=True, capture_output=True, text=True).stdout.strip())
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+
+    def output(*command: str) -> str:
+        run = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
+
+    assert site in Path(output(str(python), "-c", "import lenmem; print(lenmem.__file__)").strip()).parents
+    listed = output(str(tmp_path / "venv/bin/lenmem"), "list")
+    assert all(name in listed for name in configs.names())
+    assert "steps" in output(str(tmp_path / "venv/bin/lenmem"), "train", "lantm/copy", "--help")
+    assert not list(empty.iterdir())

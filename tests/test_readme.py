@@ -1,0 +1,61 @@
+"""The README tells the truth: its Python runs, its commands exist, and it names what there is.
+
+Training steps are cut down here. The shell examples are run as they are by `.ci/run`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from lenmem import models, tasks
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+FENCE = re.compile(r"^(<!-- ci: skip[^\n]*-->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = [(language, code, bool(skipped)) for skipped, language, code in FENCE.findall(README)]
+PYTHON = [code for language, code, _ in BLOCKS if language == "python"]
+SHELL = [code for language, code, skipped in BLOCKS if language == "sh" and not skipped]
+
+
+def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """All Python blocks, in order, in one module, as a reader would try them."""
+    monkeypatch.chdir(tmp_path)
+    assert len(PYTHON) >= 2
+    reader = ModuleType("reader")
+    monkeypatch.setitem(sys.modules, "reader", reader)
+    for number, code in enumerate(PYTHON):
+        quick, cuts = re.subn(r"\bsteps=\d+", "steps=2", code)
+        assert cuts, "an example that trains says for how long"
+        exec(compile(quick, f"README.md, Python example {number + 1}", "exec", dont_inherit=True), vars(reader))
+    assert vars(reader)["result"].step == vars(reader)["run"].step == 2
+
+
+@pytest.mark.parametrize("code", PYTHON)
+def test_bringing_your_own_takes_few_lines(code: str):
+    """At most 20 lines of code."""
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+
+
+def test_the_two_commands_are_run_by_ci():
+    """The install line and the test line stand there as promised, and `.ci/run` does not skip them."""
+    first, *_ = SHELL
+    assert first == ("python -m venv .venv && . .venv/bin/activate && pip install -e . && lenmem train quickstart\n")
+    assert "lenmem compare quickstart --models lantm lstm\n" in SHELL
+    assert "pip install -e '.[test]' && pytest -n 2\n" in SHELL
+
+
+def test_every_model_and_task_is_listed():
+    """The tables name all models and tasks, and none that does not exist."""
+    tables = "\n".join(line.split("|")[1] for line in README.splitlines() if line.startswith("| `"))
+    listed = re.findall(r"`(\w+)`", tables)
+    assert sorted(listed) == sorted((*models.names(), *tasks.names()))
+
+
+def test_links_lead_somewhere():
+    """Relative links point at files of the repository."""
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", README):
+        assert (Path(__file__).parent.parent / target).exists(), f"README.md links to {target}, which is missing"

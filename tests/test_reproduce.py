@@ -1,0 +1,267 @@
+"""Reproducing a row: what is recorded, that it can be cut off and resumed, and how it is printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lenmem import papers
+from lenmem import reproduce as reproduction
+from lenmem.evaluation.lengths import Evaluation, LengthCurve
+from lenmem.experiment import Experiment
+from lenmem.reproduce import (
+    Row,
+    best_seed,
+    compared_metrics,
+    reproduce,
+    reproduce_config,
+    results_table,
+    rows_of,
+    select,
+    shown,
+)
+from lenmem.serialize import from_plain, to_plain
+from lenmem.share import import_params
+from lenmem.tasks.lantm import Copy
+from lenmem.training import Optimizer, Training
+from lenmem.types import Spec
+
+TASK = Copy(vocabulary=4, train_lengths=(1, 2))
+TRAINING = Training(
+    steps=8, batch_size=4, seeds=2, log_every=2, checkpoint_every=4, optimizer=Optimizer("adam", learning_rate=1e-2)
+)
+WHERE = {"task": "copy", "model": "LSTM", "regime": "L"}
+METRICS = {"token_accuracy": "fine", "exact_match": "coarse"}
+
+
+class Lookup(nn.Module):
+    """Answers slot j from input j alone, which compiles in no time."""
+
+    spec: Spec | None = None
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+        assert self.spec is not None
+        ids = jnp.pad(inputs, [(0, 0), (0, target_mask.shape[1] - inputs.shape[1])])
+        return nn.Embed(self.spec.output_size, self.spec.output_size)(ids)
+
+
+def tiny() -> Row:
+    evaluation = Evaluation(samples=3, scored=20, batch_size=8)
+    return Row(Experiment(TASK, Lookup(), TRAINING, evaluation), "table_1b", WHERE, METRICS)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> tuple[dict[str, Any], Path]:
+    """A row's record, and the folder in which `results` and `runs` lie."""
+    root = tmp_path_factory.mktemp("made")
+    record = reproduce("lantm", "tiny", tiny(), results=root / "results", runs=root / "runs", command="lenmem tiny")
+    return record, root
+
+
+def printed(table) -> str:
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_the_record_is_what_was_written_and_is_strict_json(made):
+    record, root = made
+    text = (root / "results/lantm/tiny.json").read_text()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    assert json.loads(text, parse_constant=refuse) == record
+    assert sorted(path.name for path in (root / "results/lantm").iterdir()) == ["tiny.json", "tiny.safetensors"]
+
+
+def test_the_record_says_what_was_measured(made):
+    record, _ = made
+    assert (record["paper"], record["row"], record["table"], record["where"]) == ("lantm", "tiny", "table_1b", WHERE)
+    assert record["metrics"] == METRICS
+    assert record["steps"] == 8
+    assert record["samples"] == 20
+    assert record["alive"] == [True, True]
+    assert record["selection"] == "last"
+    assert record["command"] == "lenmem tiny"
+    assert record["wall_seconds"] > 0
+    cell = papers.find("lantm", "table_1b", **WHERE)
+    for metric, column in METRICS.items():
+        measured = record["measured"][metric]
+        assert measured["paper"] == cell[column]
+        assert len(measured["seeds"]) == 2
+        assert all(0 <= value <= 100 for value in measured["seeds"])
+        assert measured["median"] == pytest.approx(np.median(measured["seeds"]), abs=1e-3)
+        assert measured["best"] == max(measured["seeds"])
+    assert {"commit", "device", "versions", "date"} <= record["environment"].keys()
+
+
+def test_the_curves_reach_sixteen_times_the_training_lengths(made):
+    record, _ = made
+    near, far = (LengthCurve.from_dict(curve) for curve in record["curves"])
+    assert near.lengths.tolist() == [1, 2, 3, 4, 6, 8]
+    assert far.lengths.tolist() == [16, 32]
+    assert near.seeds == far.seeds == 2
+    assert near.train_lengths == (1, 2)
+
+
+def test_the_record_and_the_parameters_can_be_used_again(made):
+    record, root = made
+    experiment = from_plain(record["experiment"], [Lookup])
+    assert experiment == tiny().experiment
+    params, metadata = import_params(root / "results/lantm/tiny.safetensors")
+    assert metadata["experiment"] == record["experiment"]
+    assert sum(x.size for x in jax.tree.leaves(params)) == 2 * record["parameters"]
+
+
+def test_a_finished_row_is_scored_again_and_not_trained_again(made):
+    record, root = made
+    entries: list[dict[str, Any]] = []
+    again = reproduce("lantm", "tiny", tiny(), results=root / "again", runs=root / "runs", report=entries.append)
+    assert entries == []
+    for key in ("measured", "curves", "alive", "steps"):
+        assert again[key] == record[key]
+
+
+def test_a_row_that_was_cut_off_is_resumed_with_the_same_result(made, tmp_path):
+    record, _ = made
+
+    def stop(entry: dict[str, Any]) -> None:
+        if entry["step"] == 6:
+            signal.raise_signal(signal.SIGTERM)
+
+    folders = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 6"):
+        reproduce("lantm", "tiny", tiny(), report=stop, **folders)
+    assert not (tmp_path / "results").exists()
+    entries: list[dict[str, Any]] = []
+    resumed = reproduce("lantm", "tiny", tiny(), report=entries.append, **folders)
+    assert [entry["step"] for entry in entries] == [8]
+    for key in ("measured", "curves", "steps"):
+        assert resumed[key] == record[key]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"where": WHERE | {"model": "GRU"}}, "has 0 rows with"),
+        ({"table": "table_9"}, "has no table 'table_9'"),
+        ({"metrics": {"exact_match": "rough"}}, "has no column 'rough'; it has task, model"),
+    ],
+)
+def test_a_cell_that_the_paper_does_not_have_is_found_before_training(tmp_path, change, message):
+    row = dataclasses.replace(tiny(), **change)
+    with pytest.raises(ValueError, match=message):
+        reproduce("lantm", "tiny", row, results=tmp_path / "results", runs=tmp_path / "runs")
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_are_selected_by_name():
+    rows = {"copy-lantm-L": tiny(), "copy-lstm-L": tiny()}
+    assert list(select(rows)) == list(rows)
+    assert list(select(rows, ["copy-lstm-L"])) == ["copy-lstm-L"]
+    with pytest.raises(ValueError, match=r"no row 'copy-lstn-L'. Did you mean 'copy-lstm-L'\? Rows: copy-lantm-L"):
+        select(rows, ["copy-lstn-L"])
+    with pytest.raises(ValueError, match="Rows: none"):
+        select({}, ["copy"])
+
+
+CONFIG = """
+import dataclasses
+from lenmem import reproduce, tasks, models, Experiment, Training
+
+experiment = Experiment(tasks.make("copy"), models.make("lstm"), Training(steps=5))
+longer = dataclasses.replace(experiment, training=Training(steps=6))
+where = {"task": "copy", "model": "LSTM", "regime": "L"}
+rows = {
+    "longer": reproduce.Row(longer, "table_1b", where, {"exact_match": "coarse"}),
+    "own": reproduce.Row(experiment, "table_1b", where, {"exact_match": "coarse"}),
+}
+"""
+
+
+def test_rows_of_a_configuration_are_measured_unless_they_have_been(tmp_path, monkeypatch):
+    config = tmp_path / "lantm" / "copy.py"
+    config.parent.mkdir()
+    config.write_text(CONFIG)
+    asked = []
+
+    def measure(paper, name, row, *, results, runs, report, command):
+        asked.append((paper, name, command))
+        record = {"row": name, "experiment": to_plain(row.experiment)}
+        (results / paper).mkdir(parents=True, exist_ok=True)
+        (results / paper / f"{name}.json").write_text(json.dumps(record))
+        return record
+
+    monkeypatch.setattr(reproduction, "reproduce", measure)
+    folders = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
+
+    def rows(*names: str, **options: Any) -> list[str]:
+        asked.clear()
+        return [record["row"] for record in reproduce_config(config, names, **folders, **options)]
+
+    assert rows() == ["own"]  # the row of the configuration's own experiment
+    assert asked == [("lantm", "own", f"lenmem reproduce {config} --rows own")]
+    assert rows("longer", "own") == ["longer", "own"]
+    assert [name for _, name, _ in asked] == ["longer"]
+    assert rows("own", again=True) == ["own"]
+    assert len(asked) == 1
+
+    config.write_text(CONFIG.replace("steps=5", "steps=7"))
+    assert rows("longer", "own") == ["longer", "own"]  # the record of "own" is of another experiment
+    assert [name for _, name, _ in asked] == ["own"]
+    with pytest.raises(ValueError, match="Did you mean 'longer'"):
+        rows("long")
+
+
+def test_a_configuration_without_rows_names_those_with_some(tmp_path):
+    path = tmp_path / "plain.py"
+    path.write_text("rows = {}")
+    with pytest.raises(ValueError, match="defines no rows of a paper's table; these do: .*lantm/copy"):
+        rows_of(path)
+    assert "copy-lantm-L" in rows_of("lantm/copy")
+
+
+def fake(fine: list[float | None], coarse: list[float | None], paper: tuple[float | None, ...] = (90.0, 50.0)):
+    def cell(values, value):
+        living = [x for x in values if x is not None]
+        return {"seeds": values, "median": float(np.median(living)), "best": max(living), "paper": value}
+
+    measured = {"token_accuracy": cell(fine, paper[0]), "exact_match": cell(coarse, paper[1])}
+    return {"where": WHERE, "selection": "last", "measured": measured, "alive": [x is not None for x in fine]}
+
+
+def test_the_best_seed_is_one_seed_and_exact_match_decides():
+    assert best_seed(fake([99.0, 95.0, 97.0], [10.0, 40.0, 40.0])) == 2
+    assert best_seed(fake([None, 1.0], [None, 0.0])) == 1
+
+
+def test_the_table_puts_the_papers_numbers_beside_ours():
+    text = printed(results_table([fake([99.0, 95.0, 97.0], [10.0, 40.0, 20.0]), fake([None, 100.0], [None, 99.99])]))
+    for expected in ("97.0 / 20.0", "95.0 / 40.0", "90 / 50", "100.0 / 99.9", "copy", "LSTM", "parameters kept: last"):
+        assert expected in text
+    assert "token accuracy / exact match in percent" in text
+    with pytest.raises(ValueError, match="no records given"):
+        results_table([])
+
+
+def test_only_what_the_paper_prints_is_compared():
+    assert compared_metrics([fake([1.0], [2.0], (None, 50.0))]) == ["exact_match"]
+    assert compared_metrics([fake([1.0], [2.0], (None, None))]) == ["token_accuracy", "exact_match"]
+
+
+def test_no_number_is_rounded_up_to_all():
+    assert [shown(x) for x in (None, math.nan, 0.0, 99.999, 100.0)] == ["-", "-", "0.0", "99.9", "100.0"]

@@ -1,0 +1,285 @@
+"""The records in results/, the page made from them, and the papers' printed numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lenmem import configs, papers
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.reproduce import read_record
+from lenmem.serialize import from_plain
+from lenmem.share import import_params
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+SCRIPT = ROOT / "scripts" / "make_results.py"
+PAPER_TABLES = ROOT.parent / "shared" / "paper_tables"
+
+PATHS = sorted(RESULTS.glob("*/*.json"))
+RECORDS = [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in PATHS]
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("make_results", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", RECORDS)
+def test_a_record_is_whole(path):
+    record = read_record(path)
+    assert (record["paper"], record["row"]) == (path.parent.name, path.stem)
+    training = record["experiment"]["training"]
+    seeds = training["seeds"]
+    assert seeds >= 3
+    assert record["steps"] == training["steps"], "the run was cut short"
+    assert record["selection"] == training["selection"]
+    assert record["samples"] == record["experiment"]["evaluation"]["scored"]
+    assert len(record["alive"]) == seeds
+    assert record["wall_seconds"] > 0
+    assert record["command"].startswith("lenmem ")
+    assert record["measured"]
+    for measured in record["measured"].values():
+        assert len(measured["seeds"]) == seeds
+        for value, alive in zip(measured["seeds"], record["alive"], strict=True):
+            assert 0 <= value <= 100 if alive else value is None
+        living = [value for value in measured["seeds"] if value is not None]
+        assert measured["best"] == max(living)
+        assert min(living) <= measured["median"] <= max(living)
+
+
+@pytest.mark.parametrize("path", RECORDS)
+def test_a_record_says_where_it_comes_from(path):
+    environment = read_record(path)["environment"]
+    assert environment["commit"]
+    assert len(environment["commit"]) == 40
+    assert environment["device"]
+    assert environment["date"]
+    assert {"lenmem", "jax", "flax", "optax"} <= environment["versions"].keys()
+
+
+@pytest.mark.parametrize("path", RECORDS)
+def test_the_numbers_beside_ours_are_the_papers(path):
+    record = read_record(path)
+    printed = papers.find(record["paper"], record["table"], **record["where"])
+    row = row_of(record)
+    assert (record["table"], record["where"]) == (row.table, dict(row.where))
+    assert record["steps"] == row.experiment.training.steps, "a trial, not the configuration's run"
+    for metric, measured in record["measured"].items():
+        assert measured["paper"] == (printed[row.metrics[metric]] if metric in row.metrics else None)
+
+
+@pytest.mark.parametrize("path", RECORDS)
+def test_curves_of_a_record_hold_shares_of_every_seed(path):
+    record = read_record(path)
+    curves = [LengthCurve.from_dict(curve) for curve in record["curves"]]
+    lengths = [length for curve in curves for length in curve.lengths.tolist()]
+    longest = curves[0].train_lengths[1]
+    assert {4 * longest, 8 * longest, 16 * longest} <= set(lengths)
+    assert len(lengths) == len(set(lengths))
+    for curve in curves:
+        assert curve.seeds == len(record["alive"])
+        for values in curve.values.values():
+            assert all(0 <= value <= 1 for value in values[record["alive"]].flat)
+
+
+@pytest.mark.parametrize("path", RECORDS)
+def test_the_experiment_of_a_record_can_be_built_and_its_parameters_loaded(path):
+    record = read_record(path)
+    experiment = from_plain(record["experiment"])
+    assert experiment.training.steps == record["steps"]
+    file = path.with_suffix(".safetensors")
+    if file.exists():
+        _, metadata = import_params(file)
+        assert metadata["experiment"] == record["experiment"]
+
+
+def test_parameters_lie_beside_a_record():
+    assert [path for path in RESULTS.glob("*/*.safetensors") if not path.with_suffix(".json").exists()] == []
+
+
+def row_of(record: dict[str, Any]) -> Any:
+    """The configuration's row of a record."""
+    for name in configs.names():
+        if name.startswith(f"{record['paper']}/"):
+            rows = getattr(configs.module_of(name), "rows", {})
+            if record["row"] in rows:
+                return rows[record["row"]]
+    raise AssertionError(f"no configuration has the row {record['row']!r}")
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_up_to_date():
+    assert script().main(["--check"]) == 0
+
+
+def made_up(task: str = "copy", model: str = "LANTM", regime: str = "L", table: str = "table_1b", **changes: Any):
+    """A record with invented numbers."""
+    suffix = "_with" if table == "table_b2" else ""
+    printed = papers.find("lantm", table, task=task, model=model, regime=regime)
+    environment = {
+        "commit": "0123456789abcdef0123456789abcdef01234567",
+        "dirty": False,
+        "device": "TPU v9",
+        "date": "2026-01-02T03:04:05+00:00",
+        "versions": {"jax": "0.10.2"},
+    }
+    curve = {
+        "label": "",
+        "lengths": [64, 128, 256],
+        "values": {"token_accuracy": [[1, 0.5, 0.25], [1, 1, 0.5]], "exact_match": [[1, 0, 0], [1, 1, 0]]},
+        "train_lengths": [2, 64],
+        "test_lengths": [65, 128],
+        "samples": 64,
+    }
+    measured = {
+        "token_accuracy": {"seeds": [99.6, 98.0], "median": 98.8, "best": 99.6, "paper": printed[f"fine{suffix}"]},
+        "exact_match": {"seeds": [96.0, 97.6], "median": 96.8, "best": 97.6, "paper": printed[f"coarse{suffix}"]},
+    }
+    return {
+        "paper": "lantm",
+        "row": f"{task}-{model.lower()}-{regime}",
+        "table": table,
+        "where": {"task": task, "model": model, "regime": regime},
+        "selection": "last",
+        "measured": measured,
+        "alive": [True, True],
+        "samples": 3200,
+        "curves": [curve, curve | {"lengths": [512], "values": {k: [[0.125], [0]] for k in measured}, "samples": 16}],
+        "steps": 10_000,
+        "wall_seconds": 754.6,
+        "environment": environment,
+        "command": f"lenmem reproduce lantm/{task}",
+    } | changes
+
+
+@pytest.fixture
+def results(tmp_path):
+    folder = tmp_path / "results"
+    (folder / "lantm").mkdir(parents=True)
+    for i, record in enumerate([made_up("double"), made_up("copy", "LSTM"), made_up("copy", table="table_b2")]):
+        (folder / "lantm" / f"{i}.json").write_text(json.dumps(record))
+    return folder
+
+
+def test_without_records_the_page_says_how_to_make_one(tmp_path):
+    assert script().main(["--results", str(tmp_path)]) == 0
+    text = (tmp_path / "README.md").read_text()
+    assert "Nothing has been measured yet" in text
+    assert script().main(["--results", str(tmp_path), "--check"]) == 0
+
+
+def test_a_page_that_is_missing_or_different_fails_the_check(results, capsys):
+    main, target = script().main, results / "README.md"
+    assert main(["--results", str(results), "--check"]) == 1
+    assert "out of date" in capsys.readouterr().err
+    assert not target.exists()
+    assert main(["--results", str(results)]) == 0
+    assert main(["--results", str(results), "--check"]) == 0
+    target.write_text(target.read_text().replace("98.8", "99.8"))
+    assert main(["--results", str(results), "--check"]) == 1
+
+
+def test_rows_stand_in_the_order_of_the_papers_tables(results):
+    module = script()
+    text = module.page(module.read_records(results))
+    order = [text.index(mark) for mark in ("Table 1(b)", "| copy | LSTM | L", "| double | LANTM | L", "Table B.2")]
+    assert order == sorted(order)
+    assert text == module.page(module.read_records(results))
+
+
+def test_a_row_of_the_page(results):
+    module = script()
+    lines = module.page([made_up("copy", "LSTM")]).splitlines()
+    (score,) = [line for line in lines if line.startswith("| copy | LSTM | L | 98.8")]
+    assert score == (
+        "| copy | LSTM | L | 98.8 / 96.8 | 98.0 / 97.6 | 21 / 0 | +77.8 / +96.8 | +77.0 / +97.6 "
+        "| 2 | TPU v9 | 012345678 |"
+    )
+    (beyond,) = [line for line in lines if line.startswith("| copy | LSTM | L | 64")]
+    assert beyond == (
+        "| copy | LSTM | L | 64 | 75.0 / 50.0 (100.0 / 100.0) | 37.5 / 0.0 (50.0 / 0.0) | 6.2 / 6.2 (12.5 / 12.5) | - |"
+    )
+    (origin,) = [line for line in lines if line.startswith("| [copy-lstm-L]")]
+    assert "`lenmem reproduce lantm/copy`" in origin
+    assert "12 min 35 s" in origin
+    assert any("*on the test set* over a grid" in line and "one fixed configuration" in line for line in lines)
+
+
+def test_dead_seeds_and_uncommitted_code_are_marked(results):
+    record = made_up()
+    record["alive"] = [True, False]
+    record["environment"]["dirty"] = True
+    for measured in record["measured"].values():
+        measured["seeds"][1] = math.nan
+    (results / "lantm" / "0.json").write_text(json.dumps(record))
+    text = script().page(script().read_records(results))
+    assert "| 1 of 2 alive | TPU v9 | 012345678+ |" in text
+
+
+def test_a_difference_is_never_rounded_away():
+    difference = script()._difference
+    cases = [(100.0, 100.0), (99.99, 100.0), (100.0, 99.98), (98.0, 100.0), (None, 100.0), (1.0, None)]
+    assert [difference(*case) for case in cases] == ["0.0", "-<0.1", "+<0.1", "-2.0", "-", "-"]
+
+
+# --- the papers -------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_are_complete():
+    tables = papers.tables("lantm")
+    assert len(tables["table_1b"]["rows"]) == 8 * 7 * 2
+    assert len(tables["table_b2"]["rows"]) == 8 * 4 * 2
+    for name, cells in (("table_1b", ["fine", "coarse"]), ("table_b2", ["fine_with", "coarse_without"])):
+        rows = tables[name]["rows"]
+        assert len({(row["task"], row["model"], row["regime"]) for row in rows}) == len(rows)
+        assert all(0 <= row[cell] <= 100 for row in rows for cell in cells)
+
+
+def test_a_cell_is_found():
+    assert papers.find("lantm", "table_1b", task="copy", model="LSTM", regime="L")["printed"] == "21/0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lantn", "table_1b"), r"no paper 'lantn' \(did you mean 'lantm'\?\); there are "),
+        (("lantm", "table_2b"), "lantm has no table 'table_2b'; it has table_1a, table_1b"),
+        (("lantm", "table_1b"), "lantm table_1b has 112 rows with {}, not one"),
+    ],
+)
+def test_unknown_papers_tables_and_cells_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        papers.find(*arguments)
+
+
+@pytest.mark.parametrize("paper", papers.names())
+def test_the_shipped_numbers_are_those_that_were_transcribed(paper):
+    original = PAPER_TABLES / f"{paper}.json"
+    if not original.exists():
+        pytest.skip("the transcriptions are not beside this clone")
+    assert papers.tables(paper) == json.loads(original.read_text())["tables"]
+
+
+def test_every_row_of_a_configuration_is_a_cell_of_its_paper():
+    found = 0
+    for name in configs.names():
+        for row in getattr(configs.module_of(name), "rows", {}).values():
+            printed = papers.find(name.split("/")[0], row.table, **row.where)
+            assert set(row.metrics.values()) <= printed.keys()
+            found += 1
+    assert found >= 112 + 64

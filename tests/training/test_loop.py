@@ -1,0 +1,284 @@
+"""The training loop: what is reproducible, what survives, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+
+import chex
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import lenmem
+from lenmem import Experiment, Optimizer, Training
+from lenmem.evaluation.metrics import score
+from lenmem.tasks.base import namespaced
+from lenmem.training import DivergedError, train
+from lenmem.training.step import data_seed, initial_state, keep_best, make_advance, objective
+from tests.training.tiny import MODEL, TASK, Poisoned, experiment
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """An uninterrupted run, and its directory."""
+    directory = tmp_path_factory.mktemp("finished")
+    return train(experiment(), directory=directory / "run"), directory / "run"
+
+
+def test_the_same_key_gives_the_same_result(finished):
+    result, _ = finished
+    again = train(experiment())
+    chex.assert_trees_all_equal(result.params, again.params)
+    assert [entry["loss"] for entry in result.history] == [entry["loss"] for entry in again.history]
+
+
+def test_seeds_and_keys_differ(finished):
+    result, _ = finished
+    for leaf in jax.tree.leaves(result.params):
+        assert not np.array_equal(leaf[0], leaf[1])
+    other = train(experiment(), jax.random.key(7))
+    assert not np.array_equal(other.params["cell"]["commands"]["kernel"], result.params["cell"]["commands"]["kernel"])
+
+
+def test_steps_equal_a_plain_loop_of_optax(finished):
+    """Independent twin: one seed, Python loop, no vmap, no scan, no donation."""
+    result, _ = finished
+    of = experiment()
+    model, optimizer = of.bound_model, optax.adam(1e-2)
+    key = namespaced(jax.random.key(0), 1)
+    state = initial_state(model, TASK, optimizer, key[None], keep_best=False)
+    params = jax.tree.map(lambda x: x[0], state.members.params)
+    slots = optimizer.init(params)
+    source = TASK.source("train", 4, data_seed(jax.random.key_data(key)))
+    losses = []
+    for step in range(6):
+        batch = source.batch(step)
+
+        def loss_of(params, batch=batch):
+            outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
+            return TASK.loss(outputs, batch)
+
+        loss, grads = jax.value_and_grad(loss_of)(params)
+        updates, slots = optimizer.update(grads, slots)
+        params = optax.apply_updates(params, updates)
+        losses.append(float(loss))
+    chex.assert_trees_all_close(params, jax.tree.map(lambda x: x[1], result.params), rtol=2e-4, atol=2e-5)
+    logged = [entry["loss"][1] for entry in result.history]
+    np.testing.assert_allclose(logged, np.mean(np.reshape(losses, (3, 2)), axis=1), rtol=1e-4)
+
+
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(finished, tmp_path):
+    result, directory = finished
+    stopped = []
+
+    def stop(entry):
+        if entry["step"] == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            stopped.append(entry)
+
+    part = train(experiment(), directory=tmp_path / "run", report=stop)
+    assert stopped
+    assert part.interrupted
+    assert part.step == 4
+    whole = train(experiment(), directory=tmp_path / "run", resume=True)
+    assert not whole.interrupted
+    chex.assert_trees_all_equal(whole.params, result.params)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    expected = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    assert [line["loss"] for line in lines] == [line["loss"] for line in expected]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_metrics_after_the_checkpoint_are_dropped_on_resume(finished, tmp_path):
+    part = train(experiment(steps=4), directory=tmp_path / "run")
+    with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
+        file.write('{"step": 6, "loss": [9, 9]}\n{"step": 8, "lo')
+    again = train(experiment(steps=4), directory=tmp_path / "run", resume=True)
+    assert [entry["step"] for entry in again.history] == [2, 4]
+    chex.assert_trees_all_equal(part.params, again.params)
+
+
+def test_a_loaded_run_gives_the_same_outputs(finished):
+    result, directory = finished
+    run = lenmem.load(directory)
+    assert run.experiment == experiment()
+    assert run.step == 6
+    chex.assert_trees_all_equal(run.params, result.params)
+    batch = TASK.source("validation", 3, 0).batch(0)
+    expected = run.experiment.bound_model.apply(
+        {"params": jax.tree.map(lambda x: x[1], result.params)}, batch.inputs, batch.input_mask, batch.target_mask
+    )
+    np.testing.assert_array_equal(run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=1), expected)
+    with pytest.raises(ValueError, match="seeds 0 to 1"):
+        run.seed_params(2)
+
+
+def test_a_directory_in_use_or_used_is_refused(finished, tmp_path):
+    _, directory = finished
+    with pytest.raises(ValueError, match="already holds a run"):
+        train(experiment(), directory=directory)
+    with pytest.raises(ValueError, match="another experiment or key"):
+        train(experiment(steps=8), directory=directory, resume=True)
+    with pytest.raises(ValueError, match="another experiment or key"):
+        train(experiment(), jax.random.key(3), directory=directory, resume=True)
+    assert lenmem.load(directory).step == 6
+
+    def second(entry):
+        with pytest.raises(ValueError, match="in use by another run"):
+            train(experiment(), directory=tmp_path / "run", resume=True)
+
+    train(experiment(steps=2), directory=tmp_path / "run", report=second)
+    with pytest.raises(ValueError, match="needs the directory"):
+        train(experiment(), resume=True)
+
+
+def test_snapshots_from_the_middle_can_be_loaded(tmp_path):
+    train(experiment(keep_steps=(2,), keep_checkpoints=1), directory=tmp_path / "run")
+    short = train(experiment(steps=2))
+    middle = lenmem.load(tmp_path / "run", step=2)
+    assert middle.step == 2
+    chex.assert_trees_all_equal(middle.params, short.params)
+    with pytest.raises(ValueError, match="it has 2, 6"):
+        lenmem.load(tmp_path / "run", step=5)
+    with pytest.raises(ValueError, match="is no run"):
+        lenmem.load(tmp_path)
+
+
+def test_a_seed_that_dies_keeps_its_last_good_parameters(tmp_path):
+    """Biases start apart and move by the learning rate, so the seeds pass the limit at different steps or not at all."""
+    of = experiment(Poisoned(limit=0.2), seeds=8, steps=6, optimizer=Optimizer("sgd", learning_rate=0.3))
+    result = train(of, directory=tmp_path / "run")
+    assert 0 < result.alive.sum() < 8
+    assert np.all(np.isfinite(result.params["bias"]))
+    deaths = [death for entry in result.history for death in entry.get("died", [])]
+    assert sorted(death["seed"] for death in deaths) == np.flatnonzero(~result.alive).tolist()
+    alone = train(experiment(Poisoned(limit=99), seeds=8, steps=6, optimizer=Optimizer("sgd", learning_rate=0.3)))
+    np.testing.assert_allclose(result.params["bias"][result.alive], alone.params["bias"][result.alive], rtol=1e-6)
+    for death in deaths:
+        assert death["loss"] == "nan"
+    json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1], parse_constant=pytest.fail)
+
+
+def test_the_run_fails_only_when_all_seeds_have_died():
+    with pytest.raises(DivergedError, match=r"seed 0 at step 0 .*seed 1 at step 0"):
+        train(experiment(Poisoned(limit=0.0)))
+
+
+def test_selection_keeps_the_best_and_ties_go_to_the_latest():
+    of = experiment()
+    state = initial_state(of.bound_model, TASK, optax.sgd(1.0), jax.random.split(jax.random.key(0), 3), keep_best=True)
+    members = state.members._replace(alive=jnp.array([True, True, False]))
+    state = state._replace(members=members._replace(params=jax.tree.map(lambda x: 0 * x + 1, members.params)))
+    state = keep_best(state, jnp.array([0.5, 0.5, 0.5]))
+    members = state.members
+    state = state._replace(members=members._replace(params=jax.tree.map(lambda x: 0 * x + 2, members.params)))
+    state = keep_best(state, jnp.array([0.4, 0.5, 0.9]))
+    leaf = jax.tree.leaves(state.members.best)[0]
+    np.testing.assert_array_equal(leaf[0], 1)
+    np.testing.assert_array_equal(leaf[1], 2)
+    np.testing.assert_array_equal(state.members.best_score, np.array([0.5, 0.5, -np.inf], np.float32))
+
+
+@pytest.mark.parametrize("rule", ["validation", "running_ood"])
+def test_the_selected_parameters_are_those_of_the_best_score(rule):
+    of = experiment(selection=rule, validate_every=2, selection_metric="token_accuracy", validation_batches=2)
+    result = train(of)
+    split = "test" if rule == "running_ood" else "validation"
+    seen = np.array([entry[f"{split}/token_accuracy"] for entry in result.history])
+    got = score(of.bound_model, result.params, TASK, 8, 4, 0, split=split)
+    np.testing.assert_allclose(got["token_accuracy"], seen.max(axis=0), atol=1e-6)
+
+
+def test_sown_losses_are_added_and_not_logged():
+    class Sowing(nn.Module):
+        output_size: int = 5
+
+        @nn.compact
+        def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+            bias = self.param("bias", nn.initializers.ones, (self.output_size,))
+            self.sow("losses", "size", jnp.sum(bias))
+            self.sow("losses", "half", 0.5)
+            return jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
+
+    batch = TASK.source("train", 4, 0).batch(0)
+    variables = Sowing().init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
+    total, logged = objective(Sowing(), TASK, variables["params"], batch, {})
+    np.testing.assert_allclose(logged, np.log(5), rtol=1e-5)
+    np.testing.assert_allclose(total - logged, 5.5, rtol=1e-5)
+
+
+def test_two_devices_give_the_losses_of_one():
+    one = train(experiment(devices=1))
+    two = train(experiment(devices=2))
+    assert experiment().training.device_count() == 2
+    for a, b in zip(one.history, two.history, strict=True):
+        np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
+    chex.assert_trees_all_close(one.params, two.params, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_compiles_once():
+    of = experiment()
+    optimizer = of.training.optimizer.build(6)
+    state = initial_state(of.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 2), keep_best=False)
+    advance = make_advance(of.bound_model, TASK, optimizer, 4)
+    for _ in range(3):
+        state, _ = advance(state, 2)
+    assert advance._cache_size() == 1
+
+
+def test_tensorboard_events_are_written(tmp_path):
+    train(experiment(steps=2), directory=tmp_path / "run", tensorboard=True)
+    assert list((tmp_path / "run").glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"steps": -1}, "steps must not be negative, got -1"),
+        ({"checkpoint_every": 3}, "multiple of log_every=2, got 3"),
+        ({"selection": "best"}, "last, validation or running_ood, got 'best'"),
+        ({"selection": "validation"}, "needs validate_every"),
+        ({"devices": 0}, "devices must be at least 1, got 0"),
+    ],
+)
+def test_wrong_settings_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        experiment(**fields)
+
+
+def test_a_device_count_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="there are 2"):
+        train(experiment(devices=16))
+    with pytest.raises(ValueError, match="does not divide batch_size=3"):
+        train(experiment(devices=2, batch_size=3))
+    assert Training(batch_size=3).device_count() == 1
+
+
+def test_an_unknown_selection_metric_is_refused():
+    with pytest.raises(ValueError, match="the task has token_accuracy, exact_match"):
+        train(experiment(selection="validation", validate_every=2, selection_metric="accuracy"))
+
+
+def test_a_model_that_cannot_take_the_task_is_refused():
+    class Picky(nn.Module):
+        @nn.nowrap
+        def supports(self, spec):
+            return "needs integers"
+
+    with pytest.raises(ValueError, match="Picky cannot take Copy: needs integers"):
+        Experiment(TASK, Picky())
+
+
+def test_the_experiment_binds_the_spec_of_its_task():
+    of = experiment()
+    assert of.model.spec is None
+    assert of.bound_model.spec == TASK.spec
+    assert dataclasses.replace(of, model=MODEL.clone(spec=TASK.spec)).bound_model == of.bound_model

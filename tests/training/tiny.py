@@ -1,0 +1,42 @@
+"""The smallest experiment there is: 4 tokens, a memory of 8, a few steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from lenmem import Evaluation, Experiment, Optimizer, Training
+from lenmem.models.lantm import LANTM
+from lenmem.tasks.lantm import Copy
+
+TASK = Copy(vocabulary=4, train_lengths=(1, 3))
+MODEL = LANTM(hidden_size=6, memory_width=4, embedding_size=3)
+
+
+def experiment(model: nn.Module = MODEL, **training: Any) -> Experiment:
+    """Two seeds, 6 steps, unless said otherwise."""
+    fields = {"steps": 6, "seeds": 2, "batch_size": 4, "log_every": 2, "checkpoint_every": 2} | training
+    fields.setdefault("optimizer", Optimizer("adam", learning_rate=1e-2))
+    return Experiment(TASK, model, Training(**fields), Evaluation(lengths=(2, 5), samples=4, scored=8))
+
+
+class Poisoned(nn.Module):
+    """A bag of tokens whose answer turns NaN once its bias has moved past `limit`."""
+
+    output_size: int = 5
+    limit: float = 0.1
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+        """[B, M, K]."""
+        bias = self.param("bias", nn.initializers.normal(0.05), (self.output_size,))
+        outputs = jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
+        return jnp.where(jnp.max(jnp.abs(bias)) > self.limit, jnp.nan, outputs)
+
+
+def with_steps(of: Experiment, steps: int) -> Experiment:
+    """The same experiment, longer or shorter."""
+    return dataclasses.replace(of, training=dataclasses.replace(of.training, steps=steps))
