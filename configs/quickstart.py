@@ -9,7 +9,7 @@ experiment = Experiment(
     task=Copy(vocabulary=128, train_lengths=(2, 16)),
     model=LANTM(),
     training=Training(
-        steps=800, seeds=3, optimizer=Optimizer("adam", learning_rate=2e-2, schedule=Cosine(), clip_norm=1.0)
+        steps=1000, seeds=3, optimizer=Optimizer("adam", learning_rate=3e-2, schedule=Cosine(), clip_norm=1.0)
     ),
     evaluation=Evaluation(samples=64),
 )

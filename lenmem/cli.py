@@ -165,11 +165,12 @@ def evaluate(arguments: list[str]) -> None:
     options = _options(Evaluate, f"evaluate {name}", rest, **_fields(run.experiment))
     if options.step is not None:
         run = runs.open_run(name, options.step)
-    asked = {"lengths": options.lengths or options.evaluation.lengths}
-    if options.samples is not None:
-        asked["samples"] = options.samples
-    experiment = _experiment(options)
-    experiment = dataclasses.replace(experiment, evaluation=dataclasses.replace(experiment.evaluation, **asked))
+    asked = dataclasses.replace(
+        options.evaluation,
+        lengths=options.lengths or options.evaluation.lengths,
+        samples=options.evaluation.samples if options.samples is None else options.samples,
+    )
+    experiment = dataclasses.replace(_experiment(options), evaluation=asked)
     from lenmem.evaluation.tables import curve_table
 
     curve = runs.measure(experiment, run.params)
@@ -183,7 +184,9 @@ def predict(arguments: list[str]) -> None:
     """`lenmem predict RUN --input "..."`."""
     name, rest = _subject(arguments, "predict", "RUN", Predict)
     options = _options(Predict, f"predict {name}", rest)
-    console.print(" ".join(runs.predict(runs.open_run(name), options.input, seed=options.seed, answers=options.answers)))
+    console.print(
+        " ".join(runs.predict(runs.open_run(name), options.input, seed=options.seed, answers=options.answers))
+    )
 
 
 def compare(arguments: list[str]) -> None:
@@ -242,10 +245,21 @@ def reproduce(arguments: list[str]) -> None:
 
     name, rest = _subject(arguments, "reproduce", "CONFIG", Reproduce)
     options = _options(Reproduce, f"reproduce {name}", rest)
-    console.print(rows.results_table(rows.reproduce_config(
-        name, options.rows, results=options.results, runs=options.runs, again=options.again,
-        report=lambda row, experiment: (console.print(f"measuring {row}"), _plain_report(experiment.training.steps))[1],
-    )))
+    console.print(
+        rows.results_table(
+            rows.reproduce_config(
+                name,
+                options.rows,
+                results=options.results,
+                runs=options.runs,
+                again=options.again,
+                report=lambda row, experiment: (
+                    console.print(f"measuring {row}"),
+                    _plain_report(experiment.training.steps),
+                )[1],
+            )
+        )
+    )
 
 
 def export(arguments: list[str]) -> None:
@@ -363,7 +377,7 @@ def _without(arguments: list[str], *flags: str) -> list[str]:
 
 def _usage() -> None:
     console.print("usage: lenmem VERB ...\n")
-    for verb, function in VERBS.items():
+    for function in VERBS.values():
         summary = (function.__doc__ or "").strip().splitlines()[0].rstrip(".")
         console.print(f"  {summary.replace('`', '')}", highlight=False, markup=False)
     console.print("\nlenmem VERB NAME --help lists every option.", highlight=False)
@@ -380,7 +394,13 @@ def _progress(steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     if not console.is_terminal:
         yield _plain_report(steps)
         return
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[loss]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("training", total=steps, loss="compiling")
 
@@ -424,8 +444,5 @@ def _say_trained(result: Result, directory: Path) -> None:
         "validation": "parameters of the best validation",
         "running_ood": "parameters of the best score on TEST lengths during training",
     }[training.selection]
-    console.print(
-        f"{training.seeds} seed(s), {result.step} steps in {result.seconds:.0f} s; {training.device_count()} device(s); "
-        f"kept: {rule}",
-        highlight=False,
-    )
+    cost = f"{result.step} steps in {result.seconds:.0f} s on {training.device_count()} device(s)"
+    console.print(f"{training.seeds} seed(s), {cost}; kept: {rule}", highlight=False)

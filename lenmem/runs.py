@@ -127,8 +127,8 @@ def cross(
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
-    With `base` its task (under the one name in `task_names`) and evaluation are used, and its model where the name is of
-    the same kind.
+    With `base` its task (under the one name in `task_names`) and evaluation are used, and its model where the name is
+    of the same kind.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:

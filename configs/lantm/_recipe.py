@@ -1,6 +1,7 @@
 """How Yang & Rush (2017) trained: Table A.1, and what their code adds (see the config headers)."""
 
 import dataclasses
+from typing import Any
 
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
@@ -9,7 +10,7 @@ from lenmem.tasks.base import Task
 from lenmem.training import Optimizer, StepDecay, Training
 
 # Table 1b's columns. RAM, LANTM and SLANTM: the learning rate that won most often in the published configurations.
-MODELS: dict[str, tuple[str, dict[str, object]]] = {
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "LANTM": ("lantm", {}),
     "LANTM-s": ("lantm_s", {}),
     "SLANTM": ("slantm", {}),
@@ -37,7 +38,7 @@ def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
     )
 
 
-def paper(task: Task, column: str = "LANTM", **fields: object) -> Experiment:
+def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
     """One cell of Table 1b at the paper's scale."""
     name, preset = MODELS[column]
     recipe = training(2e-3, 7000) if column == "LSTM" else training()

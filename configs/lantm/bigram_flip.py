@@ -1,7 +1,7 @@
 """BigramFlip as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/bigram_flip
-    lenmem reproduce lantm/bigram_flip --rows bigram_flip-lantm-L
+lenmem train lantm/bigram_flip
+lenmem reproduce lantm/bigram_flip --rows bigram_flip-lantm-L
 """
 
 from lenmem.tasks.lantm import BigramFlip

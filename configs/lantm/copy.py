@@ -1,7 +1,7 @@
 """Copy as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/copy
-    lenmem reproduce lantm/copy --rows copy-lantm-L
+lenmem train lantm/copy
+lenmem reproduce lantm/copy --rows copy-lantm-L
 """
 
 from lenmem.tasks.lantm import Copy

@@ -1,7 +1,7 @@
 """Double as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/double
-    lenmem reproduce lantm/double --rows double-lantm-L
+lenmem train lantm/double
+lenmem reproduce lantm/double --rows double-lantm-L
 """
 
 from lenmem.tasks.lantm import Double

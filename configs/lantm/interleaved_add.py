@@ -1,7 +1,7 @@
 """InterleavedAdd as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/interleaved_add
-    lenmem reproduce lantm/interleaved_add --rows interleaved_add-lantm-L
+lenmem train lantm/interleaved_add
+lenmem reproduce lantm/interleaved_add --rows interleaved_add-lantm-L
 """
 
 from lenmem.tasks.lantm import InterleavedAdd

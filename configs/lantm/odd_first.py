@@ -1,7 +1,7 @@
 """OddFirst as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/odd_first
-    lenmem reproduce lantm/odd_first --rows odd_first-lantm-L
+lenmem train lantm/odd_first
+lenmem reproduce lantm/odd_first --rows odd_first-lantm-L
 """
 
 from lenmem.tasks.lantm import OddFirst

@@ -1,7 +1,7 @@
 """PrioritySort as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/priority_sort
-    lenmem reproduce lantm/priority_sort --rows priority_sort-lantm-L
+lenmem train lantm/priority_sort
+lenmem reproduce lantm/priority_sort --rows priority_sort-lantm-L
 """
 
 from lenmem.tasks.lantm import PrioritySort

@@ -1,7 +1,7 @@
 """RepeatCopy as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/repeat_copy
-    lenmem reproduce lantm/repeat_copy --rows repeat_copy-lantm-L
+lenmem train lantm/repeat_copy
+lenmem reproduce lantm/repeat_copy --rows repeat_copy-lantm-L
 """
 
 from lenmem.tasks.lantm import RepeatCopy

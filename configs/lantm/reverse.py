@@ -1,7 +1,7 @@
 """Reverse as in Table 1b of Yang & Rush (2017).
 
-    lenmem train lantm/reverse
-    lenmem reproduce lantm/reverse --rows reverse-lantm-L
+lenmem train lantm/reverse
+lenmem reproduce lantm/reverse --rows reverse-lantm-L
 """
 
 from lenmem.tasks.lantm import Reverse

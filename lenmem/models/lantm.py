@@ -3,21 +3,21 @@
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, https://arxiv.org/abs/1611.02854.
 
 An LSTM controls two heads that live in a continuous key space. At each step a head moves by a group action that the
-controller emits; the write head leaves a memory (key, value, strength) where it stands, and the read head returns a mean
-of the values weighted by how near their keys are. Because the moves form a group of isometries, a trail of keys written
-with one move can be read again, from its start or backwards, however long it is: that is where the length generalisation
-comes from.
+controller emits; the write head leaves a memory (key, value, strength) where it stands, and the read head returns a
+mean of the values weighted by how near their keys are. Because the moves form a group of isometries, a trail of keys
+written with one move can be read again, from its start or backwards, however long it is: that is where the length
+generalisation comes from.
 
 Notation: h controller output [B, H]; q read head and q_w write head [B, d]; a action; t gate of the old head against a
-proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i read
-weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
+proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i
+read weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
 
 Where the authors' code differs from the paper, a field says so; defaults are what reproduces their table.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -137,9 +137,7 @@ class LieAccessCell(AppendOnlyCell):
             weights = ops.inverse_square_weights(read_head.position, keys, memory.strengths, filled)
         else:
             temperature = nn.softplus(temperature[..., 0])
-            weights = ops.softmax_distance_weights(
-                read_head.position, keys, memory.strengths, temperature, filled
-            )
+            weights = ops.softmax_distance_weights(read_head.position, keys, memory.strengths, temperature, filled)
         read_value = jnp.einsum("...t,...mt->...m", weights, memory.values)
         entry = Memory(write_head.position, jnp.tanh(value), nn.sigmoid(strength[..., 0]))
 
@@ -220,8 +218,8 @@ class LANTM(FlatModel):
     bound_action: bool = True
     """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""
     read_gate_bias: float = 0.0
-    """Constant of the read head's random-access gate. The paper favours Lie access for both heads; its code does not for
-    this one."""
+    """Constant of the read head's random-access gate. The paper favours Lie access for both heads; its code does not
+    for this one."""
     write_gate_bias: float = -10.0
     """Constant of the write head's random-access gate: at first it moves by group actions alone."""
     action_interpolation: bool = False
@@ -234,7 +232,7 @@ class LANTM(FlatModel):
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
-    group = "shift"
+    group: ClassVar[Literal["shift", "rotation"]] = "shift"
 
     @nn.compact
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
@@ -261,4 +259,4 @@ class SLANTM(LANTM):
     """Lie-access neural Turing machine on the rotations SO(3) of the sphere S^2; `weighting="softmax"`: SLANTM-s."""
 
     bound_action: bool = False
-    group = "rotation"
+    group: ClassVar[Literal["shift", "rotation"]] = "rotation"

@@ -11,6 +11,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen.dtypes import promote_dtype
 
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
 from lenmem.types import Dtype, PyTree, Step
@@ -45,8 +46,8 @@ def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_d
 class LSTMCell(nn.Module):
     """One LSTM layer: gates = W [x; h] + b, then `lstm_update`. The carry is (c, h), each [B, hidden_size].
 
-    The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases, but for the forget
-    gate's, which starts at `forget_bias`.
+    The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases, but for the
+    forget gate's, which starts at `forget_bias`.
     """
 
     hidden_size: int
@@ -85,7 +86,7 @@ class LSTMCell(nn.Module):
 
         kernel = self.param("kernel", kernel_init, (width + self.hidden_size, 4 * self.hidden_size), self.param_dtype)
         bias = self.param("bias", bias_init, (4 * self.hidden_size,), self.param_dtype)
-        inputs, hidden, kernel, bias = nn.dtypes.promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
+        inputs, hidden, kernel, bias = promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
         return lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
 
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:

@@ -7,6 +7,7 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen.dtypes import promote_dtype
 
 from lenmem.types import Dtype
 
@@ -28,7 +29,7 @@ def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
 
 
 class Linear(nn.Module):
-    """x W + b, weights and bias both drawn by `linear_init` (Torch draws its biases too; `nn.Dense` starts them at 0)."""
+    """x W + b, weights and bias both drawn by `linear_init` (`nn.Dense` starts biases at 0, Torch does not)."""
 
     features: int
     initialization: Init = "fan_in"
@@ -42,5 +43,5 @@ class Linear(nn.Module):
         init = linear_init(self.initialization, width)
         kernel = self.param("kernel", init, (width, self.features), self.param_dtype)
         bias = self.param("bias", init, (self.features,), self.param_dtype)
-        inputs, kernel, bias = nn.dtypes.promote_dtype(inputs, kernel, bias, dtype=self.dtype)
+        inputs, kernel, bias = promote_dtype(inputs, kernel, bias, dtype=self.dtype)
         return inputs @ kernel + bias

@@ -8,12 +8,12 @@ A *cell* is a Linen module with
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
 
-`scan_cell` is `lax.scan` over chunks of time steps. A chunk in which no row is valid is skipped, so the cost of a padded
-batch follows its longest row and not the capacity it was padded to.
+`scan_cell` is `lax.scan` over chunks of time steps. A chunk in which no row is valid is skipped, so the cost of a
+padded batch follows its longest row and not the capacity it was padded to.
 
 Cells whose memory only grows (`AppendOnlyCell`) run in a scan with its own backward pass. Plain differentiation would
-store the whole memory at every step, O(T^2). But the memory at step t is the final memory with the later slots masked, so
-it is enough to store the final one: O(T), and the backward pass recomputes each step from it.
+store the whole memory at every step, O(T^2). But the memory at step t is the final memory with the later slots masked,
+so it is enough to store the final one: O(T), and the backward pass recomputes each step from it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class AppendOnlyCell(nn.Module):
 
     Subclasses give `start` and `advance`. The carry is `(state, memory, written, time)`. `memory` is a pytree of arrays
     [B, ..., slots], the slots last; `start` fills the first `initial_slots`, the entry of step t goes to slot
-    `initial_slots + t`. Rows that are decoding, or no longer valid, append nothing. `written` int[B] counts the entries.
+    `initial_slots + t`. Rows that are decoding, or no longer valid, append nothing. `written` int[B] counts the
+    entries.
     """
 
     @property
@@ -65,9 +66,9 @@ class AppendOnlyCell(nn.Module):
 def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = False) -> tuple[PyTree, PyTree]:
     """Run `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
-    Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. What the
-    cell sows is stacked over time. Random streams are folded with the time; a cell drops out where it has the stream
-    `dropout`, which it is given only if `train`.
+    Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. What
+    the cell sows is stacked over time. Random streams are folded with the time; a cell drops out where it has the
+    stream `dropout`, which it is given only if `train`.
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # One step makes all parameters.
@@ -80,7 +81,9 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = Fals
     sown = tuple(name for name in SOWN if cell.is_mutable_collection(name))
     regularised = hasattr(cell, "sequence_loss") and "losses" in sown
 
-    def call(variables: PyTree, keys: PyTree, time: jax.Array, *arguments: Any, method: str = "__call__") -> Any:
+    def call(
+        variables: PyTree, keys: PyTree, time: jax.Array, *arguments: Any, method: str = "__call__"
+    ) -> tuple[Any, Any]:
         rngs = {name: jax.random.fold_in(key, time) for name, key in keys.items()}
         if sown:
             return module.apply(variables, *arguments, rngs=rngs, mutable=list(sown), method=method)
@@ -89,14 +92,15 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = Fals
     if isinstance(cell, AppendOnlyCell) and not regularised:
 
         def advance(variables, keys, time, state, memory, filled, step):
-            arguments = (variables, keys, time, state, memory, filled, step)
-            (new, entry, output), mutated = call(*arguments, method="advance")
+            advanced, mutated = call(variables, keys, time, state, memory, filled, step, method="advance")
+            new, entry, output = advanced
             return _unless_padded(length, step, new, state), entry, (output, mutated)
 
         state, memory, written, time = carry
         count = written + jnp.sum(steps.valid & ~steps.decoding, axis=0)
         scan = _Appending(advance, module.initial_slots)
-        state, memory, (outputs, mutated) = _append_scan(scan, variables, keys, state, memory, written, time, steps)
+        result: Any = _append_scan(scan, variables, keys, state, memory, written, time, steps)
+        state, memory, (outputs, mutated) = result
         carry = (state, memory, count, time + length)
     else:
 
@@ -169,7 +173,7 @@ def _unchunk(tree: PyTree, length: int) -> PyTree:
 
 
 def _scan_chunks(body, carry: PyTree, inputs: PyTree, valid: jax.Array, reverse: bool = False) -> tuple[PyTree, PyTree]:
-    """`lax.scan` of `body` over chunks of steps, where a chunk without a valid step leaves the carry and yields zeros."""
+    """`lax.scan` of `body` over chunks of steps; one without a valid step leaves the carry and yields zeros."""
 
     def chunk(carry, xs):
         xs, valid = xs
@@ -264,7 +268,8 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
     # Entries written inside the scan are no inputs of it: only what was there before has a gradient.
     slots = jnp.arange(jax.tree.leaves(memory)[0].shape[-1])
     d_memory = jax.tree.map(lambda d: jnp.where(slots < scan.initial_slots + time, d, 0), d_memory)
-    return d_variables, None, d_state, d_memory, None, None, Step(_unchunk(d_inputs, length), None, None)
+    d_steps = Step(_unchunk(d_inputs, length), None, None)  # pyright: ignore[reportArgumentType]
+    return d_variables, None, d_state, d_memory, None, None, d_steps
 
 
 def _slot_or_zero(d_column: jax.Array, slot: jax.Array) -> jax.Array:

@@ -32,8 +32,8 @@ def rotate(
 ) -> Float[Array, "... 3"]:
     """Action of SO(3) on R^3 by Rodrigues' formula (section 4.1).
 
-    (xi, theta) . q = q cos(theta) + (xi x q) sin(theta) + xi <xi, q> (1 - cos(theta)), `axis` xi of unit length, `angle`
-    theta in radians. Identity theta = 0, inverse -theta.
+    (xi, theta) . q = q cos(theta) + (xi x q) sin(theta) + xi <xi, q> (1 - cos(theta)), `axis` xi of unit length,
+    `angle` theta in radians. Identity theta = 0, inverse -theta.
     """
     cosine, sine = jnp.cos(angle)[..., None], jnp.sin(angle)[..., None]
     along = jnp.sum(axis * position, axis=-1, keepdims=True)
@@ -71,9 +71,9 @@ def inverse_square_weights(
 ) -> Float[Array, "... T"]:
     """Read weights by the inverse square of the distance: w_i ~ s_i d(q, k_i)^-2 (section 4.2, w^(1)).
 
-    At q = k_i the weight takes its limit: all on slot i (shared among slots with that key). Numerators are scaled by the
-    smallest squared distance, so that nothing overflows and the gradient stays finite there. A row without an unmasked
-    slot gets all zeros. O(T d).
+    At q = k_i the weight takes its limit: all on slot i (shared among slots with that key). Numerators are scaled by
+    the smallest squared distance, so that nothing overflows and the gradient stays finite there. A row without an
+    unmasked slot gets all zeros. O(T d).
     """
     distances = squared_distances(position, keys)
     if mask is not None:

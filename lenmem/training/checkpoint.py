@@ -5,8 +5,8 @@
     <directory>/<step>/state/             the leaves, by Orbax (OCDBT, zarr3)
 
 A save is written aside, hashed, and moved into place by one rename: a process that dies on the way leaves the older
-steps untouched. A restore checks every file against its hash before reading it and every leaf afterwards; what is damaged is
-reported by leaf name and not returned.
+steps untouched. A restore checks every file against its hash before reading it and every leaf afterwards; what is
+damaged is reported by leaf name and not returned.
 
 The state is a pytree of arrays (NumPy or JAX; numbers as 0-d arrays). Random keys are saved as raw bits: put
 `jax.random.key_data(key)` into the state and `jax.random.wrap_key_data` after restoring. Leaves pass through host
@@ -52,8 +52,8 @@ def save(directory: str | os.PathLike, step: int, state: PyTree, manifest: Mappi
     """Write `state` and the JSON-able `manifest` as the checkpoint of `step`; returns when it is on disk.
 
     Afterwards the newest `keep` steps remain. Steps *after* `step` are removed too: whoever saves step 60 after going
-    back to step 50 has left the old steps 70 and 80 behind. Raises `CheckpointError` (full disk, unwritable directory, a
-    state that is not arrays); older checkpoints are then as they were.
+    back to step 50 has left the old steps 70 and 80 behind. Raises `CheckpointError` (full disk, unwritable directory,
+    a state that is not arrays); older checkpoints are then as they were.
     """
     root = Path(directory).absolute()
     if step < 0 or keep < 1:
@@ -140,7 +140,7 @@ def restore(
     if not damage:
         try:
             values = _load(path, stored, described, len(stored) < sum(1 for leaf in described.values() if leaf["size"]))
-        except Exception as error:  # noqa: BLE001 (Orbax and TensorStore have no common error)
+        except Exception as error:
             failure = f": {_reason(error)}"
     values |= {name: _empty(described[name]) for name in names if not described[name]["size"]}
     bad = [name for name in names if name not in values or _describe(values[name]) != described[name]]
@@ -295,7 +295,7 @@ def _unreadable(path: Path, described: Mapping[str, Any]) -> list[str]:
             try:
                 if _describe(_load(path, [name], described, partial=True)[name]) != leaf:
                     bad.append(name)
-            except Exception:  # noqa: BLE001 (as above)
+            except Exception:
                 bad.append(name)
     return bad
 
@@ -449,7 +449,7 @@ def _on_first_process(action: Callable[[], bool]) -> bool:
     if jax.process_index() == 0:
         try:
             answer = 1 + int(action())
-        except Exception as error:  # noqa: BLE001 (raised again once the others know)
+        except Exception as error:
             failure = error
     answer = int(multihost_utils.broadcast_one_to_all(np.asarray(answer)))
     if failure is not None:

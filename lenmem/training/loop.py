@@ -31,7 +31,6 @@ from lenmem.training.optimizer import Optimizer
 from lenmem.training.step import Record, State, initial_state, keep_best, make_advance
 from lenmem.types import PyTree
 
-
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 
 
@@ -82,9 +81,7 @@ class Training:
                     f"training.{name} must be a multiple of log_every={self.log_every}, got {getattr(self, name)}"
                 )
         if self.selection not in ("last", "validation", "running_ood"):
-            raise ValueError(
-                f"training.selection must be last, validation or running_ood, got {self.selection!r}"
-            )
+            raise ValueError(f"training.selection must be last, validation or running_ood, got {self.selection!r}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
         if self.devices is not None and self.devices < 1:
@@ -333,7 +330,7 @@ def _stop_requested() -> Iterator[threading.Event]:
 
 
 class _Run:
-    """The files of a run: metrics, checkpoints, and a lock against a second run. Without a directory it does nothing."""
+    """The files of a run: metrics, checkpoints, and a lock against a second run. Without a directory: nothing."""
 
     def __init__(
         self, directory: str | os.PathLike[str] | None, resume: bool, experiment: Any, key: jax.Array, tensorboard: bool
@@ -352,7 +349,7 @@ class _Run:
         if self.path is None:
             return self
         self.path.mkdir(parents=True, exist_ok=True)
-        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115 (held until the run ends)
+        self.lock = open(self.path / ".lock", "w")
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -421,9 +418,7 @@ class _Run:
         if self.path is None:
             return
         manifest = self.manifest | {"key": self.key_data, "seconds": round(seconds, 3)}
-        checkpoint.save(
-            self.path / CHECKPOINTS, int(state.step), state, manifest, keep=self.training.keep_checkpoints
-        )
+        checkpoint.save(self.path / CHECKPOINTS, int(state.step), state, manifest, keep=self.training.keep_checkpoints)
 
     def snapshot(self, state: State, step: int) -> None:
         if self.path is not None:

@@ -61,7 +61,8 @@ class StepDecay:
 class Cosine:
     """Linear warm-up, then half a cosine down to `final` at the end of training.
 
-    (t + 1) / warmup for t < warmup, then final + (1 - final) (1 + cos(pi p)) / 2 with p = (t - warmup) / (steps - warmup).
+    (t + 1) / warmup for t < warmup, then final + (1 - final) (1 + cos(pi p)) / 2 with p = (t - warmup) / (steps -
+    warmup).
     """
 
     warmup: int = 0

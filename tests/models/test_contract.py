@@ -15,33 +15,32 @@ from lenmem.types import Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning
 
-
-def beyond(accuracy: float) -> Learning:
-    """It extrapolates. A constant answer gets 0.29 of these slots; RAM, which does not extrapolate, 0.3 to 0.45."""
-    return Learning(accuracy)
+BEYOND = Learning(accuracy=0.6)
+"""It extrapolates. A constant answer gets 0.18 of these slots, and no seed of RAM, RAM/tape or LSTM more than 0.41."""
 
 
-def within(accuracy: float) -> Learning:
-    """It learns the trained lengths, where a constant answer gets 0.27."""
-    return Learning(accuracy, extrapolates=False)
+def within(accuracy: float, **fields: Any) -> Learning:
+    """It learns the trained lengths, where a constant answer gets 0.2."""
+    return Learning(accuracy, extrapolates=False, **fields)
 
 
-small: dict[str, Any] = {"hidden_size": 24, "memory_width": 8, "embedding_size": 8}
+small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size": 8}
+layer: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 4, "feedforward_size": 64, "dropout": 0.0}
 
 CASES = [
-    Case("lantm", LANTM(**small), beyond(0.6)),
-    Case("lantm_s", LANTM(**small, weighting="softmax"), beyond(0.55)),
-    Case("slantm", SLANTM(**small), beyond(0.55)),
-    Case("slantm_s", SLANTM(**small, weighting="softmax"), beyond(0.55)),
-    Case("lantm_actions", LANTM(**small, action_interpolation=True), beyond(0.48)),
+    Case("lantm", LANTM(**small), BEYOND),
+    Case("lantm_s", LANTM(**small, weighting="softmax"), BEYOND),
+    Case("slantm", SLANTM(**small), BEYOND),
+    Case("slantm_s", SLANTM(**small, weighting="softmax"), BEYOND),
+    Case("lantm_actions", LANTM(**small, action_interpolation=True), BEYOND),
     Case("slantm_actions", SLANTM(**small, action_interpolation=True, bound_action=True), within(0.8)),
     Case("ram", RAM(**small, key_size=8), within(0.8)),
     Case("ram_tape", RAMTape(**small), within(0.8)),
     Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.8)),
     Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.6)),
-    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.6)),
+    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.55)),
     Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.6)),
-    Case("transformer", Transformer(hidden_size=16, layers=1, heads=2, feedforward_size=32, dropout=0.0), within(0.6)),
+    Case("transformer", Transformer(**layer), within(0.45, learning_rate=3e-3)),
 ]
 
 

@@ -152,7 +152,7 @@ def test_snapshots_from_the_middle_can_be_loaded(tmp_path):
 
 
 def test_a_seed_that_dies_keeps_its_last_good_parameters(tmp_path):
-    """Biases start apart and move by the learning rate, so the seeds pass the limit at different steps or not at all."""
+    """Biases start apart and move by the learning rate, so seeds pass the limit at different steps or never."""
     of = experiment(Poisoned(limit=0.2), seeds=8, steps=6, optimizer=Optimizer("sgd", learning_rate=0.3))
     result = train(of, directory=tmp_path / "run")
     assert 0 < result.alive.sum() < 8
