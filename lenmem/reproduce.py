@@ -235,6 +235,7 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     for column in ("median", "best seed", "paper"):
         table.add_column(column, justify="right")
     table.add_column("seeds", justify="right")
+    table.add_column("row")
     for record in records:
         best = best_seed(record)
         cells = [record["measured"].get(metric) for metric in compared]
@@ -244,6 +245,7 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
             " / ".join("-" if cell is None else shown(cell["seeds"][best]) for cell in cells),
             " / ".join("-" if cell is None or cell["paper"] is None else f"{cell['paper']:g}" for cell in cells),
             str(len(record["alive"])),
+            record["row"],
         )
     return table
 

@@ -102,9 +102,21 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
     columns = list(dict.fromkeys(column for record in records for column in record["where"]))
     metrics = compared_metrics(records)
     names = " / ".join(metric.replace("_", " ") for metric in metrics)
-    measured = f"{len(records)} of {len(printed['rows'])} rows have been measured"
+    cells = {tuple(record["where"].items()) for record in records}
+    measured = f"{len(cells)} of {len(printed['rows'])} rows have been measured"
     title, _, caption = printed["caption"].partition(". ")
-    header = [*columns, "median", "best seed", "paper", "median - paper", "best - paper", "seeds", "device", "commit"]
+    header = [
+        *columns,
+        "median",
+        "best seed",
+        "paper",
+        "median - paper",
+        "best - paper",
+        "seeds",
+        "device",
+        "commit",
+        "row",
+    ]
     return "\n".join(
         [
             f"\n### {title}",
@@ -157,6 +169,7 @@ def _score_row(record: Record, columns: Sequence[str], metrics: Sequence[str]) -
         seeds,
         environment["device"],
         _commit(environment),
+        _link(record),
     ]
 
 
@@ -169,7 +182,8 @@ def _beyond(records: Sequence[Record], columns: Sequence[str], metrics: Sequence
             continue
         longest = curves[0].train_lengths[1]
         cells = [_at(curves, longest * factor, metrics) for factor in FACTORS]
-        rows.append([*(str(record["where"].get(column, "")) for column in columns), str(longest), *cells])
+        where = (str(record["where"].get(column, "")) for column in columns)
+        rows.append([*where, str(longest), *cells, _link(record)])
     if not rows:
         return []
     samples = sorted({curve["samples"] for record in records for curve in record["curves"]}, reverse=True)
@@ -177,7 +191,7 @@ def _beyond(records: Sequence[Record], columns: Sequence[str], metrics: Sequence
         f"Beyond the paper: {names} at 2 to 16 times the longest training length, the median over seeds and in "
         f"brackets the best seed of each metric ({' or '.join(map(str, samples))} examples per length)."
     )
-    header = [*columns, "trained up to", *(f"{factor}x" for factor in FACTORS)]
+    header = [*columns, "trained up to", *(f"{factor}x" for factor in FACTORS), "row"]
     return [text, "", *_markdown(header, rows, len(columns)), ""]
 
 
@@ -192,11 +206,16 @@ def _at(curves: Sequence[LengthCurve], length: int, metrics: Sequence[str]) -> s
     return "-"
 
 
+def _link(record: Record) -> str:
+    """The record's name, which tells apart rows that differ in more than the table's columns."""
+    return f"[{record['row']}]({record['paper']}/{record['row']}.json)"
+
+
 def _origin_row(record: Record) -> list[str]:
     environment = record["environment"]
     minutes, seconds = divmod(round(record["wall_seconds"]), 60)
     return [
-        f"[{record['row']}]({record['paper']}/{record['row']}.json)",
+        _link(record),
         f"`{record['command']}`",
         str(record["steps"]),
         str(record["samples"]),

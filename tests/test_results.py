@@ -208,11 +208,12 @@ def test_a_row_of_the_page(results):
     (score,) = [line for line in lines if line.startswith("| copy | LSTM | L | 98.8")]
     assert score == (
         "| copy | LSTM | L | 98.8 / 96.8 | 98.0 / 97.6 | 21 / 0 | +77.8 / +96.8 | +77.0 / +97.6 "
-        "| 2 | TPU v9 | 012345678 |"
+        "| 2 | TPU v9 | 012345678 | [copy-lstm-L](lantm/copy-lstm-L.json) |"
     )
     (beyond,) = [line for line in lines if line.startswith("| copy | LSTM | L | 64")]
     assert beyond == (
-        "| copy | LSTM | L | 64 | 75.0 / 50.0 (100.0 / 100.0) | 37.5 / 0.0 (50.0 / 0.0) | 6.2 / 6.2 (12.5 / 12.5) | - |"
+        "| copy | LSTM | L | 64 | 75.0 / 50.0 (100.0 / 100.0) | 37.5 / 0.0 (50.0 / 0.0) | 6.2 / 6.2 (12.5 / 12.5) | - "
+        "| [copy-lstm-L](lantm/copy-lstm-L.json) |"
     )
     (origin,) = [line for line in lines if line.startswith("| [copy-lstm-L]")]
     assert "`lenmem reproduce lantm/copy`" in origin

@@ -47,7 +47,10 @@ def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
 
 
 def table_rows(task: Task, name: str) -> dict[str, Row]:
-    """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-interpolated]-<regime>`."""
+    """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-interpolated]-<regime>`.
+
+    `<task>-<model>-open_read_gate-<regime>` has the constant 0 that the published code gives the read head's gate.
+    """
     rows = {}
     for column in MODELS:
         for regime in ("L", "S"):
@@ -57,6 +60,8 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
             plain = {"token_accuracy": "fine", "exact_match": "coarse"}
             rows[f"{stem}-{regime}"] = Row(paper(in_regime, column), "table_1b", where, plain)
             if "LANTM" in column:
+                experiment = paper(in_regime, column, read_gate_bias=0.0)
+                rows[f"{stem}-open_read_gate-{regime}"] = Row(experiment, "table_1b", where, plain)
                 with_interpolation = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
                 experiment = paper(in_regime, column, action_interpolation=True)
                 rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, with_interpolation)

@@ -17,7 +17,7 @@ Where the authors' code differs from the paper, a field says so; defaults are wh
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -26,10 +26,14 @@ import jax.numpy as jnp
 from lenmem import ops
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
-from lenmem.nn.linear import Init, Linear
+from lenmem.nn.linear import Init, Linear, check_choices
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
 
+Weighting = Literal["inverse_square", "softmax"]
+RotationInterpolation = Literal["angle", "trigonometric"]
+MIN_TEMPERATURE = 1e-6
+"""Keeps the softmax finite where the controller asks for a temperature of zero."""
 STRENGTH_OFFSET = -10.0
 """The initial memory is almost absent: its strength is sigmoid(b - 10)."""
 
@@ -66,17 +70,18 @@ class LieAccessCell(AppendOnlyCell):
     hidden_size: int = 50
     memory_width: int = 20
     group: Literal["shift", "rotation"] = "shift"
-    weighting: Literal["inverse_square", "softmax"] = "inverse_square"
+    weighting: Weighting = "inverse_square"
     bound_action: bool = True
-    read_gate_bias: float = 0.0
+    read_gate_bias: float = -10.0
     write_gate_bias: float = -10.0
     action_interpolation: bool = False
-    rotation_interpolation: Literal["angle", "trigonometric"] = "angle"
+    rotation_interpolation: RotationInterpolation = "angle"
     initialization: Init = "fan_in"
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
+        check_choices(self, weighting=get_args(Weighting), rotation_interpolation=get_args(RotationInterpolation))
         rotating = self.group == "rotation"
         self.key_size = 3 if rotating else 2
         self.action_size = 4 if rotating else 2
@@ -136,7 +141,7 @@ class LieAccessCell(AppendOnlyCell):
         if self.weighting == "inverse_square":
             weights = ops.inverse_square_weights(read_head.position, keys, memory.strengths, filled)
         else:
-            temperature = nn.softplus(temperature[..., 0])
+            temperature = nn.softplus(temperature[..., 0]) + MIN_TEMPERATURE
             weights = ops.softmax_distance_weights(read_head.position, keys, memory.strengths, temperature, filled)
         read_value = jnp.einsum("...t,...mt->...m", weights, memory.values)
         entry = Memory(write_head.position, jnp.tanh(value), nn.sigmoid(strength[..., 0]))
@@ -213,21 +218,21 @@ class LANTM(FlatModel):
     """m: width of a memory value."""
     embedding_size: int = 14
     """Width of the input embedding."""
-    weighting: Literal["inverse_square", "softmax"] = "inverse_square"
+    weighting: Weighting = "inverse_square"
     """Read weights by inverse-square distance, or by an annealed softmax of it."""
     bound_action: bool = True
     """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""
-    read_gate_bias: float = 0.0
-    """Constant of the read head's random-access gate. The paper favours Lie access for both heads; its code does not
-    for this one."""
+    read_gate_bias: float = -10.0
+    """Constant of the read head's random-access gate. The paper favours Lie access for both heads; its code has 0 here,
+    with which we could not reproduce reverse: the head jumps to addresses that longer sequences do not have."""
     write_gate_bias: float = -10.0
     """Constant of the write head's random-access gate: at first it moves by group actions alone."""
     action_interpolation: bool = False
     """Let a head repeat its last action (appendix B); its gates have the constants of the two fields above."""
-    rotation_interpolation: Literal["angle", "trigonometric"] = "angle"
+    rotation_interpolation: RotationInterpolation = "angle"
     """Interpolate a rotation's angle (the paper), or its cosine and sine (the published code)."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: all parameters U(-1, 1) (table A.1's "1"). Forget biases start at 1."""
+    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding. Forget biases: 1."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32

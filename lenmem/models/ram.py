@@ -24,7 +24,7 @@ from lenmem import ops
 from lenmem.models.lantm import STRENGTH_OFFSET, Memory
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
-from lenmem.nn.linear import Init, Linear, uniform
+from lenmem.nn.linear import Init, Linear, check_choices, uniform
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
 
@@ -158,7 +158,7 @@ class RAM(FlatModel):
     key_size: int = 20
     """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: all parameters U(-1, 1) (table A.1's "1"). Forget biases start at 1."""
+    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding. Forget biases: 1."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
@@ -190,9 +190,7 @@ class RAMTape(RAM):
 
     def cell(self) -> RandomAccessCell:
         """The cell of this machine."""
-        orders = ("before_strengths", "after_strengths")
-        if self.sharpening_order not in orders:
-            raise ValueError(f"sharpening_order is {self.sharpening_order!r}; allowed are {', '.join(orders)}")
+        check_choices(self, sharpening_order=("before_strengths", "after_strengths"))
         return RandomAccessCell(
             self.hidden_size,
             self.memory_width,

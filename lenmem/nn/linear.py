@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import flax.linen as nn
 import jax
@@ -25,7 +25,16 @@ def uniform(bound: float) -> nn.initializers.Initializer:
 
 def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
     """`fan_in`: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), Torch's default; `uniform`: U(-1, 1)."""
+    if init not in get_args(Init):
+        raise ValueError(f"initialization is {init!r}; allowed are {', '.join(get_args(Init))}")
     return uniform(1.0 if init == "uniform" else fan_in**-0.5)
+
+
+def check_choices(module: nn.Module, **allowed: tuple[str, ...]) -> None:
+    """ValueError, saying what was got and what is allowed, where a field of `module` is none of its choices."""
+    for field, choices in allowed.items():
+        if getattr(module, field) not in choices:
+            raise ValueError(f"{field} is {getattr(module, field)!r}; allowed are {', '.join(choices)}")
 
 
 class Linear(nn.Module):
