@@ -226,26 +226,21 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     if not records:
         raise ValueError("no records given; a table needs at least one")
     compared = compared_metrics(records)
-    columns = list(dict.fromkeys(column for record in records for column in record["where"]))
     rules = ", ".join(sorted({record["selection"] for record in records}))
     names = " / ".join(metric.replace("_", " ") for metric in compared)
     table = Table(caption=f"{names} in percent; parameters kept: {rules}", caption_justify="left")
-    for column in columns:
-        table.add_column(column)
-    for column in ("median", "best seed", "paper"):
-        table.add_column(column, justify="right")
-    table.add_column("seeds", justify="right")
     table.add_column("row")
+    for column in ("median", "best seed", "paper", "seeds"):
+        table.add_column(column, justify="right")
     for record in records:
         best = best_seed(record)
         cells = [record["measured"].get(metric) for metric in compared]
         table.add_row(
-            *(escape(str(record["where"].get(column, ""))) for column in columns),
+            escape(record["row"]),
             " / ".join("-" if cell is None else shown(cell["median"]) for cell in cells),
             " / ".join("-" if cell is None else shown(cell["seeds"][best]) for cell in cells),
             " / ".join("-" if cell is None or cell["paper"] is None else f"{cell['paper']:g}" for cell in cells),
             str(len(record["alive"])),
-            record["row"],
         )
     return table
 
