@@ -1,0 +1,160 @@
+"""The command line, called as a user would: what it prints, what it writes, how it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import jax
+import pytest
+
+from lenmem import cli, runs
+from tests.training.tiny import experiment
+
+CONFIG = """
+from lenmem import Evaluation, Experiment, Optimizer, Training
+from lenmem.models.lantm import LANTM
+from lenmem.tasks.lantm import Copy
+
+experiment = Experiment(
+    Copy(vocabulary=4, train_lengths=(1, 3)),
+    LANTM(hidden_size=6, memory_width=4, embedding_size=3),
+    Training(steps=4, seeds=2, batch_size=4, log_every=2, checkpoint_every=2, keep_steps=(2,)),
+    Evaluation(lengths=(2, 5), samples=4),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working directory with a configuration and a finished run of it."""
+    path = tmp_path_factory.mktemp("work")
+    (path / "tiny.py").write_text(CONFIG)
+    before = os.getcwd()
+    os.chdir(path)
+    cli.main(["train", "tiny.py"])
+    yield path
+    os.chdir(before)
+
+
+def run(capsys, *arguments: str) -> str:
+    """What a successful call prints."""
+    cli.main(list(arguments))
+    return capsys.readouterr().out
+
+
+def fails(capsys, *arguments: str, status: int = 2) -> str:
+    """What a failing call prints to stderr."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(list(arguments))
+    assert stopped.value.code == status
+    printed = capsys.readouterr()
+    assert "Traceback" not in printed.err + printed.out
+    return " ".join((printed.err + printed.out).split())
+
+
+def test_train_writes_what_it_says(folder):
+    written = {path.name for path in (folder / "runs" / "tiny").iterdir()}
+    assert written >= {"metrics.jsonl", "checkpoints", "snapshots", "curve.csv", "curve.png", "curve.json"}
+    lines = (folder / "runs" / "tiny" / "curve.csv").read_text().splitlines()
+    assert lines[0].split(",")[:3] == ["length", "token_accuracy", "exact_match"]
+    assert {"token_accuracy_low", "token_accuracy_high", "exact_match_low", "exact_match_high"} < set(
+        lines[0].split(",")
+    )
+    assert [line.split(",")[0] for line in lines[1:]] == ["2", "5"]
+
+
+def test_a_second_training_overwrites_nothing(folder, capsys):
+    before = (folder / "runs" / "tiny" / "metrics.jsonl").read_bytes()
+    printed = run(capsys, "train", "tiny.py", "--training.steps", "2", "--model.dtype", "bfloat16")
+    assert "runs/tiny-2" in printed.replace("\n", "")
+    assert (folder / "runs" / "tiny" / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_interrupted_training_says_how_to_go_on(folder, capsys, monkeypatch):
+    measured = runs.train_and_measure
+
+    def interrupt(*arguments, **options):
+        options["report"] = lambda entry: os.kill(os.getpid(), signal.SIGINT)
+        return measured(*arguments, **options)
+
+    monkeypatch.setattr(runs, "train_and_measure", interrupt)
+    printed = " ".join(run(capsys, "train", "tiny.py", "--directory", "stopped").split())
+    monkeypatch.undo()
+    assert "stopped at step 2" in printed
+    command = printed.split("continue with lenmem ")[1].split()
+    assert command == ["train", "tiny.py", "--resume", "--directory", "stopped"]
+    cli.main(command)
+    assert json.loads((folder / "stopped" / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 4
+
+
+def test_evaluate_predict_plot_export(folder, capsys):
+    printed = run(capsys, "evaluate", "runs/tiny", "--lengths", "3", "9", "--samples", "2")
+    assert " 3 " in printed
+    assert " 9 " in printed
+    answer = run(capsys, "predict", "tiny", "--input", "3 1 2").split()
+    assert all(0 <= int(token) < 4 for token in answer)
+    printed = run(capsys, "plot", "runs/tiny", "--length", "3").replace("\n", "")
+    for name in ("training.png", "key_space.png", "rows.png", "read_weights.png", "curve.png"):
+        assert f"runs/tiny/{name}" in printed
+        assert (folder / "runs" / "tiny" / name).stat().st_size > 1000
+    run(capsys, "plot", "runs/tiny", "--step", "2")
+    assert (folder / "runs" / "tiny" / "step-2" / "key_space.png").exists()
+    run(capsys, "export", "runs/tiny", "--output", "tiny.safetensors")
+    assert (folder / "tiny.safetensors").exists()
+
+
+def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
+    before = (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns
+    printed = run(capsys, "compare", "tiny.py", "--models", "lantm", "ram")
+    assert "training ram on tiny" in printed
+    assert "training lantm" not in printed
+    assert (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns == before
+    assert "lantm" in printed
+    assert (folder / "runs" / "tiny" / "ram" / "curve.json").exists()
+
+
+def test_list_names_everything(capsys):
+    printed = run(capsys, "list")
+    for name in ("quickstart", "lantm/copy", "priority_sort"):
+        assert name in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("trian", "quickstart"), "verbs are train, evaluate"),
+        (("train",), "usage: lenmem train CONFIG"),
+        (("train", "quikstart"), "Did you mean 'quickstart'?"),
+        (("train", "lantm/copy", "--training.stps", "3"), "--training.steps"),
+        (("train", "lantm/copy", "--training.steps", "many"), "--training.steps"),
+        (("train", "lantm/copy", "--training.steps", "-1"), "must not be negative, got -1"),
+        (("train", "lantm/copy", "--evaluation.lengths", "0"), "at least 1, got 0"),
+        (("evaluate", "nowhere"), "nowhere is no run"),
+        (("predict", "tiny", "--input", "3 9"), "token ids from 0 to 3"),
+        (("predict", "tiny", "--input", "1", "--seed", "7"), "seeds 0 to 1"),
+        (("compare", "--models", "lantm"), "either a configuration or --tasks"),
+        (("compare", "--tasks", "cpy", "--models", "lantm"), "'copy'"),
+        (("compare", "--tasks", "copy", "--models", "lantmm"), "'lantm'"),
+        (("reproduce", "lantm/copy", "--rows", "copy-lantm"), "copy-lantm-L"),
+        (("plot", "tiny", "--step", "3"), "has nothing of step 3; it has 2, 4"),
+        (("list", "all"), "list takes no options"),
+    ],
+)
+def test_errors_are_one_message(folder, capsys, arguments, message):
+    assert message in fails(capsys, *arguments)
+
+
+def test_a_pair_that_cannot_work_shows_its_reason():
+    class Picky(type(experiment().model)):
+        def supports(self, spec):
+            return "needs integers"
+
+    cells = runs.cross(["copy"], ["lantm"], experiment().training)
+    assert not isinstance(cells["copy", "lantm"], str)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lenmem.models.make", lambda name: Picky())
+        cells = runs.cross(["copy"], ["picky"], experiment().training)
+    assert cells["copy", "picky"] == "needs integers"
+    assert jax.devices()
