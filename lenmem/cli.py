@@ -203,7 +203,7 @@ def compare(arguments: list[str]) -> None:
     cells = runs.cross(task_names, options.models, options.training, base)
 
     def directory(task: str, model: str) -> Path:
-        own = base is not None and type(models.make(model)) is type(base.model)
+        own = base is not None and models.name_of(base.model) == model
         return root if own else root / model if named else root / f"{task}-{model}"
 
     def report(task: str, model: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:

@@ -127,16 +127,15 @@ def cross(
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
-    With `base` its task (under the one name in `task_names`) and evaluation are used, and its model where the name is
-    of the same kind.
+    With `base` its task (under the one name in `task_names`) and evaluation are used, and its model under that model's
+    own name.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:
         task: Task = base.task if base else tasks.make(task_name)
         for model_name in model_names:
-            model = models.make(model_name)
-            if base is not None and type(base.model) is type(model):
-                model = base.model
+            own = base is not None and models.name_of(base.model) == model_name
+            model = base.model if base is not None and own else models.make(model_name)
             try:
                 cells[task_name, model_name] = (
                     Experiment(task, model, training, base.evaluation) if base else Experiment(task, model, training)
@@ -184,13 +183,16 @@ def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int
     if "read_weights" in traces:
         steps = int(traces["valid"][0].sum()) if "valid" in traces else None
         plots.plot_attention(traces["read_weights"][0][:steps], target("read_weights.png"))
-    curve = measure(run.experiment, run.params)
-    if folder == run.directory:
-        save_curves(folder, [curve])
-        written += [folder / "curve.png"]
-    else:
-        plots.plot_curves([curve], target("curve.png"))
+    plots.plot_curves(_curves(run, folder), target("curve.png"))
     return written
+
+
+def _curves(run: Run, folder: Path) -> list[LengthCurve]:
+    """The run's curve as it was measured, and those of the models that `compare` set beside it in its folder."""
+    if folder != run.directory or not (folder / "curve.json").exists():
+        return [measure(run.experiment, run.params)]
+    own, others = folder / "curve.json", sorted(folder.glob("*/curve.json"))
+    return [LengthCurve.from_dict(json.loads(path.read_text())) for path in (own, *others)]
 
 
 def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -> list[str]:

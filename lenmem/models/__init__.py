@@ -28,6 +28,7 @@ __all__ = [
     "Transformer",
     "fields_of",
     "make",
+    "name_of",
     "names",
     "supports",
 ]
@@ -73,6 +74,16 @@ def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:
     if reason:
         raise ValueError(f"model {name!r} cannot take the task: {reason}")
     return model
+
+
+def name_of(model: nn.Module) -> str | None:
+    """The name a model goes by: the entry of its class whose preset fields it has, the most specific one."""
+    fitting = [
+        (len(preset), name)
+        for name, (kind, preset) in MODELS.items()
+        if type(model) is kind and all(getattr(model, field) == value for field, value in preset.items())
+    ]
+    return max(fitting)[1] if fitting else None
 
 
 def supports(model: nn.Module, spec: Spec) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import flax.linen as nn
 import pytest
 
 from lenmem import models
@@ -39,3 +40,10 @@ def test_a_model_that_cannot_take_the_task_says_why():
         models.make("attention", CAUSAL)
     for name in ("lantm", "lstm", "transformer", "ram"):
         models.make(name, CAUSAL)
+
+
+def test_a_model_goes_by_its_most_specific_name():
+    for name in models.names():
+        assert models.name_of(models.make(name)) == name
+    assert models.name_of(models.make("lantm", hidden_size=7)) == "lantm"
+    assert models.name_of(nn.Dense(3)) is None
