@@ -31,8 +31,8 @@ from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import export_params
-from lenmem.training.checkpoint import describe_environment, latest
-from lenmem.training.loop import CHECKPOINTS, train
+from lenmem.training.checkpoint import describe_environment
+from lenmem.training.loop import METRICS, train
 
 FAR_SAMPLES = 16
 """Examples per length beyond four times the training length, where sequences are long."""
@@ -99,7 +99,7 @@ def reproduce(
     printed = _printed(paper, row)
     environment = describe_environment()  # of the code that was loaded, not of what the clone holds hours later
     directory = runs / paper / name
-    resume = latest(directory / CHECKPOINTS) is not None
+    resume = (directory / METRICS).exists()  # A run cut off before its first checkpoint starts again.
     result = train(experiment, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")

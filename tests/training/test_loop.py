@@ -282,3 +282,12 @@ def test_the_experiment_binds_the_spec_of_its_task():
     assert of.model.spec is None
     assert of.bound_model.spec == TASK.spec
     assert dataclasses.replace(of, model=MODEL.clone(spec=TASK.spec)).bound_model == of.bound_model
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_path):
+    result, _ = finished
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 2, "loss": [1, 1]}\n')
+    again = train(experiment(), directory=tmp_path / "run", resume=True)
+    assert [entry["step"] for entry in again.history] == [2, 4, 6]
+    chex.assert_trees_all_equal(again.params, result.params)
