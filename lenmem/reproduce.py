@@ -29,6 +29,7 @@ from lenmem.evaluation.metrics import score
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
+from lenmem.runs import without_dead
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import export_params
 from lenmem.training.checkpoint import describe_environment
@@ -104,7 +105,7 @@ def reproduce(
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
-    params = jax.tree.map(lambda x: np.where(_per_leaf(result.alive, x), x, np.nan), result.params)
+    params = without_dead(result.params, result.alive)
     scores = score(model, params, task, evaluation.scored, evaluation.batch_size, evaluation.seed)
     missing = [metric for metric in row.metrics if metric not in scores]
     if missing:
@@ -269,11 +270,6 @@ def far_curves(experiment: Experiment, params: Any) -> list[LengthCurve]:
         length_curve(model, params, task, lengths, samples, key, batch_size=min(samples, evaluation.batch_size))
         for lengths, samples in ((sorted(near), evaluation.samples), (far, FAR_SAMPLES))
     ]
-
-
-def _per_leaf(alive: np.ndarray, leaf: np.ndarray) -> np.ndarray:
-    """The seeds' flags, shaped to select among the rows of a leaf."""
-    return alive.reshape(-1, *[1] * (leaf.ndim - 1))
 
 
 def _printed(paper: str, row: Row) -> dict[str, Any]:

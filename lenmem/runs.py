@@ -34,10 +34,15 @@ def fresh_directory(directory: Path) -> Path:
     return candidate
 
 
+def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
+    """The parameters [S, ...] with NaN for the seeds that died (`alive` bool[S] False): they count as unmeasured."""
+    return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
+
+
 def measure(experiment: Experiment, params: PyTree, *, label: str = "", alive: np.ndarray | None = None) -> LengthCurve:
     """The length curve that an experiment asks for. Seeds that died (`alive` False) count as NaN."""
     if alive is not None:
-        params = jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
+        params = without_dead(params, alive)
     evaluation = experiment.evaluation
     return length_curve(
         experiment.bound_model,
