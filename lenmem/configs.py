@@ -5,7 +5,6 @@ Named configurations (`lantm/copy`) live in `configs/` of the repository and tra
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import os
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lenmem.errors import nearest
 from lenmem.experiment import Experiment
 
 _PACKAGE = Path(__file__).parent
@@ -35,8 +35,7 @@ def find(name: str | os.PathLike[str]) -> Path:
     bare = text.removesuffix(".py").removeprefix("configs/")
     if bare in names():
         return ROOT / f"{bare}.py"
-    near = difflib.get_close_matches(bare, names(), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = nearest(bare, names())
     raise ValueError(f"there is no configuration {text!r}.{hint} Named ones: {', '.join(names())}; or give a .py file")
 
 

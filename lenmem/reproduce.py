@@ -8,7 +8,6 @@ records beside the paper's numbers.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lenmem import configs, papers
+from lenmem.errors import nearest
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import score
 from lenmem.evaluation.statistics import summarise
@@ -62,9 +62,7 @@ def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[
     chosen = {}
     for name in names:
         if name not in rows:
-            near = difflib.get_close_matches(name, rows, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"there is no row {name!r}.{hint} Rows: {', '.join(rows) or 'none'}")
+            raise ValueError(f"there is no row {name!r}.{nearest(name, rows)} Rows: {', '.join(rows) or 'none'}")
         chosen[name] = rows[name]
     return chosen
 

@@ -19,7 +19,6 @@ binds it) and, where it has none, `name`; and functions that are the field's def
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +29,8 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from lenmem.errors import nearest
 
 FUNCTIONS: Mapping[str, Callable] = {
     "relu": jax.nn.relu,
@@ -135,9 +136,8 @@ def _from_plain(data: Any, known: dict[str, type], depth: int) -> Any:
     allowed = {field.name: field for field in _fields(kind)}
     for key in rest:
         if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"its fields are {', '.join(allowed) or 'none'}"
-            raise ValueError(f"{path} has no field {key!r}; {hint}")
+            fields = ", ".join(allowed) or "none"
+            raise ValueError(f"{path} has no field {key!r}.{nearest(key, allowed)} Its fields: {fields}")
     required = [
         field.name
         for field in allowed.values()

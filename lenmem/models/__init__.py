@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 import flax.linen as nn
 
+from lenmem.errors import nearest
 from lenmem.models.lantm import LANTM, SLANTM
 from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.ram import RAM, RAMTape
@@ -68,7 +68,7 @@ def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:
     allowed = fields_of(name)
     for field in fields:
         if field not in allowed:
-            raise ValueError(f"model {name!r} has no field {field!r}{_nearest(field, allowed)}")
+            raise ValueError(f"model {name!r} has no field {field!r}{_allowed(field, allowed)}")
     model = kind(**{"spec": spec, **preset, **fields})
     reason = supports(model, spec) if spec is not None else None
     if reason:
@@ -94,12 +94,9 @@ def supports(model: nn.Module, spec: Spec) -> str | None:
 
 def _entry(name: str) -> tuple[type[nn.Module], dict[str, Any]]:
     if name not in MODELS:
-        raise ValueError(f"no model is called {name!r}{_nearest(name, MODELS)}")
+        raise ValueError(f"no model is called {name!r}{_allowed(name, MODELS)}")
     return MODELS[name]
 
 
-def _nearest(got: str, allowed: Iterable[str]) -> str:
-    """`; did you mean ...? Allowed: ...`."""
-    close = difflib.get_close_matches(got, list(allowed), n=1)
-    guess = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{guess} Allowed: {', '.join(allowed)}"
+def _allowed(got: str, allowed: Iterable[str]) -> str:
+    return f".{nearest(got, allowed)} Allowed: {', '.join(allowed)}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 from importlib import resources
 from typing import Any
+
+from lenmem.errors import nearest
 
 
 def names() -> tuple[str, ...]:
@@ -19,9 +20,7 @@ def names() -> tuple[str, ...]:
 def tables(paper: str) -> dict[str, Any]:
     """All tables of a paper: name -> {caption, metric, unit, notes, rows}."""
     if paper not in names():
-        near = difflib.get_close_matches(paper, names(), n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"there is no paper {paper!r}{hint}; there are {', '.join(names())}")
+        raise ValueError(f"there is no paper {paper!r}.{nearest(paper, names())} There are {', '.join(names())}")
     return json.loads(resources.files(__name__).joinpath(f"{paper}.json").read_text())["tables"]
 
 

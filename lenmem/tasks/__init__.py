@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from lenmem.errors import nearest
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.tasks.lantm import (
     BigramFlip,
@@ -55,9 +55,7 @@ def make(name: str, **fields: Any) -> Task:
 
 def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
     allowed = tuple(allowed)
-    near = difflib.get_close_matches(got, allowed, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"{got!r} is not a {kind}.{hint} Allowed: {', '.join(allowed)}."
+    return f"{got!r} is not a {kind}.{nearest(got, allowed)} Allowed: {', '.join(allowed)}."
 
 
 __all__ = [

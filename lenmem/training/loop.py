@@ -28,7 +28,7 @@ from lenmem.serialize import to_plain
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint
 from lenmem.training.optimizer import Optimizer
-from lenmem.training.step import Record, State, initial_state, keep_best, make_advance
+from lenmem.training.step import Record, State, initial_state, keep_best, make_advance, per_seed
 from lenmem.types import PyTree
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
@@ -210,15 +210,11 @@ def train(
 
 def selected(state: State) -> PyTree:
     """The parameters that the selection rule keeps, [S, ...] on the host; a seed never scored has its last ones."""
-    members = jax.tree.map(np.asarray, state.members)
-    if members.best == ():
-        return members.params
-    scored = np.isfinite(members.best_score)
-
-    def choose(best, last):
-        return np.where(scored.reshape(-1, *[1] * (best.ndim - 1)), best, last)
-
-    return jax.tree.map(choose, members.best, members.params)
+    members = state.members
+    params = members.params
+    if members.best != ():
+        params = per_seed(np.isfinite(members.best_score), members.best, params)
+    return jax.tree.map(np.asarray, params)
 
 
 def saved_in(directory: str | os.PathLike[str], step: int | None = None) -> Path:

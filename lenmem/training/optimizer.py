@@ -11,7 +11,6 @@ Numbers may also be traced arrays, so that a sweep over learning rates can be on
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from typing import Any, Literal, get_args
 
@@ -19,6 +18,8 @@ import jax
 import jax.numpy as jnp
 import jax.typing
 import optax
+
+from lenmem.errors import nearest
 
 Count = jax.typing.ArrayLike
 
@@ -245,9 +246,8 @@ def _choice(config: Any, field: str, allowed: tuple[str, ...]) -> None:
     value = getattr(config, field)
     if value in allowed:
         return
-    near = difflib.get_close_matches(str(value), allowed, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(f"{type(config).__name__}.{field} must be one of {', '.join(allowed)}; got {value!r}{hint}")
+    one_of = f"{type(config).__name__}.{field} must be one of {', '.join(allowed)}"
+    raise ValueError(f"{one_of}; got {value!r}.{nearest(value, allowed)}")
 
 
 def _check(config: Any, field: str, *, lower: float, below: float = math.inf, open_below: bool = False) -> None:

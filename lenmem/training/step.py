@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
 
 from lenmem.tasks.base import Task, namespaced
 from lenmem.types import Batch, PyTree
@@ -154,15 +155,21 @@ def keep_best(state: State, score: jax.Array) -> State:
     members = state.members
     better = (jnp.asarray(score, jnp.float32) >= members.best_score) & members.alive
 
-    def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-        return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
     return state._replace(
         members=members._replace(
-            best=jax.tree.map(choose, members.params, members.best),
+            best=per_seed(better, members.params, members.best),
             best_score=jnp.where(better, score, members.best_score),
         )
     )
+
+
+def per_seed(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
+    """`new` for the seeds whose flag [S] is set, `old` for the others; leaves [S, ...]."""
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(jnp.reshape(flags, (-1, *[1] * (a.ndim - 1))), a, b)
+
+    return jax.tree.map(choose, new, old)
 
 
 def _batch_sharding(devices: int):

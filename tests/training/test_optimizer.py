@@ -198,7 +198,7 @@ def test_a_sweep_of_learning_rates_is_one_vmapped_program():
 @pytest.mark.parametrize(
     "build, message",
     [
-        (lambda: Optimizer("admw"), "did you mean 'adamw'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Optimizer("admw"), "Did you mean 'adamw'"),  # pyright: ignore[reportArgumentType]
         (lambda: Optimizer("lion"), "adam, adamw, rmsprop, sgd; got 'lion'"),  # pyright: ignore[reportArgumentType]
         (lambda: Optimizer(learning_rate=-1), "learning_rate must be a number at least 0 and finite, got -1"),
         (lambda: Optimizer(learning_rate=float("nan")), "learning_rate"),
@@ -207,7 +207,7 @@ def test_a_sweep_of_learning_rates_is_one_vmapped_program():
         (lambda: Optimizer(clip_norm=0.0), "clip_norm must be a number above 0"),
         (lambda: Optimizer(clip_value=-2.0), "clip_value"),
         (lambda: Optimizer(weight_decay=-0.1), "weight_decay"),
-        (lambda: Optimizer(decay_mask="kernel"), "did you mean 'kernels'"),  # pyright: ignore[reportArgumentType]
+        (lambda: Optimizer(decay_mask="kernel"), "Did you mean 'kernels'"),  # pyright: ignore[reportArgumentType]
         (lambda: Optimizer("rmsprop", decay=1.0), "decay must be a number at least 0 and below 1, got 1.0"),
         (lambda: Optimizer(b2=1.5), "b2"),
         (lambda: Optimizer("adam", momentum=0.9), "momentum belongs to sgd and rmsprop"),
