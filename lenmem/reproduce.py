@@ -52,7 +52,7 @@ class Row:
     where: Mapping[str, Any]
     """Columns that identify the row in the table."""
     metrics: Mapping[str, str]
-    """Our metric -> the paper's column."""
+    """Our metric -> the paper's column. `exact_match` is of the split `test`, `od_easy/exact_match` of another one."""
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
@@ -96,15 +96,17 @@ def reproduce(
     """
     experiment = row.experiment
     printed = _printed(paper, row)
+    splits = [metric.rpartition("/")[0] or "test" for metric in row.metrics]
+    for split in splits:
+        experiment.task.lengths_of(split)  # raises for an unknown one
     environment = describe_environment()  # of the code that was loaded, not of what the clone holds hours later
     directory = runs / paper / name
     resume = (directory / METRICS).exists()  # A run cut off before its first checkpoint starts again.
     result = train(experiment, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
-    evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     params = without_dead(result.params, result.alive)
-    scores = score(model, params, task, evaluation.scored, evaluation.batch_size, evaluation.seed)
+    scores = split_scores(experiment, params, splits)
     missing = [metric for metric in row.metrics if metric not in scores]
     if missing:
         raise ValueError(f"row {name!r} wants the metric {missing[0]!r}; the task has {', '.join(scores)}")
@@ -126,7 +128,7 @@ def reproduce(
             for metric, values in scores.items()
         },
         "alive": result.alive.tolist(),
-        "samples": evaluation.scored,
+        "samples": experiment.evaluation.scored,
         "curves": curves,
         "steps": result.step,
         "wall_seconds": round(result.seconds, 1),
@@ -144,6 +146,17 @@ def reproduce(
     partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
     os.replace(partial, target)
     return record
+
+
+def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:
+    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of the others that are named."""
+    evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
+    scores = {}
+    for split in dict.fromkeys(["test", *splits]):
+        of_split = score(model, params, task, evaluation.scored, evaluation.batch_size, evaluation.seed, split=split)
+        prefix = "" if split == "test" else f"{split}/"
+        scores |= {f"{prefix}{metric}": values for metric, values in of_split.items()}
+    return scores
 
 
 def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:

@@ -160,6 +160,10 @@ def test_a_row_that_was_cut_off_is_resumed_with_the_same_result(made, tmp_path):
         ({"where": WHERE | {"model": "GRU"}}, "has 0 rows with"),
         ({"table": "table_9"}, "has no table 'table_9'"),
         ({"metrics": {"exact_match": "rough"}}, "has no column 'rough'; it has task, model"),
+        (
+            {"metrics": {"tests/exact_match": "coarse"}},
+            "'tests' is not a split of Copy. Allowed: train, validation, test",
+        ),
     ],
 )
 def test_a_cell_that_the_paper_does_not_have_is_found_before_training(tmp_path, change, message):
@@ -167,6 +171,17 @@ def test_a_cell_that_the_paper_does_not_have_is_found_before_training(tmp_path, 
     with pytest.raises(ValueError, match=message):
         reproduce("lantm", "tiny", row, results=tmp_path / "results", runs=tmp_path / "runs")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_row_may_be_scored_on_several_splits(made):
+    _, root = made
+    row = dataclasses.replace(tiny(), metrics=METRICS | {"train/exact_match": "coarse"})
+    record = reproduce("lantm", "tiny", row, results=root / "splits", runs=root / "runs")
+    measured = record["measured"]
+    assert list(measured) == ["token_accuracy", "exact_match", "train/token_accuracy", "train/exact_match"]
+    assert measured["train/exact_match"]["paper"] == measured["exact_match"]["paper"]
+    # An answer at training length has fewer slots to be wrong in.
+    assert measured["train/exact_match"]["best"] >= measured["exact_match"]["best"]
 
 
 def test_rows_are_selected_by_name():
