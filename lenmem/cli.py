@@ -439,10 +439,5 @@ def _say_deaths(entry: dict[str, Any]) -> None:
 
 def _say_trained(result: Result, directory: Path) -> None:
     training = result.experiment.training
-    rule = {
-        "last": "last parameters",
-        "validation": "parameters of the best validation",
-        "running_ood": "parameters of the best score on TEST lengths during training",
-    }[training.selection]
     cost = f"{result.step} steps in {result.seconds:.0f} s on {training.device_count()} device(s)"
-    console.print(f"{training.seeds} seed(s), {cost}; kept: {rule}", highlight=False)
+    console.print(f"{training.seeds} seed(s), {cost}; kept: {training.rule}", highlight=False)

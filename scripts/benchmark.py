@@ -3,10 +3,13 @@
     python scripts/benchmark.py                              # every named configuration; takes many minutes on 2 cores
     python scripts/benchmark.py --configs quickstart copy    # those whose name contains one of these words
     python scripts/benchmark.py --quick                      # few steps and repetitions, to see that it runs
+    python scripts/benchmark.py --tables attention devices   # these alone
     python scripts/benchmark.py --json FILE                  # also as data
 
 Tables: `train` (updates per second, share of a step spent drawing data, compile time, several seeds in one program
-against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation).
+against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation), `attention`
+(outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `devices` (outer-
+product attention with the sequence split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
 process, since machines are shared and noisy. Repetitions of a training call start at the same optimiser step, so that
@@ -17,11 +20,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
 import json
 import math
 import os
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -34,18 +40,28 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from lenmem import configs
+from lenmem import configs, ops
 from lenmem.evaluation.lengths import length_curve
 from lenmem.experiment import Experiment
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
+from lenmem.parallel import pmap_outer_product_attention
 from lenmem.tasks.base import namespaced
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.step import State, data_seed, initial_state, make_advance
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory")
+TABLES = ("train", "evaluate", "memory", "attention", "devices")
 SCAN_STEPS = (128, 256, 512)
+HEADS, HEAD_WIDTH = 8, 64
+"""Of the attention tables; one row, as sequences are long."""
+GPU_LENGTHS = (2**18, 2**20)
+"""Further lengths of a full measurement on a GPU."""
+VIRTUAL_DEVICES = 8
+SOFTMAX_LENGTH = 2**16
+"""The longest sequence of softmax attention."""
+SCORES_LIMIT = 2**30
+"""Bytes: softmax attention whose scores of all heads take more than this is not measured where it forms them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +74,11 @@ class Effort:
     """Timed calls of each kind."""
     lengths: int
     """Lengths of the evaluation."""
+    sequences: tuple[int, ...]
+    """Sequence lengths of the attention; the last one is split over devices."""
 
 
-FULL, QUICK = Effort(50, 5, 100), Effort(3, 3, 20)
+FULL, QUICK = Effort(50, 5, 100, (2**10, 2**12, 2**14, 2**16)), Effort(3, 3, 20, (2**10, 2**11))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -94,6 +112,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "memory" in options.tables:
         rows = measured["memory"] = [scan_cost(steps, effort) for steps in progress(SCAN_STEPS, "scan")]
         console.print(as_table("gradient of a LANTM scan of T steps, 32 rows: append-only against plain", rows))
+    if "attention" in options.tables:
+        gpu = jax.default_backend() == "gpu"
+        sequences = [*effort.sequences, *(GPU_LENGTHS if gpu and not options.quick else ())]
+        rows = measured["attention"] = [
+            row for n in progress(sequences, "attention") for row in attention_cost(n, effort)
+        ]
+        title = f"attention of {HEADS} heads of width {HEAD_WIDTH}, one row, {attention_dtype().name}"
+        console.print(as_table(title, rows))
+        missing = fla_missing()
+        if missing:
+            console.print(f"fla-core is not measured: {missing}", highlight=False)
+        else:
+            rows = measured["fla"] = [row for n in progress(sequences, "fla") for row in fla_cost(n, effort)]
+            console.print(as_table("time relative to the Triton kernels of fla-core, forward", rows))
+    if "devices" in options.tables:
+        rows = measured["devices"] = devices_cost(effort, options.quick)
+        console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
 
@@ -147,9 +182,8 @@ def scan_cost(steps: int, effort: Effort) -> dict[str, Any]:
     figures, calls = [], []
     for cell in (LieAccessCell(), Plain(LieAccessCell())):
         compiled, inputs = _gradient(cell, steps)
-        analysis: Any = compiled.memory_analysis()
-        figures.append(math.nan if analysis is None else analysis.temp_size_in_bytes / 2**20)
-        calls.append(lambda compiled=compiled, inputs=inputs: jax.block_until_ready(compiled(*inputs)))
+        figures.append(_temporary(compiled))
+        calls.append(_call(compiled, inputs))
     times = in_turns(calls, effort.repeats)
     return {
         "T": steps,
@@ -189,6 +223,186 @@ class Scan(nn.Module):
         start = self.cell.start  # pyright: ignore[reportAttributeAccessIssue]
         _, outputs = scan_cell(self.cell, start((rows,), length // 2), steps)
         return sum((jnp.mean(jnp.square(x)) for x in jax.tree.leaves(outputs)), jnp.zeros(()))
+
+
+def attention_dtype() -> np.dtype:
+    """bfloat16 on accelerators, float32 on CPU."""
+    return jnp.dtype(jnp.float32 if jax.default_backend() == "cpu" else jnp.bfloat16)
+
+
+def attention_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
+    """Tokens per second and temporary memory of each kind of attention, forward and with its gradient.
+
+    `% of matmul`: floating-point operations of the forward pass per second, as a share of those of a large matrix
+    product measured in the same turns. Softmax is skipped where its scores do not fit.
+    """
+    arguments = attention_inputs(length)
+    itemsize = 4 + arguments[0].dtype.itemsize
+    kinds: dict[str, Callable[..., Any]] = {
+        "outer product": ops.normalized_outer_product_attention,
+        "outer product, causal": lambda *qkv: ops.normalized_outer_product_attention(*qkv, causal=True),
+        "linear (elu + 1)": ops.linear_attention,
+        "softmax": softmax_attention,
+    }
+    forms_scores = jax.default_backend() != "gpu"
+    if length > SOFTMAX_LENGTH or (forms_scores and HEADS * length**2 * itemsize > SCORES_LIMIT):
+        del kinds["softmax"]
+    # What the algorithms need, without normalisations and exponentials: 2 for a multiplication and an addition.
+    squares = 4 * length * HEADS * HEAD_WIDTH**2
+    operations = {
+        "outer product": squares,
+        "outer product, causal": 2 * squares,  # The default chunk is as long as a head is wide.
+        "linear (elu + 1)": squares,
+        "softmax": 4 * HEADS * HEAD_WIDTH * length**2,
+    }
+    forward = {kind: jax.jit(function).lower(*arguments).compile() for kind, function in kinds.items()}
+    backward = {
+        kind: jax.jit(jax.grad(lambda *qkv, f=function: jnp.sum(f(*qkv).astype(jnp.float32)), (0, 1, 2)))
+        .lower(*arguments)
+        .compile()
+        for kind, function in kinds.items()
+    }
+    product, product_operations = _matrix_product(arguments[0].dtype)
+    calls = [product, *(_call(compiled, arguments) for compiled in (*forward.values(), *backward.values()))]
+    product_seconds, *times = in_turns(calls, effort.repeats)
+    rows = []
+    for i, kind in enumerate(kinds):
+        rows.append(
+            {
+                "S": length,
+                "attention": kind,
+                "tokens/s": length / times[i],
+                "tokens/s, gradient": length / times[len(kinds) + i],
+                "MiB": _temporary(forward[kind]),
+                "MiB, gradient": _temporary(backward[kind]),
+                "% of matmul": 100 * (operations[kind] / times[i]) / (product_operations / product_seconds),
+            }
+        )
+    return rows
+
+
+def attention_inputs(length: int) -> list[jax.Array]:
+    """Queries, keys and values [1, heads, S, d]."""
+    shape = (1, HEADS, length, HEAD_WIDTH)
+    return [jax.random.normal(jax.random.key(i), shape, attention_dtype()) for i in range(3)]
+
+
+def softmax_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
+    """`jax.nn.dot_product_attention`, heads first; on a GPU the fused kernel of cuDNN, which forms no scores."""
+    implementation = "cudnn" if jax.default_backend() == "gpu" else None
+    query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
+    return jnp.swapaxes(jax.nn.dot_product_attention(query, key, value, implementation=implementation), 1, 2)
+
+
+def fla_missing() -> str | None:
+    """Why the kernels of fla-core cannot be measured here, if they cannot."""
+    if jax.default_backend() != "gpu":
+        return "its kernels need a GPU"
+    try:
+        torch: Any = importlib.import_module("torch")
+        importlib.import_module("fla.ops.linear_attn")
+    except ImportError as error:
+        return f"{error} (pip install torch fla-core)"
+    return None if torch.cuda.is_available() else "torch sees no GPU"
+
+
+def fla_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
+    """Forward times of causal attention and of the delta rule, ours and those of fla-core, in turns.
+
+    Theirs get queries and keys that are unit already; ours normalise them.
+    """
+    torch: Any = importlib.import_module("torch")
+    chunk_linear_attn = importlib.import_module("fla.ops.linear_attn").chunk_linear_attn
+    chunk_delta_rule = importlib.import_module("fla.ops.delta_rule").chunk_delta_rule
+    query, key, value = attention_inputs(length)
+    half = jnp.full(key.shape[:-1], 0.5, key.dtype)
+
+    def delta(query: jax.Array, key: jax.Array, value: jax.Array, half: jax.Array) -> jax.Array | None:
+        return ops.nam_scan(ops.unit(key), value, half, half, queries=ops.unit(query))[1]
+
+    def causal(query: jax.Array, key: jax.Array, value: jax.Array) -> Any:
+        return ops.normalized_outer_product_attention(query, key, value, causal=True)
+
+    shape = (1, length, HEADS, HEAD_WIDTH)
+    q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    q, k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
+    beta = torch.full(shape[:-1], 0.5, dtype=torch.bfloat16, device="cuda")
+
+    def theirs(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[], None]:
+        def call() -> None:
+            with torch.no_grad():
+                function(*arguments, scale=1.0, **options)
+            torch.cuda.synchronize()
+
+        return call
+
+    pairs = {
+        "outer product, causal": (
+            _call(jax.jit(causal).lower(query, key, value).compile(), (query, key, value)),
+            theirs(chunk_linear_attn, q, k, v, normalize=False),
+        ),
+        "delta rule": (
+            _call(jax.jit(delta).lower(query, key, value, half).compile(), (query, key, value, half)),
+            theirs(chunk_delta_rule, q, k, v, beta),
+        ),
+    }
+    rows = []
+    for name, calls in pairs.items():
+        ours, fla = in_turns(calls, effort.repeats)
+        rows.append({"S": length, "kernel": name, "ms": 1000 * ours, "fla ms": 1000 * fla, "ours / fla": ours / fla})
+    return rows
+
+
+def devices_cost(effort: Effort, quick: bool) -> list[dict[str, Any]]:
+    """Times with the sequence over 1, 2, 4, ... devices. A single CPU device: in a process with virtual ones."""
+    if jax.default_backend() == "cpu" and jax.device_count() == 1:
+        return _on_virtual_devices(quick)
+    length = effort.sequences[-1]
+    arguments = attention_inputs(length)
+    counts = [2**i for i in range(jax.local_device_count().bit_length())]
+
+    def call(count: int, causal: bool) -> Callable[[], Any]:
+        devices = jax.local_devices()[:count]
+        return lambda: jax.block_until_ready(pmap_outer_product_attention(*arguments, causal=causal, devices=devices))
+
+    times = in_turns([call(count, causal) for count in counts for causal in (False, True)], effort.repeats)
+    return [
+        {
+            "devices": count,
+            "tokens/s": length / times[2 * i],
+            "speed-up": times[0] / times[2 * i],
+            "tokens/s, causal": length / times[2 * i + 1],
+            "speed-up, causal": times[1] / times[2 * i + 1],
+        }
+        for i, count in enumerate(counts)
+    ]
+
+
+def _on_virtual_devices(quick: bool) -> list[dict[str, Any]]:
+    """The rows of `devices_cost`, measured by this script where the CPU counts as several devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={VIRTUAL_DEVICES}"
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures.json"
+        command = [sys.executable, __file__, "--tables", "devices", "--json", str(figures), *["--quick"] * quick]
+        subprocess.run(command, env=os.environ | {"XLA_FLAGS": flags}, check=True, stdout=subprocess.DEVNULL)
+        return json.loads(figures.read_text())["devices"]
+
+
+def _matrix_product(dtype: Any) -> tuple[Callable[[], Any], int]:
+    """A call of a large square matrix product, and its floating-point operations."""
+    size = 1024 if jax.default_backend() == "cpu" else 8192
+    matrix = jax.random.normal(jax.random.key(0), (size, size), dtype)
+    return _call(jax.jit(jnp.matmul).lower(matrix, matrix).compile(), (matrix, matrix)), 2 * size**3
+
+
+def _call(compiled: Any, arguments: Sequence[Any]) -> Callable[[], Any]:
+    return lambda: jax.block_until_ready(compiled(*arguments))
+
+
+def _temporary(compiled: Any) -> float:
+    """MiB of temporary memory of a compiled program."""
+    analysis = compiled.memory_analysis()
+    return math.nan if analysis is None else analysis.temp_size_in_bytes / 2**20
 
 
 def _gradient(cell: nn.Module, length: int, rows: int = 32, width: int = 14) -> tuple[Any, tuple[Any, Step]]:

@@ -19,6 +19,7 @@ from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.reproduce import best_seed, compared_metrics, read_record, shown
+from lenmem.serialize import from_plain
 
 Record = dict[str, Any]
 
@@ -36,12 +37,6 @@ HOW_THE_PAPER_CHOSE = {
         "The paper's score is the best *on the test set* over a grid of hyper-parameters (table A.1: initialisation, "
         "learning rate, delay of its decay, ...) and seeds 1 to 3; it prints 99 for all that would round to 100."
     ),
-}
-
-RULES = {
-    "last": "the parameters after the last step",
-    "validation": "the parameters of the best validation, at training lengths",
-    "running_ood": "the parameters with the best score at *test* lengths seen during training",
 }
 
 HEAD = """# Results
@@ -142,7 +137,7 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
 
 def _selection(paper: str, records: Sequence[Record]) -> str:
     """What was selected by whom, said openly."""
-    rules = sorted({RULES[record["selection"]] for record in records})
+    rules = sorted({from_plain(record["experiment"]["training"]).rule for record in records})
     ours = (
         f"Ours are {' or '.join(rules)} of one fixed configuration, nothing searched for: the median over seeds of "
         "each metric, and the seed that is best by exact match (which is chosen on the test set too)."

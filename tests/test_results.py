@@ -13,8 +13,9 @@ import pytest
 from lenmem import configs, papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.reproduce import read_record
-from lenmem.serialize import from_plain
+from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
+from lenmem.training import Training
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -156,6 +157,7 @@ def made_up(task: str = "copy", model: str = "LANTM", regime: str = "L", table: 
         "table": table,
         "where": {"task": task, "model": model, "regime": regime},
         "selection": "last",
+        "experiment": {"training": to_plain(Training())},
         "measured": measured,
         "alive": [True, True],
         "samples": 3200,

@@ -12,6 +12,19 @@ from lenmem.ops.lie import (
     translate,
     unit,
 )
+from lenmem.ops.outer_product import (
+    linear_attention,
+    nam_read,
+    nam_scan,
+    nam_write,
+    nested_read,
+    normalized_outer_product_attention,
+    normalized_outer_product_step,
+    one_shot,
+    outer_product_memory,
+    outer_product_read,
+    tensor_memory,
+)
 from lenmem.ops.positions import sinusoidal
 from lenmem.ops.tape import sharpen, shifted_keys
 
@@ -19,7 +32,17 @@ __all__ = [
     "bounded",
     "dot_product_weights",
     "inverse_square_weights",
+    "linear_attention",
     "masked_softmax",
+    "nam_read",
+    "nam_scan",
+    "nam_write",
+    "nested_read",
+    "normalized_outer_product_attention",
+    "normalized_outer_product_step",
+    "one_shot",
+    "outer_product_memory",
+    "outer_product_read",
     "rotate",
     "sharpen",
     "shifted_keys",
@@ -27,6 +50,7 @@ __all__ = [
     "softmax_distance_weights",
     "squared_distances",
     "strengthened",
+    "tensor_memory",
     "translate",
     "unit",
 ]

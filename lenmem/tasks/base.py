@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,8 @@ import optax
 
 from lenmem.types import Batch, Example, Spec
 
-Split = Literal["train", "validation", "test"]
+Split = str
+"""`train`, `validation`, `test`, or another name in `Task.splits`."""
 
 
 class Source(Protocol):
@@ -85,9 +86,21 @@ class Task:
             "exact_match": exact_match(outputs, batch),
         }
 
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """The names of the splits, and the range of lengths each draws from. Subclasses may add some."""
+        return {"train": self.train_lengths, "validation": self.train_lengths, "test": self.test_lengths}
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """The lengths a curve of accuracy by length has unless told otherwise: from training to test, without gaps."""
+        return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
+
     def lengths_of(self, split: Split) -> tuple[int, int]:
-        """The range of lengths a split draws from."""
-        return self.test_lengths if split == "test" else self.train_lengths
+        """The range of lengths a split draws from; a `ValueError` for a name that is not in `splits`."""
+        if split not in self.splits:
+            raise ValueError(f"{split!r} is not a split of {type(self).__name__}. Allowed: {', '.join(self.splits)}.")
+        return self.splits[split]
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
         """Lengths of a split, int[*shape]: uniform over `lengths_of(split)`."""
@@ -113,14 +126,17 @@ class FreshSource:
     batch_size: int
     seed: jax.Array | int
 
+    def lengths(self, step: jax.Array | int) -> jax.Array:
+        """int[batch_size]: the lengths of the examples for `step`."""
+        shape = () if self.task.per_batch_length else (self.batch_size,)
+        schedule = namespaced(jax.random.key(0), self.split, "length", step)
+        return jnp.broadcast_to(self.task.draw_lengths(schedule, self.split, shape), (self.batch_size,))
+
     def batch(self, step: jax.Array | int) -> Batch:
         """Draw `batch_size` examples for `step`."""
         _, longest = self.task.lengths_of(self.split)
-        shape = () if self.task.per_batch_length else (self.batch_size,)
-        schedule = namespaced(jax.random.key(0), self.split, "length", step)
-        lengths = self.task.draw_lengths(schedule, self.split, shape)
         key = namespaced(jax.random.key(self.seed), self.split, "content", step)
-        return draw(self.task, key, jnp.broadcast_to(lengths, (self.batch_size,)), longest)
+        return draw(self.task, key, self.lengths(step), longest)
 
 
 @dataclasses.dataclass(frozen=True)

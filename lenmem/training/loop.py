@@ -53,6 +53,8 @@ class Training:
     on the *test* range seen during training. The last rule selects on test lengths and is printed as such."""
     selection_metric: str = "exact_match"
     """Metric that selects."""
+    validation_split: str = "validation"
+    """Split of the task that a validation scores; under `running_ood` it is `test`."""
     validate_every: int = 0
     """Steps between two validations; 0: never (selection needs some)."""
     validation_batches: int = 10
@@ -86,6 +88,20 @@ class Training:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
         if self.devices is not None and self.devices < 1:
             raise ValueError(f"training.devices must be at least 1, got {self.devices}")
+
+    @property
+    def scored_split(self) -> Split:
+        """The split that is scored while training."""
+        return "test" if self.selection == "running_ood" else self.validation_split
+
+    @property
+    def rule(self) -> str:
+        """In words, which parameters are kept."""
+        if self.selection == "last":
+            return "the parameters after the last step"
+        if self.scored_split == "validation":
+            return "the parameters of the best validation"
+        return f"the parameters with the best score on the split {self.scored_split} seen during training"
 
     def device_count(self) -> int:
         """Devices the batch is spread over."""
@@ -159,6 +175,8 @@ def train(
     is in use, and for a checkpoint of another experiment; `DivergedError` when the last seed dies.
     """
     task, training, model = experiment.task, experiment.training, experiment.bound_model
+    if training.validate_every:
+        task.lengths_of(training.scored_split)  # raises for an unknown split
     key = jax.random.key(training.seed) if key is None else key
     keys = jax.vmap(lambda i: namespaced(key, i))(np.arange(training.seeds))
     devices = training.device_count()
@@ -291,7 +309,7 @@ def _validate(
     model: nn.Module, task: Task, training: Training, state: State
 ) -> tuple[State, dict[str, list[float | str]]]:
     """Score the current parameters, and remember them where they are a seed's best."""
-    split: Split = "test" if training.selection == "running_ood" else "validation"
+    split = training.scored_split
     source = task.source(split, training.batch_size, training.seed)
     scores = evaluate(model, state.members.params, task, source, training.validation_batches)
     if training.selection != "last":

@@ -186,11 +186,14 @@ def test_selection_keeps_the_best_and_ties_go_to_the_latest():
     np.testing.assert_array_equal(state.members.best_score, np.array([0.5, 0.5, -np.inf], np.float32))
 
 
-@pytest.mark.parametrize("rule", ["validation", "running_ood"])
-def test_the_selected_parameters_are_those_of_the_best_score(rule):
+@pytest.mark.parametrize(
+    ("rule", "split"), [("validation", "validation"), ("validation", "train"), ("running_ood", "test")]
+)
+def test_the_selected_parameters_are_those_of_the_best_score(rule, split):
     of = experiment(selection=rule, validate_every=2, selection_metric="token_accuracy", validation_batches=2)
+    if rule == "validation":
+        of = dataclasses.replace(of, training=dataclasses.replace(of.training, validation_split=split))
     result = train(of)
-    split = "test" if rule == "running_ood" else "validation"
     seen = np.array([entry[f"{split}/token_accuracy"] for entry in result.history])
     got = score(of.bound_model, result.params, TASK, 8, 4, 0, split=split)
     np.testing.assert_allclose(got["token_accuracy"], seen.max(axis=0), atol=1e-6)
@@ -260,6 +263,11 @@ def test_a_device_count_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="does not divide batch_size=3"):
         train(experiment(devices=2, batch_size=3))
     assert Training(batch_size=3).device_count() == 1
+
+
+def test_an_unknown_split_to_validate_on_is_refused():
+    with pytest.raises(ValueError, match="'od_easy' is not a split of"):
+        train(experiment(validate_every=2, validation_split="od_easy"))
 
 
 def test_an_unknown_selection_metric_is_refused():

@@ -1,0 +1,423 @@
+"""Neural Attention Memory: attention as writing to, and reading from, a matrix.
+
+Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), sections 3, 4 and 6. A memory M in R^{d_v x d_k} holds
+values under unit keys. Reading multiplies it with a unit query; writing adds the outer product of a value and its key,
+after erasing what was stored under that key. Without the erasure, writes commute and a sequence becomes one sum:
+normalized outer-product attention, at a cost linear in its length S.
+
+Shapes: memories [..., d_v, d_k], queries and keys [..., S, d_k], values [..., S, d_v], probabilities and masks
+[..., S]; any leading axes (batch, heads). Sums, and with them memories, are float32 (float64 for float64 inputs) even
+where queries, keys and values are bfloat16; what is read has the type of the values.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from lenmem.ops.lie import EPSILON, unit
+
+LINEAR_EPSILON = 1e-6
+MINIMAL_CHUNK = 32
+
+Probability = Float[Array, "..."] | float
+
+
+# The primitives (section 3.1) -----------------------------------------------------------------------------------------
+
+
+def nam_read(
+    memory: Float[Array, "... v k"], query: Float[Array, "... k"], read_probability: Probability = 1.0
+) -> Float[Array, "... v"]:
+    """RD(M, q, p_r) = p_r M q (section 3.1), for a unit query q. In the type of the query. O(d_v d_k)."""
+    read = jnp.einsum("...vk,...k->...v", memory, query, preferred_element_type=_sum_type(memory))
+    return (jnp.asarray(read_probability)[..., None] * read).astype(query.dtype)
+
+
+def nam_write(
+    memory: Float[Array, "... v k"],
+    key: Float[Array, "... k"],
+    value: Float[Array, "... v"],
+    write_probability: Probability = 1.0,
+    erase_probability: Probability = 1.0,
+) -> Float[Array, "... v k"]:
+    """WR(M, k, v, p_w, p_e) = M + p_w v k^T - p_e M k k^T (section 3.1), for a unit key k. O(d_v d_k).
+
+    With p_w = p_e = 1 a read by k then returns v (Theorem 1). A zero key changes nothing. A key longer than 1 erases
+    too much: with p_e |k|^2 > 2 repeated writes diverge. In the type of the memory.
+    """
+    stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=_sum_type(memory))
+    written = jnp.asarray(write_probability)[..., None] * value
+    change = written - jnp.asarray(erase_probability)[..., None] * stored
+    return (memory + change[..., :, None] * key[..., None, :]).astype(memory.dtype)
+
+
+# Normalized outer-product attention (sections 3.2 and 4.1) ------------------------------------------------------------
+
+
+def outer_product_memory(
+    key: Float[Array, "... S k"],
+    value: Float[Array, "... S v"],
+    *,
+    key_mask: Bool[Array, "... S"] | None = None,
+    write_probability: Float[Array, "... S"] | None = None,
+) -> Float[Array, "... v k"]:
+    """M = sum_s p_w^(s) v_s mu(k_s)^T (section 3.2), mu the projection to the unit sphere. O(S d_v d_k)."""
+    return _total(*_writes(key, value, key_mask, write_probability))
+
+
+def outer_product_read(
+    memory: Float[Array, "... v k"],
+    query: Float[Array, "... S k"],
+    *,
+    read_probability: Float[Array, "... S"] | None = None,
+) -> Float[Array, "... S v"]:
+    """r_i = p_r^(i) M mu(q_i): many reads of one memory (section 3.2). In the type of the query. O(S d_v d_k)."""
+    return _gated(_read_all(memory, _normalized(query)), read_probability).astype(query.dtype)
+
+
+def normalized_outer_product_attention(
+    query: Float[Array, "... S k"],
+    key: Float[Array, "... N k"],
+    value: Float[Array, "... N v"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Array, "... N"] | None = None,
+    write_probability: Float[Array, "... N"] | None = None,
+    read_probability: Float[Array, "... S"] | None = None,
+    chunk_size: int | None = None,
+    carry: Float[Array, "... v k"] | None = None,
+    return_carry: bool = False,
+) -> Float[Array, "... S v"] | tuple[Float[Array, "... S v"], Float[Array, "... v k"]]:
+    """Normalized outer-product attention (sections 3.2 and 4.1): attention without a softmax, linear in the length.
+
+        Y_i = p_r^(i) (M_0 + sum_s p_w^(s) v_s mu(k_s)^T) mu(q_i)
+
+    with mu(x) = x / sqrt(|x|^2 + 1e-10), all probabilities 1 if not given, and neither a denominator nor a factor 1/S.
+    The sum runs over all s, or over s <= i if `causal`. With orthonormal keys a read by one of them returns its value
+    (Theorem 2).
+
+    `key_mask`: True where a key is real; the others write nothing, whatever they hold. A query is never masked: what a
+    padded one reads is finite and means nothing. Zero rows read and write zeros, with finite gradients.
+
+    `carry` is M_0 (zero if not given); with `return_carry` the result is (Y, M) with M the memory after the last write,
+    in float32. A causal sequence may be split anywhere and read piece by piece, each with the carry of the one before;
+    `normalized_outer_product_step` goes one token at a time.
+
+    Bidirectional: O(S d_v d_k) time, O(S d + d_v d_k) memory. Causal: chunks of C = `chunk_size` positions attend to
+    themselves by their C x C scores, and to what is before them by a prefix sum of the chunks' memories. That takes
+    O(S (C d + d_v d_k)) time and O(S (d + C + d_v d_k / C) + d_v d_k) memory, since all chunks are worked on at once.
+    The default C is the power of two at or above sqrt(d_v d_k) (32 at least), which makes it O(S d^2) time and
+    O(S d + d^2) memory. The same holds for the gradient, which keeps nothing but the inputs and forms the rest again.
+
+    Raises ValueError where lengths or chunk sizes do not fit.
+    """
+    _check_lengths(query, key, value, causal)
+    keys, values = _writes(key, value, key_mask, write_probability)
+    read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size)
+    read = _gated(read, read_probability).astype(value.dtype)
+    return (read, memory) if return_carry else read
+
+
+def normalized_outer_product_step(
+    query: Float[Array, "... k"],
+    key: Float[Array, "... k"],
+    value: Float[Array, "... v"],
+    carry: Float[Array, "... v k"] | None = None,
+    *,
+    write_probability: Probability = 1.0,
+    read_probability: Probability = 1.0,
+) -> tuple[Float[Array, "... v"], Float[Array, "... v k"]]:
+    """One token of causal `normalized_outer_product_attention`: (what it reads, the new carry).
+
+        M_t = M_{t-1} + p_w v mu(k)^T,  Y_t = p_r M_t mu(q)
+
+    O(d_v d_k), however many tokens came before. No carry: the first token.
+    """
+    if carry is None:
+        shape = (*jnp.broadcast_shapes(key.shape[:-1], value.shape[:-1]), value.shape[-1], key.shape[-1])
+        carry = jnp.zeros(shape, _sum_type(value))
+    carry = nam_write(carry, _normalized(key), value, write_probability, 0.0)
+    return nam_read(carry, _normalized(query), read_probability).astype(value.dtype), carry
+
+
+def linear_attention(
+    query: Float[Array, "... S k"],
+    key: Float[Array, "... N k"],
+    value: Float[Array, "... N v"],
+    *,
+    causal: bool = False,
+    key_mask: Bool[Array, "... N"] | None = None,
+    chunk_size: int | None = None,
+) -> Float[Array, "... S v"]:
+    """Attention of the Linear Transformer (Katharopoulos et al. 2020, equation 5), the baseline of section 4.
+
+        Y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / (phi(q_i) . sum_s phi(k_s) + 1e-6),  phi(x) = elu(x) + 1
+
+    over all s, or s <= i if `causal`. Keys that `key_mask` marks False count for nothing; a query that may see no key
+    gets zeros. Cost as that of `normalized_outer_product_attention`.
+    """
+    _check_lengths(query, key, value, causal)
+    keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
+    queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
+    read, _ = _attend(queries, keys, values, None, causal, chunk_size)
+    wide = keys.astype(_sum_type(keys))
+    seen = _prefix_sums(wide, axis=-2) if causal else jnp.sum(wide, axis=-2, keepdims=True)
+    weight = jnp.sum(queries * seen, axis=-1, keepdims=True)
+    return (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
+
+
+def _sum_type(array: jax.Array) -> jnp.dtype:
+    """The type that sums over such an array are formed in."""
+    return jnp.promote_types(array.dtype, jnp.float32)
+
+
+def _normalized(vectors: jax.Array) -> jax.Array:
+    """mu, computed in float32."""
+    return unit(vectors.astype(_sum_type(vectors))).astype(vectors.dtype)
+
+
+def _elu_features(vectors: jax.Array) -> jax.Array:
+    return (jax.nn.elu(vectors.astype(_sum_type(vectors))) + 1).astype(vectors.dtype)
+
+
+def _zero_where_masked(vectors: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return vectors if mask is None else jnp.where(mask[..., None], vectors, 0)
+
+
+def _gated(vectors: jax.Array, probability: jax.Array | None) -> jax.Array:
+    return vectors if probability is None else vectors * probability[..., None]
+
+
+def _writes(
+    key: jax.Array, value: jax.Array, mask: jax.Array | None, probability: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """Unit keys and gated values; both are zero where masked, so that nothing a masked row holds can get through."""
+    keys = _normalized(_zero_where_masked(key, mask))
+    if probability is not None and mask is not None:
+        probability = jnp.where(mask, probability, 0)
+    return keys, _gated(_zero_where_masked(value, mask), probability).astype(value.dtype)
+
+
+def _total(keys: jax.Array, values: jax.Array) -> jax.Array:
+    """sum_s v_s k_s^T."""
+    return jnp.einsum("...sv,...sk->...vk", values, keys, preferred_element_type=_sum_type(values))
+
+
+def _read_all(memory: jax.Array, queries: jax.Array) -> jax.Array:
+    """M q_i for every i, in the type of sums. The memory is rounded to the type of the queries for the product."""
+    memory = memory.astype(queries.dtype)
+    return jnp.einsum("...vk,...sk->...sv", memory, queries, preferred_element_type=_sum_type(queries))
+
+
+def _attend(
+    queries: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    initial: jax.Array | None,
+    causal: bool,
+    chunk_size: int | None,
+) -> tuple[jax.Array, jax.Array]:
+    """((M_0 + sum_s v_s k_s^T) q_i for every i, the memory after the last write), over all s or over s <= i."""
+    if causal:
+        return _causal(queries, keys, values, initial, _chunk(keys, values, chunk_size))
+    memory = _total(keys, values)
+    memory = memory if initial is None else initial + memory
+    return _read_all(memory, queries), memory
+
+
+# Only the inputs are kept for the gradient: keeping scores and prefixes would cost several times their memory.
+@functools.partial(jax.checkpoint, static_argnums=4)
+def _causal(
+    queries: jax.Array, keys: jax.Array, values: jax.Array, initial: jax.Array | None, size: int
+) -> tuple[jax.Array, jax.Array]:
+    length = keys.shape[-2]
+    queries, keys, values = (_chunks(array, size) for array in (queries, keys, values))
+    memories = _total(keys, values)
+    first = jnp.zeros_like(memories[..., :1, :, :])
+    first = first if initial is None else first + initial[..., None, :, :]
+    before = _prefix_sums(jnp.concatenate([first, memories], axis=-3), axis=-3)
+    read = _read_within(queries, keys, values) + _read_all(before[..., :-1, :, :], queries)
+    return _positions(read, length), before[..., -1, :, :]
+
+
+def _prefix_sums(array: jax.Array, axis: int) -> jax.Array:
+    """Inclusive; several times faster on CPU than `jnp.cumsum`, which XLA makes into windowed sums."""
+    return jax.lax.associative_scan(jnp.add, array, axis=axis % array.ndim)
+
+
+def _read_within(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
+    """sum_{s <= i} v_s (k_s . q_i) within each chunk."""
+    scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=_sum_type(keys))
+    scores = jnp.tril(scores).astype(values.dtype)
+    return jnp.einsum("...is,...sv->...iv", scores, values, preferred_element_type=_sum_type(values))
+
+
+def _chunk(keys: jax.Array, values: jax.Array, size: int | None) -> int:
+    """Positions of a chunk: the given number or the default, but no more than there are."""
+    if size is None:
+        size = MINIMAL_CHUNK
+        while size * size < keys.shape[-1] * values.shape[-1]:
+            size *= 2
+    if size < 1:
+        raise ValueError(f"chunk_size has to be at least 1, not {size}")
+    return max(1, min(size, keys.shape[-2]))
+
+
+def _chunks(array: jax.Array, size: int) -> jax.Array:
+    """[..., S, d] -> [..., ceil(S / size), size, d], with zeros after the end: at least one chunk."""
+    *leading, length, width = array.shape
+    missing = -length % size if length else size
+    if missing:
+        array = jnp.pad(array, [(0, 0)] * len(leading) + [(0, missing), (0, 0)])
+    return array.reshape(*leading, (length + missing) // size, size, width)
+
+
+def _positions(chunks: jax.Array, length: int) -> jax.Array:
+    """[..., n, size, d] -> [..., length, d]: `_chunks` undone."""
+    *leading, count, size, width = chunks.shape
+    return chunks.reshape(*leading, count * size, width)[..., :length, :]
+
+
+def _check_lengths(query: jax.Array, key: jax.Array, value: jax.Array, causal: bool) -> None:
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"queries of width {query.shape[-1]} cannot read keys of width {key.shape[-1]}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(f"{key.shape[-2]} keys but {value.shape[-2]} values")
+    if causal and query.shape[-2] != key.shape[-2]:
+        raise ValueError(f"causal attention needs as many queries as keys, not {query.shape[-2]} and {key.shape[-2]}")
+
+
+# The erasing write over a sequence ------------------------------------------------------------------------------------
+
+
+def nam_scan(
+    keys: Float[Array, "... S k"],
+    values: Float[Array, "... S v"],
+    write_probability: Float[Array, "... S"],
+    erase_probability: Float[Array, "... S"],
+    *,
+    queries: Float[Array, "... S k"] | None = None,
+    initial: Float[Array, "... v k"] | None = None,
+    chunk_size: int = 64,
+) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"] | None]:
+    """`nam_write` at every step of a sequence whose keys and values are known beforehand, in parallel over chunks.
+
+        M_t = M_{t-1} + p_w^(t) v_t k_t^T - p_e^(t) M_{t-1} k_t k_t^T,  r_t = M_t q_t
+
+    -> (M_S in float32, the reads r or None without `queries`). Keys and queries are used as they are: pass unit ones
+    (`unit`). A read sees the write of its own step. Padding is a step with both probabilities zero. `initial` is M_0,
+    zero if not given. With unit keys and p_w = p_e = beta this is the delta rule of fast weight programmers
+    (Schlag et al. 2021), and the form below its WY representation (Bischof & Van Loan 1987; Yang et al. 2024).
+
+    Within a chunk that starts from M, M_t = M + sum_{s <= t} u_s k_s^T with
+    u_t = p_w^(t) v_t - p_e^(t) (M k_t + sum_{s < t} u_s (k_s . k_t)): a unit lower triangular system,
+
+        (I + diag(p_e) tril(K K^T, -1)) U = diag(p_w) V - diag(p_e) K M^T.
+
+    Both right-hand sides, that of V and that of K, are solved for all chunks at once; only M' = M + U^T K is passed
+    from chunk to chunk. All in float32. With C = `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C sequential
+    steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns M_0.
+    """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size has to be at least 1, not {chunk_size}")
+    if keys.shape[-2] != values.shape[-2]:
+        raise ValueError(f"{keys.shape[-2]} keys but {values.shape[-2]} values")
+    kind, dtype, length = _sum_type(values), values.dtype, keys.shape[-2]
+    size = max(1, min(chunk_size, length))
+    keys, values, written, erased = (
+        _chunks(array.astype(kind), size)
+        for array in (keys, values, write_probability[..., None], erase_probability[..., None])
+    )
+    products = jnp.einsum("...tk,...sk->...ts", keys, keys, precision="highest")
+    inverse = _unit_triangular_inverse(erased * jnp.tril(products, -1))
+    of_values, of_keys = inverse @ (written * values), inverse @ (erased * keys)
+
+    def advance(memory: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        keys, of_values, of_keys = chunk
+        updates = of_values - _read_all(memory, of_keys)
+        return memory + _total(keys, updates), (memory, updates)
+
+    memory = jnp.zeros_like(_total(keys[..., 0, :, :], of_values[..., 0, :, :]))
+    memory = memory if initial is None else memory + initial
+    chunks = jax.tree.map(lambda array: jnp.moveaxis(array, -3, 0), (keys, of_values, of_keys))
+    memory, (before, updates) = jax.lax.scan(advance, memory, chunks)
+    if queries is None:
+        return memory, None
+    queries = _chunks(queries.astype(kind), size)
+    before, updates = jnp.moveaxis(before, 0, -3), jnp.moveaxis(updates, 0, -3)
+    reads = _read_all(before, queries) + _read_within(queries, keys, updates)
+    return memory, _positions(reads, length).astype(dtype)
+
+
+def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks.
+
+        [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
+
+    log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
+    Neumann series loses every digit where keys repeat.
+    """
+    count = below.shape[-1]
+    padding = (1 << (count - 1).bit_length()) - count
+    below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, padding)] * 2)
+    inverse = jnp.ones((*below.shape[:-1], 1, 1), below.dtype)
+    while (size := inverse.shape[-1]) < below.shape[-1]:
+        pairs = below.shape[-1] // (2 * size)
+        blocks = below.reshape(*below.shape[:-2], pairs, 2, size, pairs, 2, size)
+        corner = jnp.einsum("...pipj->...pij", blocks[..., 1, :, :, 0, :])
+        first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
+        corner = -jnp.matmul(second, jnp.matmul(corner, first, precision="highest"), precision="highest")
+        inverse = jnp.concatenate(
+            [jnp.pad(first, [(0, 0)] * (first.ndim - 1) + [(0, size)]), jnp.concatenate([corner, second], axis=-1)],
+            axis=-2,
+        )
+    return inverse[..., 0, :count, :count]
+
+
+# Further applications (section 6) -------------------------------------------------------------------------------------
+
+
+def tensor_memory(
+    sentence_keys: Float[Array, "... N s"],
+    word_keys: Float[Array, "... N W w"],
+    values: Float[Array, "... N W v"],
+    *,
+    word_mask: Bool[Array, "... N W"] | None = None,
+) -> Float[Array, "... v w s"]:
+    """A document as a tensor (section 6): D = sum_i S_i (x) mu(k_i) of sentences S_i = sum_j v_ij mu(k_ij)^T.
+
+    `values` are the word embeddings v_ij of N sentences of W words; words that `word_mask` marks False are left out.
+    O(N (W d_v d_w + d_v d_w d_s)), whatever is asked of it later by `nested_read`.
+    """
+    sentences = outer_product_memory(word_keys, values, key_mask=word_mask)
+    keys = _normalized(sentence_keys)
+    return jnp.einsum("...nvw,...ns->...vws", sentences, keys, preferred_element_type=sentences.dtype)
+
+
+def nested_read(
+    memory: Float[Array, "... v w s"], sentence_query: Float[Array, "... s"], word_query: Float[Array, "... w"]
+) -> Float[Array, "... v"]:
+    """Nested attention (section 6): the inner products of a `tensor_memory` with mu(q_s), then with mu(q_w).
+
+    With orthonormal sentence keys, and orthonormal word keys in each sentence, the keys of a word return its embedding.
+    In the type of the queries. O(d_v d_w d_s).
+    """
+    sentence = jnp.einsum(
+        "...vws,...s->...vw", memory, _normalized(sentence_query), preferred_element_type=memory.dtype
+    )
+    return nam_read(sentence, _normalized(word_query))
+
+
+def one_shot(
+    weight: Float[Array, "... v k"], inputs: Float[Array, "... k"], outputs: Float[Array, "... v"]
+) -> Float[Array, "... v k"]:
+    """One-shot learning (section 6): W' = WR(W, y / |x|, x / |x|, 1, 1), so that W' x = y by Theorem 1.
+
+    What W does to inputs orthogonal to x stays as it is. x = 0 changes nothing. O(d_v d_k).
+    """
+    inverse_norm = jax.lax.rsqrt(jnp.sum(jnp.square(inputs), axis=-1, keepdims=True) + EPSILON)
+    return nam_write(weight, inputs * inverse_norm, outputs * inverse_norm)
