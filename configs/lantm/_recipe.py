@@ -47,10 +47,16 @@ def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
 
 
 def table_rows(task: Task, name: str) -> dict[str, Row]:
-    """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-interpolated]-<regime>`.
+    """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-variant]-<regime>`.
 
-    `<task>-<model>-open_read_gate-<regime>` has the constant 0 that the published code gives the read head's gate.
+    Variants: `interpolated` (Table B.2); `open_read_gate`, the constant 0 that the published code gives the read head's
+    gate; `uniform`, Table A.1's other initialisation; and both of these.
     """
+    variants = {
+        "open_read_gate": {"read_gate_bias": 0.0},
+        "uniform": {"initialization": "uniform"},
+        "open_read_gate-uniform": {"read_gate_bias": 0.0, "initialization": "uniform"},
+    }
     rows = {}
     for column in MODELS:
         for regime in ("L", "S"):
@@ -60,8 +66,9 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
             plain = {"token_accuracy": "fine", "exact_match": "coarse"}
             rows[f"{stem}-{regime}"] = Row(paper(in_regime, column), "table_1b", where, plain)
             if "LANTM" in column:
-                experiment = paper(in_regime, column, read_gate_bias=0.0)
-                rows[f"{stem}-open_read_gate-{regime}"] = Row(experiment, "table_1b", where, plain)
+                for variant, fields in variants.items():
+                    experiment = paper(in_regime, column, **fields)
+                    rows[f"{stem}-{variant}-{regime}"] = Row(experiment, "table_1b", where, plain)
                 with_interpolation = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
                 experiment = paper(in_regime, column, action_interpolation=True)
                 rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, with_interpolation)
