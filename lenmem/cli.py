@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -275,16 +276,34 @@ def export(arguments: list[str]) -> None:
 
 
 def list_names(arguments: list[str]) -> None:
-    """`lenmem list`: configurations, tasks, models, and which model can take which task."""
+    """`lenmem list`: configurations, tasks, models, and the pairs of these that do not go together."""
     if arguments:
         raise ValueError(f"list takes no options, got {' '.join(arguments)}")
-    console.print("[bold]configurations[/] " + ", ".join(configs.names()))
-    table = Table("model", *tasks.names(), title="models x tasks", caption="+ : can be trained on it")
-    specs = [tasks.make(task).spec for task in tasks.names()]
-    for model in models.names():
-        marks = ["+" if supports(models.make(model), spec) is None else "-" for spec in specs]
-        table.add_row(model, *marks)
-    console.print(table)
+    console.print("[bold]configurations[/] " + ", ".join(configs.names()), highlight=False)
+    made_tasks = {name: tasks.make(name) for name in tasks.names()}
+    made_models = {name: models.make(name) for name in models.names()}
+    for title, made in (("task", made_tasks), ("model", made_models)):
+        table = Table(title, "what it is", box=None, pad_edge=False)
+        for name, thing in made.items():
+            preset = models.MODELS[name][1] if title == "model" else {}
+            fields = "".join(f" {field}={value!r}" for field, value in preset.items())
+            table.add_row(name, escape((type(thing).__doc__ or "").splitlines()[0] + fields))
+        console.print()
+        console.print(table)
+    refused = _refused(made_models, made_tasks)
+    console.print("\nEvery model takes every task" + (", but for:" if refused else "."))
+    for line in refused:
+        console.print(line, highlight=False)
+
+
+def _refused(made_models: dict[str, Any], made_tasks: dict[str, Any]) -> list[str]:
+    """`model: tasks (why not)` for the tasks that a model cannot take."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for model_name, model in made_models.items():
+        for task_name, task in made_tasks.items():
+            if reason := supports(model, task.spec):
+                reasons.setdefault((model_name, reason), []).append(task_name)
+    return [f"{model}: {', '.join(names)} ({reason})" for (model, reason), names in reasons.items()]
 
 
 VERBS: dict[str, Callable[[list[str]], None]] = {

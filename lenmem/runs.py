@@ -206,13 +206,14 @@ def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -
     Token tasks: ids separated by spaces. Float tasks: one step's values separated by spaces, steps by semicolons. The
     answer has `answers` slots, or as many as the task has for an input of that size; it stops at the end symbol.
     """
-    spec = run.experiment.task.spec
+    task = run.experiment.task
+    spec = task.spec
     inputs = _parse(text, spec)
     count = inputs.shape[0]
-    capacity = 1
-    while run.experiment.task.shapes(capacity)[0] < count:
-        capacity += 1
-    slots = answers or run.experiment.task.shapes(capacity)[1]
+    capacity = next((n for n in range(1, count + 1) if task.shapes(n)[0] >= count), None)
+    if capacity is None:
+        raise ValueError(f"the task takes at most {task.shapes(count)[0]} inputs, got {count}")
+    slots = answers or task.shapes(capacity)[1]
     outputs = run.apply(inputs[None], jnp.ones((1, count), bool), jnp.ones((1, slots), bool), seed=seed)[0]
     if spec.outputs == "tokens":
         ids = np.argmax(np.asarray(outputs), axis=-1).tolist()

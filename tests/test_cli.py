@@ -9,7 +9,7 @@ import signal
 import jax
 import pytest
 
-from lenmem import cli, runs
+from lenmem import cli, models, runs, tasks
 from tests.training.tiny import experiment
 
 CONFIG = """
@@ -117,8 +117,9 @@ def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
 
 def test_list_names_everything(capsys):
     printed = run(capsys, "list")
-    for name in ("quickstart", "lantm/copy", "priority_sort"):
+    for name in ("quickstart", "lantm/copy", *tasks.names(), *models.names()):
         assert name in printed
+    assert "Every model takes every task" in printed
 
 
 @pytest.mark.parametrize(

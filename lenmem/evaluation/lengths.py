@@ -36,7 +36,7 @@ class Evaluation:
     """How a trained model is measured."""
 
     lengths: tuple[int, ...] | None = None
-    """Lengths of the curve. None: every length from the shortest of training to the longest of the test range."""
+    """Lengths of the curve. None: the task's `curve_lengths`, most often every one from training to test."""
     samples: int = 64
     """Examples per length of the curve."""
     seed: int = 0
@@ -57,7 +57,7 @@ class Evaluation:
         """The lengths asked for, or all from the task's training to its test range."""
         if self.lengths is not None:
             return self.lengths
-        return tuple(range(task.train_lengths[0], task.test_lengths[1] + 1))
+        return task.curve_lengths
 
 
 @dataclasses.dataclass(eq=False)

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS, grid
-from lenmem.evaluation.traces import Memory, memory_of, pca
+from lenmem.evaluation.traces import Memory, memory_of, pca, tape_of
 
 Path = str | os.PathLike[str] | None
 
@@ -278,6 +278,61 @@ def plot_rows(
     bar.set_label("strength of the write", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    return _finish(figure, path)
+
+
+def plot_tape(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    layer: int = 0,
+    tape: int = 0,
+    rows: Sequence[str] | None = None,
+) -> Figure:
+    """The heads of a NAM Turing machine on one tape, time running downwards.
+
+    From left to right the write head, the read head and, if the machine can jump, its jump table: the cells to which
+    the query of each step would have led. Cells are counted from where the heads began; red is negative.
+
+    Args:
+        traces: what `traces.collect` returns.
+        example: row of the batch.
+        path: where to write the picture.
+        layer: layer of the machine.
+        tape: tape of the layer.
+        rows: names of the steps, for instance the tokens read.
+    """
+    heads = tape_of(traces, example, layer=layer, tape=tape)
+    panels = [("write head", heads.write), ("read head", heads.read)]
+    panels += [] if heads.jump is None else [("jump table", heads.jump)]
+    steps, cells = heads.read.shape
+    if rows is not None and len(rows) != steps:
+        raise ValueError(f"rows must name {steps} steps, got {len(rows)} names")
+    size = min(0.2, 9 / steps, 5 / cells)
+    shape = (1.4 + len(panels) * max(size * cells, 1.8), 1.2 + max(size * steps, 1.8))
+    figure = Figure(figsize=shape, layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    extent = (heads.cells[0] - 0.5, heads.cells[-1] + 0.5, steps - 0.5, -0.5)
+    image = None
+    for ax, (name, values) in zip(axes, panels, strict=True):
+        image = ax.imshow(values, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", extent=extent, interpolation="nearest")
+        ax.set_title(name, loc="left", fontsize=11, color=INK)
+        ax.set_xlabel("cell")
+        ax.axvline(0, color=INK, linewidth=0.5, alpha=0.4)
+        ax.spines[:].set_color(FAINT)
+        ax.tick_params(labelsize=8, color=FAINT)
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+    if rows is None:
+        axes[0].yaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
+    else:
+        axes[0].set_yticks(range(steps), [_plain(str(label)) for label in rows], fontsize=max(3.5, min(8, 60 * size)))
+    axes[0].set_ylabel("step")
+    assert image is not None
+    bar = figure.colorbar(image, ax=axes[-1], aspect=24, pad=0.03)
+    bar.set_label("weight", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     return _finish(figure, path)
 
 

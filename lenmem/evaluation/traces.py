@@ -105,6 +105,49 @@ def memory_of(traces: Mapping[str, np.ndarray], example: int) -> Memory:
     )
 
 
+class Tape(NamedTuple):
+    """Where the heads of a tape machine were in one example: steps x cells, the cells counted from where they began."""
+
+    write: np.ndarray
+    """float[T, cells]: the write head."""
+    read: np.ndarray
+    """float[T, cells]: the read head."""
+    jump: np.ndarray | None
+    """float[T, cells]: where a jump would have led at each step; None for a machine that cannot jump."""
+    cells: np.ndarray
+    """int[cells]: number of each cell, 0 for the one in which the heads began."""
+
+
+def tape_of(traces: Mapping[str, np.ndarray], example: int, *, layer: int = 0, tape: int = 0) -> Tape:
+    """The heads of one tape of one layer of a NAM Turing machine, cut to the cells where they ever were.
+
+    Needs the traces `read_position` and `write_position` [B, T, tapes, cells] of at least one layer. Raises ValueError
+    where they are missing, or the example, layer or tape does not exist.
+    """
+    layers = sorted(name.removesuffix("read_position") for name in traces if name.endswith("read_position"))
+    if not layers:
+        raise ValueError(
+            f"a picture of a tape needs the trace 'read_position'; this model has {', '.join(sorted(traces))}"
+        )
+    shape = traces[f"{layers[0]}read_position"].shape
+    for name, got, count in (("example", example, shape[0]), ("layer", layer, len(layers)), ("tape", tape, shape[2])):
+        if not 0 <= got < count:
+            raise ValueError(f"{name} must lie between 0 and {count - 1}, got {got}")
+    heads = {
+        name: np.asarray(traces[layers[layer] + name][example, :, tape], np.float64)
+        for name in ("write_position", "read_position", "jump_target")
+        if layers[layer] + name in traces
+    }
+    visited = np.nonzero(np.any([np.abs(head).max(axis=0) > 0.01 for head in heads.values()], axis=0))[0]
+    cells = np.arange(visited[0], visited[-1] + 1)
+    start = int(np.argmax(heads["read_position"][0]))
+    write, read, jump = (
+        heads[name][:, cells] if name in heads else None for name in ("write_position", "read_position", "jump_target")
+    )
+    assert write is not None and read is not None
+    return Tape(write, read, jump, cells - start)
+
+
 def token_names(vocabulary: int) -> Callable[[int], str]:
     """Names of the packed token ids of a `Transducer`: numbers, then `begin`, `delimiter` and nothing for a blank."""
     special = {vocabulary: "begin", vocabulary + 1: "delimiter", vocabulary + 2: ""}

@@ -11,21 +11,31 @@ import flax.linen as nn
 from lenmem.errors import nearest
 from lenmem.models.lantm import LANTM, SLANTM
 from lenmem.models.lstm import GRU, LSTM
+from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
+from lenmem.models.namtm import NAMTM
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.transformer import Transformer
+from lenmem.models.universal import BERT, LSTMAttention, UniversalTransformer
 from lenmem.types import Spec
 
 __all__ = [
+    "BERT",
     "GRU",
     "LANTM",
+    "LSAM",
     "LSTM",
     "MODELS",
+    "NAMTM",
     "RAM",
     "SLANTM",
     "Attention",
+    "LSTMAttention",
+    "NAMTransformer",
     "RAMTape",
+    "RecurrentLSAM",
     "Transformer",
+    "UniversalTransformer",
     "fields_of",
     "make",
     "name_of",
@@ -44,6 +54,15 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "gru": (GRU, {}),
     "transformer": (Transformer, {}),
     "attention": (Attention, {}),
+    "nam_transformer": (NAMTransformer, {}),
+    "linear_transformer": (NAMTransformer, {"attention": "linear"}),
+    "lsam": (LSAM, {}),
+    "lsam_cell": (RecurrentLSAM, {}),
+    "nam_tm": (NAMTM, {}),
+    "nam_tm_no_jump": (NAMTM, {"jump": False}),
+    "universal_transformer": (UniversalTransformer, {}),
+    "bert": (BERT, {}),
+    "lstm_attention": (LSTMAttention, {}),
 }
 """name -> (class, fields that differ from its defaults)."""
 

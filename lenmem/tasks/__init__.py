@@ -19,6 +19,9 @@ from lenmem.tasks.lantm import (
     RepeatCopy,
     Reverse,
 )
+from lenmem.tasks.lra import ByteText, ListOps, PixelImage
+from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
+from lenmem.tasks.scan import Scan
 
 _TASKS: dict[str, type[Task]] = {
     "copy": Copy,
@@ -29,6 +32,13 @@ _TASKS: dict[str, type[Task]] = {
     "odd_first": OddFirst,
     "repeat_copy": RepeatCopy,
     "priority_sort": PrioritySort,
+    "fibonacci": Fibonacci,
+    "palindrome": Palindrome,
+    "reduce": Reduce,
+    "scan": Scan,
+    "lra_listops": ListOps,
+    "lra_text": ByteText,
+    "lra_image": PixelImage,
 }
 
 
@@ -60,16 +70,23 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 
 __all__ = [
     "BigramFlip",
+    "ByteText",
     "Copy",
     "Double",
+    "Fibonacci",
     "FreshSource",
     "InterleavedAdd",
     "LantmTask",
+    "ListOps",
     "OddFirst",
+    "Palindrome",
+    "PixelImage",
     "PrioritySort",
+    "Reduce",
     "RepeatCopy",
     "RepeatedSource",
     "Reverse",
+    "Scan",
     "Source",
     "Split",
     "Task",

@@ -10,7 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.models import GRU, LANTM, LSTM, MODELS, RAM, SLANTM, Attention, RAMTape, Transformer
+from lenmem.models import (
+    BERT,
+    GRU,
+    LANTM,
+    LSAM,
+    LSTM,
+    MODELS,
+    NAMTM,
+    RAM,
+    SLANTM,
+    Attention,
+    LSTMAttention,
+    NAMTransformer,
+    RAMTape,
+    RecurrentLSAM,
+    Transformer,
+    UniversalTransformer,
+)
 from lenmem.types import Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning
@@ -25,7 +42,8 @@ def within(accuracy: float, **fields: Any) -> Learning:
 
 
 small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size": 8}
-layer: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 4, "feedforward_size": 64, "dropout": 0.0}
+state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
+layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 
 CASES = [
     Case("lantm", LANTM(**small), BEYOND),
@@ -41,6 +59,18 @@ CASES = [
     Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.55)),
     Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.6)),
     Case("transformer", Transformer(**layer), within(0.45, learning_rate=3e-3)),
+    Case("nam_transformer", NAMTransformer(**layer), within(0.5, learning_rate=3e-3)),
+    Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.5, learning_rate=3e-3)),
+    Case("lsam", LSAM(**state, heads=4, feedforward_size=64), Learning(0.6, updates=1200)),
+    Case("lsam_cell", RecurrentLSAM(hidden_size=32, heads=4, embedding_size=8), within(0.7, updates=1200)),
+    Case("nam_tm", NAMTM(**state, tapes=2, input_dropout=0.0), Learning(0.95, updates=150)),
+    Case(
+        "universal_transformer",
+        UniversalTransformer(**state, steps=2, heads=4, feedforward_size=64, kernel_size=3),
+        within(0.5, updates=600, learning_rate=3e-3),
+    ),
+    Case("bert", BERT(**layer), within(0.45, learning_rate=3e-3)),
+    Case("lstm_attention", LSTMAttention(**state), within(0.8, updates=600)),
 ]
 
 

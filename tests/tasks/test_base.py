@@ -108,6 +108,20 @@ def test_lengths_are_uniform_and_inclusive(split, expected):
     assert batch.inputs.shape == (2, expected[1])
 
 
+def test_splits_have_names_that_a_task_may_add_to():
+    class More(Noise):
+        @property
+        def splits(self):
+            return super().splits | {"far": (30, 32)}
+
+    assert Noise().splits == {"train": (8, 12), "validation": (8, 12), "test": (13, 16)}
+    assert Noise().curve_lengths == tuple(range(8, 17))
+    assert More().lengths_of("far") == (30, 32)
+    assert More().source("far", 2, 0).batch(0).inputs.shape == (2, 32)
+    with pytest.raises(ValueError, match="'far' is not a split of Noise. Allowed: train, validation, test"):
+        Noise().lengths_of("far")
+
+
 def test_lengths_per_batch_and_per_row():
     shared = np.asarray(Noise().source("train", 64, 0).batch(0).input_mask.sum(-1))
     assert len(set(shared)) == 1

@@ -251,7 +251,7 @@ def test_static_sizes():
         "repeat_copy": (29, 181),
         "priority_sort": (54, 10),
     }
-    assert {name: make(name).shapes(9) for name in tasks.names()} == shapes
+    assert {name: make(name).shapes(9) for name in PAPER} == shapes
     assert make("priority_sort", first_priority=0).shapes(9) == (45, 10)
     assert make("priority_sort", unary=False).shapes(9) == (18, 10)
 
@@ -412,7 +412,7 @@ def test_impossible_fields(name, fields, message):
 
 
 def test_registry():
-    assert tasks.names() == tuple(PAPER)
+    assert tasks.names()[: len(PAPER)] == tuple(PAPER)
     assert tasks.make("copy", train_lengths=[2, 16]) == tasks.Copy(train_lengths=(2, 16))
     hash(tasks.make("copy", train_lengths=[2, 16]))
     with pytest.raises(ValueError, match=r"'revrse' is not a task. Did you mean 'reverse'\? Allowed: copy, .*sort"):

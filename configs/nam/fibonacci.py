@@ -1,0 +1,15 @@
+"""Fibonacci as in Table 2 of Nam & Seo (2022), at the published sizes and with the published whole-sequence loss.
+
+lenmem train nam/fibonacci
+lenmem reproduce nam/fibonacci --rows fibonacci-nam_tm
+
+Not measured: 18 to 32 million parameters want a GPU. The printed numbers survive in no text that we have.
+"""
+
+from lenmem.tasks.nam import Fibonacci
+
+from ._recipe import paper, table_rows
+
+task = Fibonacci(whole_sequence=True)
+experiment = paper(task, epochs=150)
+rows = table_rows(task, "fibonacci", epochs=150)

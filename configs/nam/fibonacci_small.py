@@ -1,0 +1,12 @@
+"""Fibonacci of Nam & Seo (2022) at widths for a CPU.
+
+lenmem train nam/fibonacci_small
+lenmem reproduce nam/fibonacci_small --rows fibonacci-nam_tm-small
+"""
+
+from lenmem.tasks.nam import Fibonacci
+
+from ._recipe import small, small_rows
+
+experiment = small(Fibonacci())
+rows = small_rows(Fibonacci(), "fibonacci")

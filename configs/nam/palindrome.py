@@ -1,0 +1,15 @@
+"""Palindrome as in Table 2 of Nam & Seo (2022), at the published sizes and with the published whole-sequence loss.
+
+lenmem train nam/palindrome
+lenmem reproduce nam/palindrome --rows palindrome-nam_tm
+
+Not measured: 18 to 32 million parameters want a GPU. The printed numbers survive in no text that we have.
+"""
+
+from lenmem.tasks.nam import Palindrome
+
+from ._recipe import paper, table_rows
+
+task = Palindrome(whole_sequence=True)
+experiment = paper(task, epochs=100)
+rows = table_rows(task, "palindrome", epochs=100)

@@ -1,0 +1,12 @@
+"""Palindrome of Nam & Seo (2022) at widths for a CPU.
+
+lenmem train nam/palindrome_small
+lenmem reproduce nam/palindrome_small --rows palindrome-nam_tm-small
+"""
+
+from lenmem.tasks.nam import Palindrome
+
+from ._recipe import small, small_rows
+
+experiment = small(Palindrome())
+rows = small_rows(Palindrome(), "palindrome")

@@ -1,0 +1,15 @@
+"""Reduce as in Table 2 of Nam & Seo (2022), at the published sizes and with the published whole-sequence loss.
+
+lenmem train nam/reduce
+lenmem reproduce nam/reduce --rows reduce-nam_tm
+
+Not measured: 18 to 32 million parameters want a GPU. The printed numbers survive in no text that we have.
+"""
+
+from lenmem.tasks.nam import Reduce
+
+from ._recipe import paper, table_rows
+
+task = Reduce(whole_sequence=True)
+experiment = paper(task, epochs=100)
+rows = table_rows(task, "reduce", epochs=100)

@@ -1,0 +1,12 @@
+"""Reduce of Nam & Seo (2022) at widths for a CPU.
+
+lenmem train nam/reduce_small
+lenmem reproduce nam/reduce_small --rows reduce-nam_tm-small
+"""
+
+from lenmem.tasks.nam import Reduce
+
+from ._recipe import small, small_rows
+
+experiment = small(Reduce())
+rows = small_rows(Reduce(), "reduce")

@@ -1,0 +1,70 @@
+"""Arrays that are made once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_DIGEST = "sha256"
+
+
+def cache_directory() -> Path:
+    """Where arrays are kept: `$LENMEM_CACHE`, else `lenmem` in the user's cache directory."""
+    own = os.environ.get("LENMEM_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lenmem"
+
+
+def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays that `build` makes from `settings` (plain JSON data, with a version of `build` in it).
+
+    They are kept in one file whose name has a hash of the settings. Its contents carry their own hash: a file that is
+    missing, cut short or altered is made anew. It is written beside and renamed, so that several processes may ask at
+    once and never see half a file.
+
+    Raises:
+        ValueError: where the directory cannot be written to.
+    """
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    path = cache_directory() / f"{name}-{key[:16]}.npz"
+    try:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {entry: file[entry] for entry in file.files}
+        if arrays.pop(_DIGEST).tobytes() == _digest(arrays):
+            return arrays
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass
+    arrays = build()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{name}-", delete=False) as file:
+            try:
+                contents = {**arrays, _DIGEST: np.frombuffer(_digest(arrays), np.uint8)}
+                np.savez(file, allow_pickle=False, **contents)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error}); set LENMEM_CACHE to a directory that can") from None
+    return arrays
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.data)
+    return digest.digest()

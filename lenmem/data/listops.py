@@ -1,0 +1,121 @@
+"""Random ListOps expressions (Nangia & Bowman 2018), generated level by level in NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
+FIRST_OPERATOR, CLOSE, SYMBOLS = 10, 14, 15
+"""Token ids: digits 0 .. 9, the four operators (with their bracket) 10 .. 13, the closing bracket 14."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """A random tree: a node is an operator with probability `operator_share`, else a digit; all choices are uniform."""
+
+    max_depth: int = 10
+    """Nodes at this depth (the root's is 1) are digits."""
+    max_arguments: int = 10
+    """An operator has 2 to `max_arguments` arguments."""
+    operator_share: float = 0.25
+    """Probability that a node above the greatest depth is an operator."""
+
+
+@dataclasses.dataclass
+class _Level:
+    kind: np.ndarray
+    """Token of each node: a digit or an operator."""
+    first: np.ndarray
+    """Of each operator: index of its first argument in the next level."""
+    arguments: np.ndarray
+    """Of each operator: number of arguments."""
+    size: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    """Tokens of each node's expression."""
+    value: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def operators(self) -> np.ndarray:
+        return np.flatnonzero(self.kind >= FIRST_OPERATOR)
+
+
+def expressions(
+    rng: np.random.Generator, grammar: Grammar, roots: int, shortest: int, longest: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Those of `roots` random trees with an operator at the root that have `shortest` to `longest` tokens.
+
+    A tree is written `[MAX 2 [MIN 4 7 ] 0 ]`; an operator takes two tokens.
+
+    Returns:
+        their tokens, one expression after the other, uint8[sum of lengths]; their lengths int32[k]; values uint8[k].
+    """
+    levels = _grow(rng, grammar, roots)
+    _evaluate(levels)
+    sizes = levels[0].size
+    chosen = np.flatnonzero((sizes >= shortest) & (sizes <= longest))
+    tokens = _write(levels, chosen)
+    return tokens, sizes[chosen].astype(np.int32), levels[0].value[chosen].astype(np.uint8)
+
+
+def _grow(rng: np.random.Generator, grammar: Grammar, roots: int) -> list[_Level]:
+    levels, nodes = [], roots
+    for depth in range(1, grammar.max_depth + 1):
+        kind = rng.integers(0, 10, nodes, np.uint8)
+        if depth < grammar.max_depth:
+            # a lone digit is too short for any use, so roots are operators
+            chosen = np.ones(nodes, bool) if depth == 1 else rng.random(nodes, np.float32) < grammar.operator_share
+        else:
+            chosen = np.zeros(nodes, bool)
+        kind[chosen] = rng.integers(FIRST_OPERATOR, CLOSE, int(chosen.sum()), np.uint8)
+        arguments = rng.integers(2, grammar.max_arguments + 1, int(chosen.sum()))
+        levels.append(_Level(kind, np.cumsum(arguments) - arguments, arguments))
+        nodes = int(arguments.sum())
+        if not nodes:
+            break
+    return levels
+
+
+def _evaluate(levels: list[_Level]) -> None:
+    """Sizes and values, from the leaves up."""
+    below: _Level | None = None
+    for level in reversed(levels):
+        level.size, level.value = np.ones(level.kind.size, np.int64), level.kind.astype(np.int64)
+        operators = level.operators
+        if below is not None and operators.size:
+            level.size[operators] = 2 + np.add.reduceat(below.size, level.first)
+            level.value[operators] = _apply(level, below.value)
+        below = level
+
+
+def _apply(level: _Level, values: np.ndarray) -> np.ndarray:
+    """The operators of a level on the values of the next: MIN, MAX, MED (rounded down), SM (sum modulo 10)."""
+    kind, first, count = level.kind[level.kind >= FIRST_OPERATOR], level.first, level.arguments
+    column = np.arange(count.max())
+    table = np.where(column < count[:, None], values[np.minimum(first[:, None] + column, values.size - 1)], 99)
+    table.sort(axis=1)
+    row = np.arange(count.size)
+    median = (table[row, (count - 1) // 2] + table[row, count // 2]) // 2
+    results = [table[:, 0], table[row, count - 1], median, np.add.reduceat(values, first) % 10]
+    return np.choose(kind - FIRST_OPERATOR, results)
+
+
+def _write(levels: list[_Level], chosen: np.ndarray) -> np.ndarray:
+    """The tokens of the chosen roots' expressions, in a row."""
+    sizes = levels[0].size[chosen]
+    tokens = np.zeros(int(sizes.sum()), np.uint8)
+    start = np.full(levels[0].kind.size, -1)
+    start[chosen] = np.cumsum(sizes) - sizes
+    for level, below in zip(levels, [*levels[1:], None], strict=True):
+        written = start >= 0
+        tokens[start[written]] = level.kind[written]
+        operators = level.operators
+        closing = operators[written[operators]]
+        tokens[start[closing] + level.size[closing] - 1] = CLOSE
+        if below is not None:
+            # an argument starts where those before it end: sizes summed over the level, from the first sibling on
+            before = np.cumsum(below.size) - below.size
+            base = np.where(written[operators], start[operators] + 1 - before[level.first], -1 - before[-1] - 1)
+            start = np.repeat(base, level.arguments) + before
+            start[np.repeat(~written[operators], level.arguments)] = -1
+    return tokens

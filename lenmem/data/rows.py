@@ -1,0 +1,68 @@
+"""Data sets that do not fit into a formula: rows of tokens in arrays on the host."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_EMBEDDED_BYTES = 4 * 2**20
+"""Larger arrays stay on the host: as constants they would be compiled into every program."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rows:
+    """R pairs of token sequences, each a prefix of its row."""
+
+    inputs: np.ndarray
+    """uint8[R, N]."""
+    input_lengths: np.ndarray
+    """int32[R]."""
+    answers: np.ndarray
+    """uint8[R, M]."""
+    answer_lengths: np.ndarray
+    """int32[R]."""
+
+    def __len__(self) -> int:
+        return self.inputs.shape[0]
+
+    def __getitem__(self, index: np.ndarray | slice) -> Rows:
+        """The rows of an index array, a mask or a slice."""
+        return Rows(*(array[index] for array in self.arrays))
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """inputs, input_lengths, answers, answer_lengths."""
+        return self.inputs, self.input_lengths, self.answers, self.answer_lengths
+
+
+def make_rows(
+    inputs: Sequence[Sequence[int] | bytes], answers: Sequence[Sequence[int] | bytes], input_size: int = 0
+) -> Rows:
+    """Rows of lists of small integers (or bytes); inputs are cut at `input_size`, if it is given."""
+    cut = [row[:input_size] for row in inputs] if input_size else inputs
+    return Rows(*padded(*_joined(cut)), *padded(*_joined(answers)))
+
+
+def _joined(rows: Sequence[Sequence[int] | bytes]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(row) for row in rows], np.int32)
+    return np.frombuffer(b"".join(bytes(row) for row in rows), np.uint8), lengths
+
+
+def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sequences that lie one after the other, uint8[sum of lengths], as rows padded with 0; and their lengths."""
+    mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    rows = np.zeros(mask.shape, np.uint8)
+    rows[mask] = values
+    return rows, lengths
+
+
+def take(array: np.ndarray, index: jax.Array) -> jax.Array:
+    """`array[index]`, `vmap`-able. Small arrays become constants of the program, large ones stay on the host."""
+    if array.nbytes <= _EMBEDDED_BYTES:
+        return jnp.asarray(array)[index]
+    shape = jax.ShapeDtypeStruct((*index.shape, *array.shape[1:]), array.dtype)
+    return jax.pure_callback(lambda i: array[np.asarray(i)], shape, index, vmap_method="broadcast_all")

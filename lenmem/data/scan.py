@@ -1,0 +1,48 @@
+"""The lines of the SCAN data set (https://github.com/brendenlake/SCAN): `IN: jump twice OUT: I_JUMP I_JUMP`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lenmem.data.tfds import examples, text
+
+Pair = tuple[tuple[str, ...], tuple[str, ...]]
+"""(words of the command, actions)."""
+
+
+def parse_line(line: str) -> Pair | None:
+    """Command and actions of one line; None if it is not of the form."""
+    words = line.split()
+    if not words or words[0] != "IN:" or words.count("OUT:") != 1:
+        return None
+    at = words.index("OUT:")
+    return tuple(words[1:at]), tuple(words[at + 1 :])
+
+
+def read_file(path: str | os.PathLike[str]) -> list[Pair]:
+    """The pairs of a file of the official form, in its order (`tasks.txt`, or a split's file).
+
+    Raises:
+        ValueError: where the file is missing, or a line is not of the form; says which.
+    """
+    try:
+        lines = Path(path).read_text().splitlines()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}); wanted is SCAN's tasks.txt") from None
+    pairs = []
+    for number, line in enumerate(lines, 1):
+        pair = parse_line(line)
+        if pair is None:
+            raise ValueError(f"{path}, line {number}: got {line!r}; a line is `IN: <command> OUT: <actions>`")
+        pairs.append(pair)
+    return pairs
+
+
+def read_tfds() -> list[Pair]:
+    """All pairs of TFDS's `scan/length`, its training split first."""
+    return [
+        (tuple(text(command).split()), tuple(text(actions).split()))
+        for split in ("train", "test")
+        for command, actions in examples("scan/length", split, ("commands", "actions"))
+    ]

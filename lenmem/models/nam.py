@@ -1,0 +1,294 @@
+"""Neural Attention Memory as a Transformer and as a recurrent network: NAM-Transformer and LSAM.
+
+Nam & Seo, "Neural Attention Memory", https://arxiv.org/abs/2302.09422. A memory is a matrix M that maps unit keys to
+values. Writing adds an outer product and may first erase what the key held, reading is a product with a unit query:
+
+    RD(M, q, p) = p M q        WR(M, k, v, p_w, p_e) = M + p_w v k^T - p_e M k k^T        (section 3.1)
+
+Without erasing, writing a sequence is a sum, which makes a linear attention: the *NAM-Transformer* (section 4). With
+it, M takes the place of an LSTM's cell state: the *LSAM* (section 5.1). `lenmem.models.namtm` puts M on a tape.
+
+Notation: d width of the states, H heads of width d_h = d / H, x_t input [B, d], h_t state [B, d], M_t memory
+[B, H, d_h, d_h], mu normalisation to unit length. Cost per position: O(d^2 + d d_h) for both; LSAM is sequential.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.linen.dtypes import promote_dtype
+
+from lenmem import ops
+from lenmem.nn.encoders import reverse
+from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
+from lenmem.nn.linear import Linear, linear_init
+from lenmem.nn.nam import AttentionKind, PreNormLayer, recomputed_scan
+from lenmem.types import Dtype, Spec, Step
+
+
+class PreNormEncoder(nn.Module):
+    """Pre-norm layers over states plus sinusoidal positions, and a last LayerNorm. States at padding are zero."""
+
+    layers: int = 4
+    heads: int = 4
+    feedforward_size: int = 512
+    attention: AttentionKind = "outer_product"
+    causal: bool = False
+    mask_padding: bool = True
+    dropout: float = 0.0
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, d]."""
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        states = jnp.where(mask[..., None], states, 0)
+        states = states + ops.sinusoidal(jnp.arange(states.shape[1]), states.shape[-1]).astype(states.dtype)
+        if self.dropout:
+            states = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states)
+        for number in range(self.layers):
+            layer = PreNormLayer(
+                self.heads,
+                self.feedforward_size,
+                self.attention,
+                self.causal,
+                self.mask_padding,
+                dropout=self.dropout,
+                **options,
+                name=f"layer_{number}",
+            )
+            states = layer(states, mask)
+        return jnp.where(mask[..., None], nn.LayerNorm(1e-6, **options, name="norm")(states), 0)
+
+
+class NAMTransformer(FlatModel):
+    """Transformer encoder on normalised outer-product attention (section 4), with mask tokens for the answer.
+
+    `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the quadratic one:
+    the three differ in nothing else. On causal tasks position t sees positions 0 .. t only.
+
+    The paper's sizes, of its Long Range Arena runs: ListOps and text 4 layers, width 256, 4 heads, MLP 1024; image
+    1 layer, width 128, 8 heads, MLP 128, dropout 0.3. Its code lets padding write into the memory
+    (`mask_padding=False`) and gives the answer at a begin token (`column="first"`).
+    """
+
+    hidden_size: int = 128
+    """d: width of the states and of the embedding."""
+    layers: int = 4
+    """Number of layers."""
+    heads: int = 4
+    """Attention heads of each layer; they divide `hidden_size`."""
+    feedforward_size: int = 512
+    """Hidden width of the feed-forward networks."""
+    attention: AttentionKind = "outer_product"
+    """How values are mixed."""
+    mask_padding: bool = True
+    """Padding writes nothing. Without, as in the published code, results depend on the padded length."""
+    dropout: float = 0.1
+    """Dropout of hidden units, layer outputs and embeddings."""
+    column: Literal["last", "first"] = "last"
+    """Where a single answer is read: at the end token, or at the begin token."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        encoder = PreNormEncoder(
+            self.layers,
+            self.heads,
+            self.feedforward_size,
+            self.attention,
+            require_spec(self.spec, self).causal,
+            self.mask_padding,
+            self.dropout,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            name="encoder",
+        )
+        reader = sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+
+# Long Short-term Attention Memory, section 5.1 -----------------------------------------------------------------------
+
+
+class LSAMState(NamedTuple):
+    """(h, M) of LSAM."""
+
+    hidden: jax.Array
+    """h: what was read last, [B, d]."""
+    memory: jax.Array
+    """M: float32[B, H, d_h, d_h]."""
+
+
+class LSAMCell(nn.Module):
+    """One layer of LSAM in one direction: a recurrent cell; `run` takes a whole sequence faster and from any memory."""
+
+    hidden_size: int = 128
+    heads: int = 4
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> LSAMState:
+        """h_0 = 0, M_0 = 0."""
+        if self.hidden_size % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a hidden size of {self.hidden_size}")
+        width = self.hidden_size // self.heads
+        hidden = jnp.zeros((*batch_shape, self.hidden_size), self.dtype or self.param_dtype)
+        return LSAMState(hidden, jnp.zeros((*batch_shape, self.heads, width, width)))
+
+    @nn.compact
+    def weights(self, width: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """W_x, W_h and b of one linear map of [x : h] for [q : k : v] and <p_r, p_w>."""
+        fan_in, features = width + self.hidden_size, 3 * self.hidden_size + 2 * self.heads
+        init = linear_init("fan_in", fan_in)
+        kernel = self.param("kernel", init, (fan_in, features), self.param_dtype)
+        bias = self.param("bias", init, (features,), self.param_dtype)
+        return kernel[:width], kernel[width:], bias
+
+    def advance(self, state: LSAMState, commands: jax.Array) -> LSAMState:
+        """(h_{t-1}, M_{t-1}) to (h_t, M_t), given W [x : h] + b [B, 3d + 2H]."""
+        # [q_t : k_t : v_t] = W_qkv [x_t : h_{t-1}] + b_qkv  and  <p_r, p_w> = sigmoid(W_rw [x_t : h_{t-1}] + b_rw)
+        commands, d = commands.astype(jnp.float32), self.hidden_size
+        query, key, value = (
+            x.reshape(*x.shape[:-1], self.heads, -1) for x in jnp.split(commands[..., : 3 * d], 3, axis=-1)
+        )
+        read, write = jnp.split(nn.sigmoid(commands[..., 3 * d :]), 2, axis=-1)
+        # M_t = WR(M_{t-1}, mu(k_t), v_t, p_w, p_w)
+        memory = ops.nam_write(state.memory, ops.unit(key), value, write, write)
+        # h_t = RD(M_t, mu(q_t), p_r)
+        hidden = ops.nam_read(memory, ops.unit(query), read)
+        return LSAMState(hidden.reshape(state.hidden.shape).astype(state.hidden.dtype), memory)
+
+    def __call__(self, state: LSAMState, step: Step) -> tuple[LSAMState, jax.Array]:
+        """(new state, h_t)."""
+        of_input, of_hidden, bias = self.weights(step.inputs.shape[-1])
+        inputs, hidden, of_input, of_hidden, bias = promote_dtype(
+            step.inputs, state.hidden, of_input, of_hidden, bias, dtype=self.dtype
+        )
+        state = self.advance(state, inputs @ of_input + hidden @ of_hidden + bias)
+        return state, state.hidden
+
+    def run(self, states: jax.Array, mask: jax.Array, memory: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+        """[B, N, d], bool[B, N], M_0 (None: 0) -> h_1 .. h_N [B, N, d], and each row's memory after its last input."""
+        of_input, of_hidden, bias = self.weights(states.shape[-1])
+        states, of_input, of_hidden, bias = promote_dtype(states, of_input, of_hidden, bias, dtype=self.dtype)
+        start = self.start(mask.shape[:1])
+        start = LSAMState(start.hidden.astype(states.dtype), start.memory if memory is None else memory)
+        commands = jnp.swapaxes(states @ of_input + bias, 0, 1)  # W_x x_t + b for all t at once
+
+        def body(state, xs):
+            commands, valid = xs
+            new = self.advance(state, commands + state.hidden @ of_hidden)
+            state = jax.tree.map(lambda n, o: jnp.where(valid.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, state)
+            return state, state.hidden
+
+        final, hidden = recomputed_scan(body, start, (commands, mask.T), mask.T)
+        return jnp.where(mask[..., None], jnp.swapaxes(hidden, 0, 1), 0), final.memory
+
+
+class LSAMEncoder(nn.Module):
+    """The paper's two-layer LSAM. Layer 2 starts from the memory with which layer 1 ends, so it can look up any input.
+
+        layer 1   x1 = x + Wo [LSAM forward : LSAM backward], H/2 heads each;   x2 = LN(x1 + FFN(x1))
+        layer 2   LN(relu(drop(Wo LSAM(x2)))), forward, H heads, M_0 = both directions' final memories
+
+    with Wo = relu(drop(Linear)). If `causal`, layer 1 has H heads forward and layer 2 an empty memory.
+    """
+
+    heads: int = 4
+    feedforward_size: int = 256
+    causal: bool = False
+    dropout: float = 0.1
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, d]."""
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        width = states.shape[-1]
+        if not self.causal and (self.heads % 2 or width % 2):
+            raise ValueError(f"two directions share width and heads evenly; got a width of {width}, {self.heads} heads")
+
+        def drop(x):
+            return nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(x) if self.dropout else x
+
+        def project(x, name):
+            return nn.relu(drop(Linear(width, **options, name=name)(x)))
+
+        states = jnp.where(mask[..., None], states, 0)
+        if self.causal:
+            read, _ = LSAMCell(width, self.heads, **options, name="layer_1").run(states, mask)
+            memory = None
+        else:
+            cells = [
+                LSAMCell(width // 2, self.heads // 2, **options, name=f"layer_1_{way}") for way in ("ahead", "back")
+            ]
+            ahead, memory_ahead = cells[0].run(states, mask)
+            back, memory_back = cells[1].run(reverse(states, mask), mask)
+            read = jnp.concatenate([ahead, reverse(back, mask)], axis=-1)
+            memory = jnp.concatenate([memory_ahead, memory_back], axis=1)
+        states = states + project(read, "layer_1_out")
+        hidden = nn.relu(Linear(self.feedforward_size, **options, name="feedforward_in")(states))
+        states = states + drop(Linear(width, **options, name="feedforward_out")(drop(hidden)))
+        states = nn.LayerNorm(1e-5, **options, name="feedforward_norm")(states)
+        read, _ = LSAMCell(width, self.heads, **options, name="layer_2").run(states, mask, memory)
+        states = nn.LayerNorm(1e-5, **options, name="norm")(project(read, "layer_2_out"))
+        return jnp.where(mask[..., None], states, 0)
+
+
+class LSAM(FlatModel):
+    """Long Short-term Attention Memory: the paper's bidirectional two-layer model, with mask tokens for the answer.
+
+    No positions: order enters through the recurrence. The paper's size is `LSAM(hidden_size=1024, heads=8,
+    feedforward_size=2048)`: 17.4 M parameters. On causal tasks both layers read forward, and the second starts empty.
+    """
+
+    hidden_size: int = 128
+    """d: width of the states and of the embedding."""
+    heads: int = 4
+    """H: heads of a layer; layer 1 gives half of them to each direction."""
+    feedforward_size: int = 256
+    """Hidden width of the feed-forward network between the layers."""
+    dropout: float = 0.1
+    """Dropout of layer outputs and hidden units."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        causal = require_spec(self.spec, self).causal
+        encoder = LSAMEncoder(self.heads, self.feedforward_size, causal, self.dropout, **options, name="encoder")
+        reader = sequential(encoder, self, embedding_size=self.hidden_size)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+
+class RecurrentLSAM(FlatModel):
+    """One LSAM layer as a plain recurrent network in place of an LSTM: it reads and then answers in one scan."""
+
+    hidden_size: int = 128
+    """d: width of the state."""
+    heads: int = 4
+    """H: heads, each with a memory of its own."""
+    embedding_size: int = 64
+    """Width of the input embedding."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        reader = recurrent(LSAMCell(self.hidden_size, self.heads, **options, name="cell"), self, begin=True)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

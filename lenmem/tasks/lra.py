@@ -1,0 +1,246 @@
+"""Three tasks of the Long Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006): one label for a long input.
+
+Neural Attention Memory judges its Transformer on these three (Nam & Seo 2022, section 4.2, Table 1). A length is a
+number of tokens. Training and test have the same lengths: these tasks are about long inputs, not about longer ones.
+
+The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. Inputs are
+token ids without the benchmark's own special symbols, so the ids differ from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data import cifar10, imdb, listops
+from lenmem.data.cache import cached
+from lenmem.data.rows import Rows, make_rows, padded
+from lenmem.tasks.base import Split
+from lenmem.tasks.rows import RowTask, split_off
+from lenmem.types import Example, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification(RowTask):
+    """Inputs of up to so many tokens, one label. Subclasses give `tables`, `lengths` and the numbers of the spec."""
+
+    vocabulary: ClassVar[int]
+    classes: ClassVar[int]
+    shared_ids: ClassVar[bool] = False
+    chance: ClassVar[float]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Fewest and most tokens of an input, both included."""
+        raise NotImplementedError
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """As `lengths`."""
+        return self.lengths
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """As `lengths`."""
+        return self.lengths
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """The upper ends of bins of `length_bin` lengths."""
+        shortest, longest = self.lengths
+        return (*range(shortest - 1 + self.length_bin, longest, self.length_bin), longest)
+
+    @property
+    def spec(self) -> Spec:
+        """Tokens in, one label out."""
+        return Spec(self.vocabulary, self.classes, shared_ids=self.shared_ids, chance=self.chance, shapes=self.shapes)
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): the tokens, one label."""
+        return capacity, 1
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """Tokens of the input."""
+        return rows.input_lengths
+
+    def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
+        """One input and its label; padding is 0."""
+        tokens, length, label, _ = (array.astype(jnp.int32) for array in row)
+        tokens = jnp.pad(tokens[:capacity], (0, max(0, capacity - tokens.shape[0])))
+        one = jnp.ones(1, bool)
+        return Example(tokens, jnp.arange(capacity) < length, label, one, one)
+
+
+@dataclasses.dataclass(frozen=True)
+class ListOps(Classification):
+    """`[MAX 2 [MIN 4 7 ] 0 ]` -> 4: nested MIN, MAX, MED (median, rounded down) and SM (sum modulo 10) of digits.
+
+    Trees are drawn as the benchmark draws them and kept if they have more than `min_length` and fewer than `max_length`
+    tokens; all are different. They are made once, in about half a minute, and kept on disk (`lenmem.data.cache`). The
+    benchmark's own files have no published seed.
+    """
+
+    vocabulary: ClassVar[int] = listops.SYMBOLS
+    classes: ClassVar[int] = 10
+    shared_ids: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.17  # measured on the default trees
+    length_bin: ClassVar[int] = 100
+
+    train_size: int = 96_000
+    """Training examples."""
+    validation_size: int = 2_000
+    """Validation examples."""
+    test_size: int = 2_000
+    """Test examples."""
+    min_length: int = 500
+    """All trees have more tokens than this."""
+    max_length: int = 2_000
+    """All trees have fewer tokens than this."""
+    max_depth: int = 10
+    """Greatest depth of a digit, the root's being 1."""
+    max_arguments: int = 10
+    """Most arguments of an operator."""
+    cut_at: int = 2_000
+    """Tokens after this many are cut off."""
+    data_seed: int = 0
+    """Draws the trees."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_length < self.max_length - 1:
+            raise ValueError(f"no tree has more than {self.min_length} and fewer than {self.max_length} tokens")
+        if self.max_depth < 2 or self.max_arguments < 2:
+            raise ValueError(
+                f"max_depth and max_arguments have to be at least 2, got {self.max_depth} and {self.max_arguments}"
+            )
+        if min(self.train_size, self.validation_size, self.test_size) < 1:
+            raise ValueError("train_size, validation_size and test_size have to be at least 1")
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Between `min_length` and `max_length`, cut."""
+        return min(self.min_length + 1, self.cut_at), min(self.max_length - 1, self.cut_at)
+
+    def tables(self) -> dict[Split, Rows]:
+        """The trees, in the order of drawing."""
+        settings = {"version": 1} | {name: value for name, value in vars(self).items() if name != "cut_at"}
+        arrays = cached("listops", settings, self._trees)
+        tokens, lengths = padded(arrays["tokens"], arrays["lengths"])
+        rows = Rows(
+            np.ascontiguousarray(tokens[:, : self.cut_at]),
+            np.minimum(lengths, self.cut_at),
+            arrays["values"][:, None],
+            np.ones(lengths.size, np.int32),
+        )
+        ends = np.cumsum([self.train_size, self.validation_size])
+        return {"train": rows[: ends[0]], "validation": rows[ends[0] : ends[1]], "test": rows[ends[1] :]}
+
+    def _trees(self) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(self.data_seed)
+        grammar = listops.Grammar(self.max_depth, self.max_arguments)
+        wanted = self.train_size + self.validation_size + self.test_size
+        seen: set[bytes] = set()
+        parts: list[tuple[np.ndarray, int, int]] = []
+        while len(parts) < wanted:
+            before = len(parts)
+            tokens, lengths, values = listops.expressions(rng, grammar, 4096, self.min_length + 1, self.max_length - 1)
+            for end, length, value in zip(np.cumsum(lengths), lengths, values, strict=True):
+                tree = tokens[end - length : end]
+                digest = hashlib.blake2b(tree.tobytes(), digest_size=16).digest()
+                if digest not in seen:
+                    seen.add(digest)
+                    parts.append((tree, length, value))
+            if len(parts) - before < 4:
+                raise ValueError(
+                    f"{wanted} different trees of {self.min_length + 1} to {self.max_length - 1} tokens, depth "
+                    f"{self.max_depth} and {self.max_arguments} arguments are too many to be found; got {len(parts)}"
+                )
+        trees, lengths, values = zip(*parts[:wanted], strict=True)
+        return {
+            "tokens": np.concatenate(trees),
+            "lengths": np.array(lengths, np.int32),
+            "values": np.array(values, np.uint8),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class _FileTask(Classification):
+    """A data set from elsewhere, part of whose training set is held out."""
+
+    origin: str = "tfds"
+    """`tfds`, or the directory of the data set's own files."""
+    validation_share: float = 0.1
+    """Share of the training set that is held out. 0: none; the split `validation` is then the test set."""
+    validation_seed: int = 0
+    """Chooses them."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share is {self.validation_share}; it has to be at least 0 and below 1")
+
+    def read(self, split: Split) -> Rows:
+        """All rows of `train` or `test`."""
+        raise NotImplementedError
+
+    def tables(self) -> dict[Split, Rows]:
+        """Training less validation, validation, test."""
+        train, validation = split_off(self.read("train"), self.validation_share, self.validation_seed)
+        test = self.read("test")
+        test = test[np.random.default_rng(self.validation_seed).permutation(len(test))]
+        return {"train": train, "validation": validation if self.validation_share else test, "test": test}
+
+
+@dataclasses.dataclass(frozen=True)
+class ByteText(_FileTask):
+    """A film review, byte by byte -> whether it is positive (IMDB, 25,000 + 25,000 reviews).
+
+    The benchmark validates on the test set: `validation_share=0`.
+    """
+
+    vocabulary: ClassVar[int] = 256
+    classes: ClassVar[int] = 2
+    chance: ClassVar[float] = 0.5
+    length_bin: ClassVar[int] = 100
+
+    max_length: int = 1_000
+    """Bytes after this many are cut off."""
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Up to `max_length`."""
+        return 1, self.max_length
+
+    def read(self, split: Split) -> Rows:
+        """Reviews as bytes."""
+        texts, labels = imdb.read_tfds(split) if self.origin == "tfds" else imdb.read_directory(self.origin, split)
+        return make_rows(texts, [[label] for label in labels], self.max_length)
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelImage(_FileTask):
+    """A picture of 32 x 32 grey pixels, row by row -> what it shows (CIFAR-10, 50,000 + 10,000 pictures).
+
+    The benchmark holds out the last tenth of the training set for validation; here it is a random tenth.
+    """
+
+    vocabulary: ClassVar[int] = 256
+    classes: ClassVar[int] = 10
+    chance: ClassVar[float] = 0.1
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Always 1,024."""
+        return cifar10.SIDE**2, cifar10.SIDE**2
+
+    def read(self, split: Split) -> Rows:
+        """Pixels as luma values."""
+        reader = cifar10.read_tfds if self.origin == "tfds" else functools.partial(cifar10.read_directory, self.origin)
+        images, labels = reader(split)
+        pixels = cifar10.grey(images).reshape(len(images), -1)
+        ones = np.ones(len(images), np.int32)
+        return Rows(pixels, ones * pixels.shape[1], labels[:, None], ones)

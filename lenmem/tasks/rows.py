@@ -1,0 +1,153 @@
+"""Tasks whose examples are rows of a fixed data set: files, or what cannot be drawn under `jit`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data.rows import Rows, take
+from lenmem.tasks.base import Source, Split, Task, namespaced
+from lenmem.types import Batch, Example
+
+
+@dataclasses.dataclass(frozen=True)
+class RowTask(Task):
+    """Base class of tasks over fixed data. Subclasses give `tables`, `row_lengths` and `example` beside the spec.
+
+    The data is made or read when the first example is drawn, once for each configuration of a task.
+    """
+
+    per_batch_length: ClassVar[bool] = False
+    length_bin: ClassVar[int] = 1
+    """`sample` takes any row of length in (length - length_bin, length]."""
+
+    def tables(self) -> dict[Split, Rows]:
+        """The rows of each split, in random order."""
+        raise NotImplementedError
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """int[R]: the lengths in the task's unit."""
+        raise NotImplementedError
+
+    def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
+        """One row (inputs [N], their length, answers [M], their length), padded to `shapes(capacity)`. Traced."""
+        raise NotImplementedError
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """The rows that `sample` draws from: those of the test, unless a subclass has better."""
+        return tables["test"]
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """A uniform one of the held-out rows of that length. Where there is none, of the next shorter that occurs."""
+        pool = _pool(self)
+        bounds = jnp.asarray(pool.bounds)[jnp.clip(length, 0, pool.bounds.shape[0] - 1)]
+        number = jax.random.randint(key, (), bounds[0], bounds[1])
+        return self.example(_row(pool.rows, number), capacity)
+
+    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+        """Training: passes over the split, each in a new order. Otherwise: the split in its order, over and over."""
+        self.lengths_of(split)
+        rows = len(_tables(self)[split])
+        if rows < batch_size and split == "train":
+            raise ValueError(
+                f"the training split has {rows} examples, no whole batch of {batch_size}; use a smaller batch_size"
+            )
+        if not rows:
+            raise ValueError(f"the split {split!r} of this {type(self).__name__} has no examples")
+        return RowSource(self, split, batch_size, seed)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSource:
+    """Batches of rows of a split."""
+
+    task: RowTask
+    split: Split
+    batch_size: int
+    seed: jax.Array | int
+
+    def batch(self, step: jax.Array | int) -> Batch:
+        """Batch `step`. A training pass leaves out the rows that do not fill a batch, other ones each time."""
+        rows = _tables(self.task)[self.split]
+        size, column, step = len(rows), jnp.arange(self.batch_size), jnp.asarray(step)
+        if self.split == "train":
+            batches = size // self.batch_size
+            key = namespaced(jax.random.key(self.seed), self.split, "order", step // batches)
+            index = shuffled(key, step % batches * self.batch_size + column, size)
+        else:
+            index = (step % size * (self.batch_size % size) + column) % size
+        capacity = self.task.lengths_of(self.split)[1]
+        return jax.vmap(lambda number: self.task.example(_row(rows, number), capacity))(index)
+
+
+def shuffled(key: jax.Array, index: jax.Array, size: int) -> jax.Array:
+    """Where a random permutation of 0 .. size - 1 takes `index`, int[..], without sorting them all.
+
+    Four rounds of a Feistel network permute the numbers of 2 k bits, the smallest such range that holds `size`; a
+    number that lands beyond `size` is sent on until it lands inside.
+    """
+    bits = max(1, ((size - 1).bit_length() + 1) // 2)
+    mask = jnp.uint32(2**bits - 1)
+    rounds = jax.random.bits(key, (4,), jnp.uint32)
+
+    def permute(number: jax.Array) -> jax.Array:
+        left, right = number >> bits, number & mask
+        for salt in rounds:
+            mixed = (right ^ salt) * jnp.uint32(0x9E3779B1)
+            mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
+            left, right = right, left ^ ((mixed ^ (mixed >> 13)) & mask)
+        return left << bits | right
+
+    def again(number: jax.Array) -> jax.Array:
+        return jnp.where(number < size, number, permute(number))
+
+    first = permute(index.astype(jnp.uint32))
+    return jax.lax.while_loop(lambda number: jnp.any(number >= size), again, first).astype(jnp.int32)
+
+
+def split_off(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
+    """(the rest, a share of the rows rounded down), both in random order.
+
+    Csordás et al. (2021) split SCAN in this very way, with seed 1234; the share is then the same set where the rows
+    have the same order.
+    """
+    legacy = np.random.RandomState(seed)
+    # as published: 1 - 0.9 is a little below 0.1, which matters where a tenth is a whole number
+    chosen = legacy.choice(len(rows), int(len(rows) * (1 - (1 - share))), replace=False)
+    rest = np.setdiff1d(np.arange(len(rows)), chosen)
+    return rows[np.random.default_rng(seed).permutation(rest)], rows[chosen]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Pool:
+    rows: Rows
+    """Held-out rows by length."""
+    bounds: np.ndarray
+    """int32[longest + 1, 2]: first and last + 1 of the rows for each length."""
+
+
+@functools.lru_cache(maxsize=8)
+def _tables(task: RowTask) -> dict[Split, Rows]:
+    return task.tables()
+
+
+@functools.lru_cache(maxsize=8)
+def _pool(task: RowTask) -> _Pool:
+    rows = task.held_out(_tables(task))
+    lengths = task.row_lengths(rows)
+    order = np.argsort(lengths, kind="stable")
+    lengths = lengths[order]
+    asked = np.maximum(np.arange(lengths[-1] + 1), lengths[0])
+    stop = np.searchsorted(lengths, asked, "right")
+    nearest = lengths[stop - 1]  # the longest row that is not longer
+    first = np.searchsorted(lengths, np.minimum(asked - task.length_bin, nearest - 1), "right")
+    return _Pool(rows[order], np.stack([first, stop], axis=1).astype(np.int32))
+
+
+def _row(rows: Rows, number: jax.Array) -> tuple[jax.Array, ...]:
+    return tuple(take(array, number) for array in rows.arrays)

@@ -1,0 +1,250 @@
+"""SCAN: commands to actions (Lake & Baroni 2018, https://arxiv.org/abs/1711.00350), split by the number of actions.
+
+The data is made from its grammar, 20,910 pairs. The length split trains on answers of at most 22 actions, 16,990 pairs,
+and tests on the other 3,920; Newman et al. (2020) move the cut-off up to 40. A length is a number of actions; 23, 29
+and some others do not occur.
+
+A part of the training pairs is held out for validation, as Csordás et al. (2021) do; Neural Attention Memory trains on
+all of them (`validation_share=0`) and, in its own words, selects on the test set, which we do not.
+
+`whole_line=True` is the form of Neural Attention Memory (section 5.3): a line `IN: <command> OUT: <actions> <eos>`, of
+which the input shows what is before `OUT:` and then placeholders `_`, and the target has placeholders up to `OUT:`.
+Answer t belongs to input t; loss and accuracy run over all positions, placeholders after the line included (there: up
+to the longest line of a batch; here: of the split). The metrics `answer_*` look at actions and end alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data.rows import Rows, make_rows
+from lenmem.data.scan import Pair, read_file, read_tfds
+from lenmem.tasks.base import Split, exact_match, token_accuracy
+from lenmem.tasks.rows import RowTask, split_off
+from lenmem.types import Batch, Example, Spec
+
+WORDS = (
+    *("walk", "look", "run", "jump", "turn", "left", "right"),
+    *("opposite", "around", "twice", "thrice", "and", "after"),
+)
+ACTIONS = ("I_WALK", "I_LOOK", "I_RUN", "I_JUMP", "I_TURN_LEFT", "I_TURN_RIGHT")
+END = len(ACTIONS)
+"""Answer id after the last action."""
+LINE_IN, LINE_OUT, LINE_BLANK, LINE_END = (len(WORDS) + len(ACTIONS) + i for i in range(4))
+"""Ids of `IN:`, `OUT:`, `_` and `<eos>` in the whole-line form, after the words and the actions."""
+MOST_WORDS, MOST_ACTIONS = 9, 48
+
+
+def grammar() -> list[Pair]:
+    """All pairs (words, actions).
+
+        C -> S | S and S | S after S
+        S -> V | V twice | V thrice
+        V -> D | D' opposite T | D' around T | walk | look | run | jump
+        D -> D' T      D' -> walk | look | run | jump | turn      T -> left | right
+
+    `turn` alone does nothing; `opposite` turns twice and acts, `around` turns and acts four times; of `x after y`, y
+    comes first.
+    """
+    phrases: list[Pair] = [((word,), (action,)) for word, action in zip(WORDS[:4], ACTIONS, strict=False)]
+    for word, side in itertools.product(WORDS[:5], ("left", "right")):
+        turn = (f"I_TURN_{side.upper()}",)
+        act = () if word == "turn" else (f"I_{word.upper()}",)
+        phrases += [
+            ((word, side), turn + act),
+            ((word, "opposite", side), turn * 2 + act),
+            ((word, "around", side), (turn + act) * 4),
+        ]
+    sentences = phrases + [
+        ((*words, often), actions * times)
+        for words, actions in phrases
+        for often, times in (("twice", 2), ("thrice", 3))
+    ]
+    commands = list(sentences)
+    for (words, actions), (more_words, more_actions) in itertools.product(sentences, repeat=2):
+        commands.append(((*words, "and", *more_words), actions + more_actions))
+        commands.append(((*words, "after", *more_words), more_actions + actions))
+    return commands
+
+
+def check_pairs(pairs: list[Pair], origin: str) -> None:
+    """A `ValueError` at the first pair that the grammar does not give, and where some are missing or repeated."""
+    known = dict(grammar())
+    for number, (words, actions) in enumerate(pairs, 1):
+        if known.get(words) != actions:
+            wanted = known.get(words)
+            raise ValueError(
+                f"{origin}, pair {number}: {' '.join(words)!r} gives {' '.join(actions)!r}; the grammar "
+                + ("has no such command" if wanted is None else f"gives {' '.join(wanted)!r}")
+            )
+    if len(pairs) != len(known) or len(dict(pairs)) != len(known):
+        raise ValueError(
+            f"{origin} has {len(pairs)} pairs, {len(dict(pairs))} of them different; SCAN has {len(known)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Scan(RowTask):
+    """Commands of up to 9 words -> up to 48 actions and the end symbol. Length: actions."""
+
+    max_actions: int = 22
+    """Cut-off: longest answer in training. 22 is the split of the data set's authors."""
+    validation_share: float = 0.1
+    """Share of the pairs up to the cut-off that is held out. 0: none, and no split `validation`."""
+    validation_seed: int = 1234
+    """Chooses them."""
+    length_given: bool = False
+    """The model is told the length of the answer. False: every row has slots for the longest of all answers."""
+    whole_line: bool = False
+    """The form of Neural Attention Memory: aligned, every position is scored."""
+    origin: str = "grammar"
+    """`grammar`, the path of the official tasks.txt, or `tfds`. All hold the same pairs, which is checked; they differ
+    in order, and so in what is held out."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_actions < MOST_ACTIONS:
+            raise ValueError(f"max_actions is {self.max_actions}; the cut-off has to be from 1 to {MOST_ACTIONS - 1}")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share is {self.validation_share}; it has to be at least 0 and below 1")
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """1 .. cut-off."""
+        return 1, self.max_actions
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """cut-off + 1 .. 48."""
+        return self.max_actions + 1, MOST_ACTIONS
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """The lengths that occur."""
+        return _lengths()
+
+    @property
+    def spec(self) -> Spec:
+        """13 words in, 6 actions and the end symbol out; the whole line has 23 tokens on both sides."""
+        if self.whole_line:
+            size = LINE_END + 1
+            return Spec(size, size, shared_ids=True, alignment="aligned", chance=self.chance, shapes=self.shapes)
+        return Spec(
+            vocabulary=len(WORDS),
+            output_size=END + 1,
+            length_rule="given" if self.length_given else "end",
+            end_id=END,
+            chance=self.chance,
+            shapes=self.shapes,
+        )
+
+    @property
+    def chance(self) -> float:
+        """Token accuracy of the best constant answer on the pairs up to the cut-off."""
+        return _chance(self.max_actions, self.whole_line)
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): all words, and all actions with the end; or whole lines."""
+        if self.whole_line:
+            return self._line(capacity), self._line(capacity)
+        return MOST_WORDS, (min(capacity, MOST_ACTIONS) if self.length_given else MOST_ACTIONS) + 1
+
+    def _line(self, length: int) -> int:
+        """Positions of the longest line of the split: IN:, words, OUT:, actions, end."""
+        return MOST_WORDS + 3 + (self.max_actions if length <= self.max_actions else MOST_ACTIONS)
+
+    def tables(self) -> dict[Split, Rows]:
+        """Pairs up to the cut-off, less those held out, which are `validation`; and the longer ones."""
+        rows = _all_rows(self.origin)
+        pool, test = (
+            rows[mask] for mask in (rows.answer_lengths <= self.max_actions, rows.answer_lengths > self.max_actions)
+        )
+        train, validation = split_off(pool, self.validation_share, self.validation_seed)
+        test = test[np.random.default_rng(self.validation_seed).permutation(len(test))]
+        return {"train": train, "validation": validation, "test": test}
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """Actions."""
+        return rows.answer_lengths
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """Validation and test; training pairs for lengths (such as 1) of which none is held out."""
+        held = np.concatenate([tables[split].answer_lengths for split in ("validation", "test")])
+        train = tables["train"]
+        used = train[~np.isin(train.answer_lengths, held)]
+        parts = (tables["validation"], tables["test"], used)
+        return Rows(*(np.concatenate(arrays) for arrays in zip(*(part.arrays for part in parts), strict=True)))
+
+    def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
+        """One pair; padding is 0."""
+        words, word_count, actions, action_count = (array.astype(jnp.int32) for array in row)
+        if self.whole_line:
+            return self._whole(words, word_count, actions, action_count, capacity)
+        slot = jnp.arange(self.shapes(capacity)[1])
+        score_mask = slot <= action_count
+        targets = jnp.append(actions, 0)[: slot.shape[0]]
+        targets = jnp.where(slot < action_count, targets, jnp.where(score_mask, END, 0))
+        target_mask = score_mask if self.length_given else jnp.ones_like(score_mask)
+        return Example(words, jnp.arange(MOST_WORDS) < word_count, targets, target_mask, score_mask)
+
+    def _whole(
+        self, words: jax.Array, word_count: jax.Array, actions: jax.Array, action_count: jax.Array, capacity: int
+    ) -> Example:
+        column = jnp.arange(self.shapes(capacity)[0])
+        line = jnp.where(action_count <= self.max_actions, self._line(1), self._line(MOST_ACTIONS))
+        mask = column < line
+        word, action = column - 1, column - word_count - 2
+        inputs = jnp.where(word < word_count, words[jnp.clip(word, 0, MOST_WORDS - 1)], LINE_BLANK)
+        inputs = jnp.where(column == 0, LINE_IN, inputs)
+        targets = len(WORDS) + actions[jnp.clip(action, 0, MOST_ACTIONS - 1)]
+        targets = jnp.select(
+            [action < -1, action == -1, action < action_count, action == action_count],
+            [LINE_BLANK, LINE_OUT, targets, LINE_END],
+            LINE_BLANK,
+        )
+        return Example(jnp.where(mask, inputs, 0), mask, jnp.where(mask, targets, 0), mask, mask)
+
+    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """Token and sequence accuracy; for the whole line also those of actions and end alone, `answer_*`."""
+        values = super().metrics(outputs, batch)
+        if self.whole_line:
+            asked = batch.score_mask & (batch.targets != LINE_BLANK) & (batch.targets != LINE_OUT)
+            answer = batch._replace(score_mask=asked)
+            values["answer_token_accuracy"] = token_accuracy(outputs, answer)
+            values["answer_exact_match"] = exact_match(outputs, answer)
+        return values
+
+
+@functools.lru_cache(maxsize=4)
+def _all_rows(origin: str) -> Rows:
+    if origin == "grammar":
+        pairs = grammar()
+    else:
+        pairs = read_tfds() if origin == "tfds" else read_file(origin)
+        check_pairs(pairs, origin)
+    word = {name: i for i, name in enumerate(WORDS)}
+    action = {name: i for i, name in enumerate(ACTIONS)}
+    return make_rows([[word[w] for w in words] for words, _ in pairs], [[action[a] for a in acts] for _, acts in pairs])
+
+
+@functools.cache
+def _lengths() -> tuple[int, ...]:
+    return tuple(np.unique(_all_rows("grammar").answer_lengths).tolist())
+
+
+@functools.cache
+def _chance(max_actions: int, whole_line: bool) -> float:
+    """Exact; a whole line is mostly placeholders."""
+    rows = _all_rows("grammar")
+    rows = rows[rows.answer_lengths <= max_actions]
+    if whole_line:
+        return float(np.mean(1 - (rows.answer_lengths + 2) / (MOST_WORDS + 3 + max_actions)))
+    real = np.arange(rows.answers.shape[1]) < rows.answer_lengths[:, None]
+    slots = rows.answer_lengths + 1
+    shares = [np.mean(((rows.answers == action) & real).sum(1) / slots) for action in range(END)]
+    return float(max(*shares, np.mean(1 / slots)))
