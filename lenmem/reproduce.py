@@ -53,6 +53,8 @@ class Row:
     """Columns that identify the row in the table."""
     metrics: Mapping[str, str]
     """Our metric -> the paper's column. `exact_match` is of the split `test`, `od_easy/exact_match` of another one."""
+    lengths: tuple[int, ...] = ()
+    """Lengths of the recorded curve beside multiples of the longest training length."""
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
@@ -110,7 +112,7 @@ def reproduce(
     missing = [metric for metric in row.metrics if metric not in scores]
     if missing:
         raise ValueError(f"row {name!r} wants the metric {missing[0]!r}; the task has {', '.join(scores)}")
-    curves = [curve.to_dict() for curve in far_curves(experiment, params)]
+    curves = [curve.to_dict() for curve in far_curves(experiment, params, row.lengths)]
     record = {
         "paper": paper,
         "row": name,
@@ -269,17 +271,22 @@ def shown(value: float | None) -> str:
     return "-" if value is None else percent(value / 100)
 
 
-def far_curves(experiment: Experiment, params: Any) -> list[LengthCurve]:
-    """Curves from within the training range to 16 times its end: up to 4 times, then beyond with fewer examples."""
+def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ()) -> list[LengthCurve]:
+    """Curves from within the training range to 16 times its end: up to 4 times, then beyond with fewer examples.
+
+    `lengths` are measured too.
+    """
     task, evaluation = experiment.task, experiment.evaluation
     longest = task.train_lengths[1]
     near = {max(task.train_lengths[0], round(longest * f)) for f in (0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 3, 4)}
-    far = [longest * f for f in (8, 16)]
+    far = {longest * f for f in (8, 16)}
+    for length in lengths:
+        (near if length <= 4 * longest else far).add(length)
     key = jax.random.key(evaluation.seed)
     model = experiment.bound_model
     return [
-        length_curve(model, params, task, lengths, samples, key, batch_size=min(samples, evaluation.batch_size))
-        for lengths, samples in ((sorted(near), evaluation.samples), (far, FAR_SAMPLES))
+        length_curve(model, params, task, sorted(part), samples, key, batch_size=min(samples, evaluation.batch_size))
+        for part, samples in ((near, evaluation.samples), (far, FAR_SAMPLES))
     ]
 
 

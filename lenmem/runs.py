@@ -188,6 +188,8 @@ def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int
     if "read_weights" in traces:
         steps = int(traces["valid"][0].sum()) if "valid" in traces else None
         plots.plot_attention(traces["read_weights"][0][:steps], target("read_weights.png"))
+    if any(name.endswith("read_position") for name in traces):
+        plots.plot_tape(traces, 0, target("tape.png"))
     plots.plot_curves(_curves(run, folder), target("curve.png"))
     return written
 

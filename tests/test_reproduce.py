@@ -175,11 +175,14 @@ def test_a_cell_that_the_paper_does_not_have_is_found_before_training(tmp_path, 
 
 def test_a_row_may_be_scored_on_several_splits(made):
     _, root = made
-    row = dataclasses.replace(tiny(), metrics=METRICS | {"train/exact_match": "coarse"})
+    row = dataclasses.replace(tiny(), metrics=METRICS | {"train/exact_match": "coarse"}, lengths=(5, 9))
     record = reproduce("lantm", "tiny", row, results=root / "splits", runs=root / "runs")
     measured = record["measured"]
     assert list(measured) == ["token_accuracy", "exact_match", "train/token_accuracy", "train/exact_match"]
     assert measured["train/exact_match"]["paper"] == measured["exact_match"]["paper"]
+    near, far = (LengthCurve.from_dict(curve) for curve in record["curves"])
+    assert near.lengths.tolist() == [1, 2, 3, 4, 5, 6, 8]
+    assert far.lengths.tolist() == [9, 16, 32]
     # An answer at training length has fewer slots to be wrong in.
     assert measured["train/exact_match"]["best"] >= measured["exact_match"]["best"]
 

@@ -16,7 +16,7 @@ from lenmem.models.namtm import NAMTM
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.transformer import Transformer
-from lenmem.models.universal import BERT, LSTMAttention, UniversalTransformer
+from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransformer
 from lenmem.types import Spec
 
 __all__ = [

@@ -7,8 +7,8 @@ by a mask token for each answer slot, and so directly comparable with LSAM and N
     BERT                    Devlin et al. 2019, https://arxiv.org/abs/1810.04805
     LSTM with attention     an LSTM, dot-product attention over its states, and another LSTM
 
-Sizes of the paper's code are given with each class. Cost for N
-positions of width d: O(N^2 d + N d^2) for each layer or step.
+Sizes of the paper's code are given with each class. Cost for N positions of width d: O(N^2 d + N d^2) for each layer or
+step.
 """
 
 from __future__ import annotations
