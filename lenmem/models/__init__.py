@@ -12,11 +12,11 @@ from lenmem.errors import nearest
 from lenmem.models.lantm import LANTM, SLANTM
 from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
+from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransformer
 from lenmem.models.namtm import NAMTM
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.transformer import Transformer
-from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransformer
 from lenmem.types import Spec
 
 __all__ = [

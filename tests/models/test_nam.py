@@ -14,8 +14,14 @@ import pytest
 from lenmem import models, serialize
 from lenmem.evaluation import plots, traces
 from lenmem.models.nam import LSAM, LSAMCell, NAMTransformer, PreNormEncoder
+from lenmem.models.nam_baselines import (
+    BERT,
+    LSTMAttention,
+    LSTMAttentionEncoder,
+    UniversalEncoder,
+    UniversalTransformer,
+)
 from lenmem.models.namtm import NAMTM, NAMTuringLayer, run_heads, write_and_read
-from lenmem.models.nam_baselines import BERT, LSTMAttention, LSTMAttentionEncoder, UniversalEncoder, UniversalTransformer
 from lenmem.nn.nam import JUMP, LEFT, NO_OP, RIGHT, Controls, Shift, Tapes, Transition, recomputed_scan
 from lenmem.nn.recurrence import scan_cell
 from lenmem.types import Batch, Spec, Step
