@@ -7,7 +7,7 @@ from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
 from lenmem.reproduce import Row
 from lenmem.tasks.base import Task
-from lenmem.training import Optimizer, StepDecay, Training
+from lenmem.training import Cosine, Optimizer, StepDecay, Training
 
 # Table 1b's columns. RAM, LANTM and SLANTM: the learning rate that won most often in the published configurations.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,6 +38,15 @@ def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
     )
 
 
+ADAM = Training(
+    steps=10_000,
+    batch_size=32,
+    seeds=3,
+    optimizer=Optimizer("adam", learning_rate=1e-2, schedule=Cosine(), clip_norm=1.0),
+)
+"""Our own recipe: as many updates by Adam, its rate falling to zero along a cosine."""
+
+
 def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
     """One cell of Table 1b at the paper's scale."""
     name, preset = MODELS[column]
@@ -50,7 +59,7 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
     """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-variant]-<regime>`.
 
     Variants: `interpolated` (Table B.2); `open_read_gate`, the constant 0 that the published code gives the read head's
-    gate; `uniform`, Table A.1's other initialisation; and both of these.
+    gate; `uniform`, Table A.1's other initialisation; both of these; and `adam`, our own recipe with either gate.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},
@@ -69,6 +78,10 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
                 for variant, fields in variants.items():
                     experiment = paper(in_regime, column, **fields)
                     rows[f"{stem}-{variant}-{regime}"] = Row(experiment, "table_1b", where, plain)
+                for variant in ("", "open_read_gate-"):
+                    experiment = paper(in_regime, column, **variants.get(variant[:-1], {}))
+                    experiment = dataclasses.replace(experiment, training=ADAM)
+                    rows[f"{stem}-{variant}adam-{regime}"] = Row(experiment, "table_1b", where, plain)
                 with_interpolation = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
                 experiment = paper(in_regime, column, action_interpolation=True)
                 rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, with_interpolation)
