@@ -201,7 +201,8 @@ def compare(arguments: list[str]) -> None:
     title = _stem(arguments[0]) if named else "compare"
     root = options.directory or Path("runs") / title
     task_names = (title,) if named else options.tasks
-    cells = runs.cross(task_names, options.models, options.training, base)
+    optimizers = configs.optimizers_of(arguments[0]) if named else {}
+    cells = runs.cross(task_names, options.models, options.training, base, optimizers)
 
     def directory(task: str, model: str) -> Path:
         own = base is not None and models.name_of(base.model) == model

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from lenmem import models
 from lenmem.errors import nearest
 from lenmem.experiment import Experiment
+from lenmem.training import Optimizer
 
 _PACKAGE = Path(__file__).parent
 ROOT = _PACKAGE / "_configs" if (_PACKAGE / "_configs").is_dir() else _PACKAGE.parent / "configs"
@@ -53,6 +55,17 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
+    """The `optimizers` of a configuration, by model name: what other models are trained with when set beside its own.
+
+    None, where the configuration does not define them. ValueError for a model there is not.
+    """
+    optimizers: dict[str, Optimizer] = getattr(module_of(name), "optimizers", {})
+    for model in optimizers:
+        models.fields_of(model)  # raises for an unknown one
+    return optimizers
 
 
 def load_config(name: str | os.PathLike[str]) -> Experiment:

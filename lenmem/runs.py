@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint
 from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, train
+from lenmem.training.optimizer import Optimizer
 from lenmem.types import Batch, PyTree
 
 Report = Callable[[dict[str, Any]], None]
@@ -128,12 +130,16 @@ def _same(experiment: Experiment, directory: Path) -> bool:
 
 
 def cross(
-    task_names: Sequence[str], model_names: Sequence[str], training: Training, base: Experiment | None = None
+    task_names: Sequence[str],
+    model_names: Sequence[str],
+    training: Training,
+    base: Experiment | None = None,
+    optimizers: Mapping[str, Optimizer] = MappingProxyType({}),
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
     With `base` its task (under the one name in `task_names`) and evaluation are used, and its model under that model's
-    own name.
+    own name. A model in `optimizers` is trained with that one; no rate suits them all.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:
@@ -141,9 +147,12 @@ def cross(
         for model_name in model_names:
             own = base is not None and models.name_of(base.model) == model_name
             model = base.model if base is not None and own else models.make(model_name)
+            recipe = training
+            if model_name in optimizers and not own:
+                recipe = dataclasses.replace(training, optimizer=optimizers[model_name])
             try:
                 cells[task_name, model_name] = (
-                    Experiment(task, model, training, base.evaluation) if base else Experiment(task, model, training)
+                    Experiment(task, model, recipe, base.evaluation) if base else Experiment(task, model, recipe)
                 )
             except ValueError:
                 reason = models.supports(model, task.spec)

@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from lenmem import cli, models, runs, tasks
+from lenmem.training import Optimizer
 from tests.training.tiny import experiment
 
 CONFIG = """
@@ -23,6 +24,7 @@ experiment = Experiment(
     Training(steps=4, seeds=2, batch_size=4, log_every=2, checkpoint_every=2, keep_steps=(2,)),
     Evaluation(lengths=(2, 5), samples=4),
 )
+optimizers = {"ram": Optimizer("rmsprop", learning_rate=0.02)}
 """
 
 
@@ -113,6 +115,8 @@ def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
     assert (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns == before
     assert "lantm" in printed
     assert (folder / "runs" / "tiny" / "ram" / "curve.json").exists()
+    optimizer = runs.open_run("runs/tiny/ram").experiment.training.optimizer
+    assert optimizer == Optimizer("rmsprop", learning_rate=0.02)  # as the configuration says
 
 
 def test_list_names_everything(capsys):
