@@ -52,7 +52,7 @@ def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
     return Experiment(task, make(name, **size), training, Evaluation(scored=2048))
 
 
-def small(task: Task, column: str = "NAM-TM", steps: int = 2000) -> Experiment:
+def small(task: Task, column: str = "NAM-TM", steps: int = 1000) -> Experiment:
     """The same cell at width 64, for a CPU: fresh batches of 32, the loss on answers alone, the last parameters."""
     training = Training(
         steps=steps,

@@ -8,5 +8,5 @@ from lenmem.tasks.nam import Fibonacci
 
 from ._recipe import small, small_rows
 
-experiment = small(Fibonacci())
-rows = small_rows(Fibonacci(), "fibonacci")
+experiment = small(Fibonacci(), steps=2000)
+rows = small_rows(Fibonacci(), "fibonacci", steps=2000)
