@@ -274,7 +274,7 @@ def shown(value: float | None) -> str:
 def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ()) -> list[LengthCurve]:
     """Curves from within the training range to 16 times its end: up to 4 times, then beyond with fewer examples.
 
-    `lengths` are measured too.
+    `lengths` are measured too. A task that is not `endless` has one curve, over the lengths there are.
     """
     task, evaluation = experiment.task, experiment.evaluation
     longest = task.train_lengths[1]
@@ -282,11 +282,14 @@ def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ())
     far = {longest * f for f in (8, 16)}
     for length in lengths:
         (near if length <= 4 * longest else far).add(length)
+    parts = [(near, evaluation.samples), (far, FAR_SAMPLES)]
+    if not task.endless:
+        parts = [(set(task.curve_lengths), evaluation.samples)]
     key = jax.random.key(evaluation.seed)
     model = experiment.bound_model
     return [
         length_curve(model, params, task, sorted(part), samples, key, batch_size=min(samples, evaluation.batch_size))
-        for part, samples in ((near, evaluation.samples), (far, FAR_SAMPLES))
+        for part, samples in parts
     ]
 
 

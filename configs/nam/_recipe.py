@@ -61,7 +61,7 @@ def small(task: Task, column: str = "NAM-TM", steps: int = 1000) -> Experiment:
         optimizer=Optimizer("adam", learning_rate=3e-3, schedule=Cosine(), clip_norm=1.0),
     )
     name = MODELS[column][0]
-    fields = {"max_positions": 1024} if name == "bert" else {}
+    fields: dict[str, Any] = {"max_positions": 1024} if name == "bert" else {}
     return Experiment(task, make(name, hidden_size=64, **fields), training, Evaluation(scored=2048))
 
 

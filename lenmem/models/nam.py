@@ -38,6 +38,7 @@ class PreNormEncoder(nn.Module):
     attention: AttentionKind = "outer_product"
     causal: bool = False
     mask_padding: bool = True
+    attention_size: int | None = None
     dropout: float = 0.0
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
@@ -57,6 +58,7 @@ class PreNormEncoder(nn.Module):
                 self.attention,
                 self.causal,
                 self.mask_padding,
+                self.attention_size,
                 dropout=self.dropout,
                 **options,
                 name=f"layer_{number}",
@@ -72,7 +74,7 @@ class NAMTransformer(FlatModel):
     the three differ in nothing else. On causal tasks position t sees positions 0 .. t only.
 
     The paper's sizes, of its Long Range Arena runs: ListOps and text 4 layers, width 256, 4 heads, MLP 1024; image
-    1 layer, width 128, 8 heads, MLP 128, dropout 0.3. Its code lets padding write into the memory
+    1 layer, width 128, 8 heads of 8, MLP 128, dropout 0.3. Its code lets padding write into the memory
     (`mask_padding=False`) and gives the answer at a begin token (`column="first"`).
     """
 
@@ -88,6 +90,8 @@ class NAMTransformer(FlatModel):
     """How values are mixed."""
     mask_padding: bool = True
     """Padding writes nothing. Without, as in the published code, results depend on the padded length."""
+    attention_size: int | None = None
+    """Width of queries, keys and values, all heads together; None: `hidden_size`."""
     dropout: float = 0.1
     """Dropout of hidden units, layer outputs and embeddings."""
     column: Literal["last", "first"] = "last"
@@ -106,6 +110,7 @@ class NAMTransformer(FlatModel):
             self.attention,
             require_spec(self.spec, self).causal,
             self.mask_padding,
+            self.attention_size,
             self.dropout,
             dtype=self.dtype,
             param_dtype=self.param_dtype,

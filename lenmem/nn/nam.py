@@ -37,6 +37,8 @@ class SelfAttention(nn.Module):
     causal: bool = False
     mask_padding: bool = True
     """Keys of padding write nothing. The published code lets them write; results then depend on the padded length."""
+    size: int | None = None
+    """Width of queries, keys and values, all heads together; None: the states' width d."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -45,8 +47,9 @@ class SelfAttention(nn.Module):
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         check_choices(self, kind=get_args(AttentionKind))
         width = states.shape[-1]
-        if width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width of {width}")
+        size = self.size or width
+        if size % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a width of {size}")
         options: dict[str, Any] = {
             "use_bias": False,
             "kernel_init": nn.initializers.xavier_uniform(),
@@ -54,7 +57,7 @@ class SelfAttention(nn.Module):
             "param_dtype": self.param_dtype,
         }
         query, key, value = (
-            nn.DenseGeneral((self.heads, width // self.heads), **options, name=name)(states)
+            nn.DenseGeneral((self.heads, size // self.heads), **options, name=name)(states)
             for name in ("query", "key", "value")
         )
         visible = mask if self.mask_padding else jnp.ones_like(mask)
@@ -82,6 +85,7 @@ class PreNormLayer(nn.Module):
     attention: AttentionKind = "outer_product"
     causal: bool = False
     mask_padding: bool = True
+    attention_size: int | None = None
     kernel_size: int = 1
     activation: Callable[[jax.Array], jax.Array] = nn.gelu
     dropout: float = 0.0
@@ -104,7 +108,9 @@ class PreNormLayer(nn.Module):
             convolution = nn.Conv(features, (self.kernel_size,), padding=padding, **options, name=name)
             return convolution(jnp.where(mask[..., None], x, 0))
 
-        attend = SelfAttention(self.attention, self.heads, self.causal, self.mask_padding, **options, name="attention")
+        attend = SelfAttention(
+            self.attention, self.heads, self.causal, self.mask_padding, self.attention_size, **options, name="attention"
+        )
         states = states + drop(attend(nn.LayerNorm(1e-6, **options, name="attention_norm")(states), mask))
         hidden = nn.LayerNorm(1e-6, **options, name="feedforward_norm")(states)
         hidden = drop(self.activation(over_positions(hidden, self.feedforward_size, "feedforward_in")))

@@ -48,6 +48,8 @@ class Task:
 
     per_batch_length: ClassVar[bool] = True
     """All rows of a batch share one length. False: every row draws its own."""
+    endless: ClassVar[bool] = True
+    """Examples of any length can be drawn. False: there are those of `curve_lengths`."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:

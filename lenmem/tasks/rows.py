@@ -23,6 +23,7 @@ class RowTask(Task):
     """
 
     per_batch_length: ClassVar[bool] = False
+    endless: ClassVar[bool] = False
     length_bin: ClassVar[int] = 1
     """`sample` takes any row of length in (length - length_bin, length]."""
 

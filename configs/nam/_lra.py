@@ -1,0 +1,31 @@
+"""The Long Range Arena of Table 1: three Transformers that differ in their attention alone."""
+
+import dataclasses
+from typing import Any
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.nn.nam import AttentionKind
+from lenmem.reproduce import Row
+from lenmem.tasks.base import Task
+from lenmem.training import Training
+
+ATTENTION: dict[str, AttentionKind] = {
+    "Transformer": "softmax",
+    "Linear Transformer": "linear",
+    "NAM-Transformer": "outer_product",
+}
+
+
+def arena(task: Task, name: str, training: Training, size: dict[str, Any]) -> tuple[Experiment, dict[str, Row]]:
+    """The NAM-Transformer's experiment, and the rows `<task>-<model>` of all three; all answer at the begin token."""
+    model = make("nam_transformer", column="first", **size)
+    experiment = Experiment(task, model, training, Evaluation(scored=2000, batch_size=16))
+    rows = {}
+    for column, attention in ATTENTION.items():
+        own = dataclasses.replace(
+            experiment, model=make("nam_transformer", column="first", attention=attention, **size)
+        )
+        stem = column.lower().replace("-", "_").replace(" ", "_")
+        rows[f"{name}-{stem}"] = Row(own, "table_1", {"task": name, "model": column}, {"exact_match": "accuracy"})
+    return experiment, rows

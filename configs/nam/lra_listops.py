@@ -1,0 +1,23 @@
+"""Long Range Arena ListOps as in Table 1 of Nam & Seo (2022), with the published code's settings.
+
+lenmem train nam/lra_listops
+lenmem reproduce nam/lra_listops --rows listops-nam_transformer
+
+Not measured: wants a GPU. The printed numbers survive in no text that we have.
+"""
+
+from lenmem.tasks.lra import ListOps
+from lenmem.training import Optimizer, Training, WarmupRsqrt
+
+from ._lra import arena
+
+# 0.05 / sqrt(step) after the warm-up, as a peak rate.
+training = Training(
+    steps=80_000,
+    batch_size=2,
+    optimizer=Optimizer(
+        "adamw", learning_rate=0.05 * 16_000**-0.5, weight_decay=1e-2, b2=0.98, eps=1e-9, schedule=WarmupRsqrt(16_000)
+    ),
+)
+size = {"hidden_size": 256, "layers": 4, "heads": 4, "feedforward_size": 1024}
+experiment, rows = arena(ListOps(cut_at=1000), "listops", training, size)
