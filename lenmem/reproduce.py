@@ -260,10 +260,11 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The metrics that the paper prints for any of the records; all metrics where it prints none."""
-    items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
-    printed = [metric for metric, value in items if value is not None]
-    return list(dict.fromkeys(printed or [metric for metric, _ in items]))
+    """The metrics that the paper prints for any of the records; those the rows name, or all, where it prints none."""
+    items = [(record, metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
+    printed = [metric for _, metric, value in items if value is not None]
+    named = [metric for record, metric, _ in items if metric in record.get("metrics", {})]
+    return list(dict.fromkeys(printed or named or [metric for _, metric, _ in items]))
 
 
 def shown(value: float | None) -> str:
