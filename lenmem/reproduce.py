@@ -241,7 +241,7 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
         raise ValueError("no records given; a table needs at least one")
     compared = compared_metrics(records)
     rules = ", ".join(sorted({record["selection"] for record in records}))
-    names = " / ".join(metric.replace("_", " ") for metric in compared)
+    names = " / ".join(map(metric_name, compared))
     table = Table(caption=f"{names} in percent; parameters kept: {rules}", caption_justify="left")
     table.add_column("row")
     for column in ("median", "best seed", "paper", "seeds"):
@@ -260,11 +260,18 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The metrics that the paper prints for any of the records; those the rows name, or all, where it prints none."""
-    items = [(record, metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
-    printed = [metric for _, metric, value in items if value is not None]
-    named = [metric for record, metric, _ in items if metric in record.get("metrics", {})]
-    return list(dict.fromkeys(printed or named or [metric for _, metric, _ in items]))
+    """The metrics that the rows set beside the paper, in their order; without any, those it prints, or all."""
+    records = list(records)
+    named = [metric for record in records for metric in record.get("metrics", ())]
+    items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
+    printed = [metric for metric, value in items if value is not None]
+    return list(dict.fromkeys(named or printed or [metric for metric, _ in items]))
+
+
+def metric_name(metric: str) -> str:
+    """How a metric is called in a table: `exact match`, or `exact match on od_easy` for one of another split."""
+    split, _, name = metric.rpartition("/")
+    return name.replace("_", " ") + (f" on {split}" if split else "")
 
 
 def shown(value: float | None) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
-from lenmem.reproduce import best_seed, compared_metrics, read_record, shown
+from lenmem.reproduce import best_seed, compared_metrics, metric_name, read_record, shown
 from lenmem.serialize import from_plain
 
 Record = dict[str, Any]
@@ -40,8 +40,8 @@ HOW_THE_PAPER_CHOSE = {
     ),
     "nam": (
         "The paper took the epoch with the best accuracy on OD-easy; its numbers survive in no text that we have, only "
-        "what it says of their order. Validation is its ID set, 5 to 10 digits; od_easy has 11 to 13, and the split "
-        "without a name, OD-hard, 14 to 16. Rows whose name ends in `small` are of width 64, not of the paper's size."
+        "what it says of their order. Validation is its ID set, 5 to 10 digits; od_easy has 11 to 13; scores without a "
+        "split are of OD-hard, 14 to 16. Rows whose name ends in `small` are of width 64, not of the paper's size."
     ),
 }
 
@@ -102,7 +102,7 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
     printed = papers.tables(paper)[table]
     columns = list(dict.fromkeys(column for record in records for column in record["where"]))
     metrics = compared_metrics(records)
-    names = " / ".join(metric.replace("_", " ") for metric in metrics)
+    names = " / ".join(map(metric_name, metrics))
     cells = {tuple(record["where"].items()) for record in records}
     measured = f"{len(cells)} of {len(printed['rows'])} rows have been measured"
     title, _, caption = printed["caption"].partition(". ")
@@ -126,7 +126,7 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
             "",
             *_markdown(header, [_score_row(record, columns, metrics) for record in records], len(columns)),
             "",
-            *_beyond(records, columns, metrics, names),
+            *_beyond(records, columns, [metric for metric in metrics if "/" not in metric]),
             "<details><summary>How each number was made</summary>",
             "",
             *_markdown(
@@ -174,8 +174,9 @@ def _score_row(record: Record, columns: Sequence[str], metrics: Sequence[str]) -
     ]
 
 
-def _beyond(records: Sequence[Record], columns: Sequence[str], metrics: Sequence[str], names: str) -> list[str]:
+def _beyond(records: Sequence[Record], columns: Sequence[str], metrics: Sequence[str]) -> list[str]:
     """Lines of the table of lengths far beyond training."""
+    names = " / ".join(map(metric_name, metrics))
     rows = []
     for record in records:
         curves = [LengthCurve.from_dict(curve) for curve in record["curves"]]

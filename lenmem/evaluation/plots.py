@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS, grid
-from lenmem.evaluation.traces import Memory, memory_of, pca, tape_of
+from lenmem.evaluation.traces import Memory, data_flow_of, memory_of, pca, tape_of
 
 Path = str | os.PathLike[str] | None
 
@@ -404,6 +404,132 @@ def plot_gates(
     ax.set_xlabel(xlabel)
     ax.set_title(_plain(title), fontsize=11, loc="left", color=INK)
     return _finish(figure, path)
+
+
+# ---------------------------------------------------------------------------------------------------- data flow
+
+
+def plot_ndr_attention(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    head: int | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """Attention of a Neural Data Router in every step, as in Figures 2, 7, 8, 10, 12 and 13 of Csordas et al. (2022).
+
+    One map for each step, sources from left to right and targets from top to bottom. How an encoder with one layer for
+    all steps goes through its input can be read from them.
+
+    Args:
+        traces: what `traces.collect` returns.
+        example: row of the batch.
+        path: where to write the picture.
+        head: which head; None: the largest weight of all heads.
+        names: names of the columns (`traces.column_names`); without, they are numbered.
+        title: a line over the picture.
+    """
+    weights = data_flow_of(traces, example).attention
+    if head is not None and not 0 <= head < weights.shape[1]:
+        raise ValueError(f"head must lie between 0 and {weights.shape[1] - 1}, got {head}")
+    maps = weights.max(axis=1) if head is None else weights[:, head]
+    return _finish(_maps(maps, [f"step {t}" for t in range(1, len(maps) + 1)], names, title), path)
+
+
+def plot_ndr_heads(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    step: int,
+    path: Path = None,
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """Attention of every head of a Neural Data Router in one step, as in Figure 3 of Csordas et al. (2022).
+
+    `step` counts from 1. Other arguments as of `plot_ndr_attention`.
+    """
+    weights = data_flow_of(traces, example).attention
+    if not 1 <= step <= len(weights):
+        raise ValueError(f"step must lie between 1 and {len(weights)}, got {step}")
+    maps = weights[step - 1]
+    return _finish(_maps(maps, [f"head {i}" for i in range(len(maps))], names, title), path)
+
+
+def plot_ndr_gates(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """Copy gates of a Neural Data Router, as in Figures 2, 9, 11 and 14 of Csordas et al. (2022): columns by steps.
+
+    The mean over the units of a column: 0, it was copied; 1, it was rewritten. Without gates, the weights by which
+    adaptive computation time reads the steps. Arguments as of `plot_ndr_attention`.
+    """
+    flow = data_flow_of(traces, example)
+    values, label = (flow.gates, "gate") if flow.gates is not None else (flow.halting, "weight of the step")
+    if values is None:
+        raise ValueError("a picture of gates needs the trace 'gate' or 'halting'; these layers have neither")
+    steps, columns = values.shape
+    cell = min(0.24, 11 / columns)
+    figure = Figure(figsize=(1.9 + max(cell * columns, 2.2), 1.1 + max(cell * steps, 1.2)), layout="constrained")
+    ax = figure.subplots()
+    _heat_map(figure, ax, values, label, vmax=1.0)
+    ax.set(xlabel="column", ylabel="step")
+    ax.set_yticks(range(steps), [str(t) for t in range(1, steps + 1)])
+    _name_columns(ax.xaxis, names, columns, cell)
+    ax.set_title(_plain(title), fontsize=11, loc="left", color=INK)
+    return _finish(figure, path)
+
+
+def _maps(maps: np.ndarray, titles: Sequence[str], names: Sequence[str] | None, title: str) -> Figure:
+    """Maps [n, N, N] side by side, of one scale; the columns are named at the left and at the bottom."""
+    count, columns = len(maps), maps.shape[-1]
+    cell = min(0.2, 2.6 / columns)
+    size = max(cell * columns, 1.3)
+    across = min(count, max(1, int(12 / (size + 0.15))))
+    down = -(-count // across)
+    figure = Figure(figsize=(1.6 + across * (size + 0.15), 0.9 + down * (size + 0.35)), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    image = None
+    for number, ax in enumerate(axes.flat):
+        if number >= count:
+            ax.set_axis_off()
+            continue
+        image = ax.imshow(maps[number], cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        ax.set_title(titles[number], fontsize=8, color=INK, pad=3)
+        ax.spines[:].set_color(FAINT)
+        below = number + across >= count
+        ax.tick_params(labelsize=7, length=0, labelleft=number % across == 0, labelbottom=below)
+        _name_columns(ax.yaxis, names, columns, size / columns)
+        if below:
+            _name_columns(ax.xaxis, names, columns, size / columns)
+    figure.supxlabel("source", fontsize=9, color=INK)
+    figure.supylabel("target", fontsize=9, color=INK)
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
+    assert image is not None
+    bar = figure.colorbar(image, ax=list(axes.flat), aspect=24, pad=0.01, shrink=min(1.0, 2.5 / down))
+    bar.set_label("weight", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    return figure
+
+
+def _name_columns(axis: Any, names: Sequence[str] | None, count: int, cell: float) -> None:
+    """Ticks of an axis of columns; long names stand upright below."""
+    if names is None:
+        axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
+        return
+    if len(names) != count:
+        raise ValueError(f"names must name {count} columns, got {len(names)} names")
+    upright = axis.axis_name == "x" and max(map(len, names)) > 1
+    size = max(3.5, min(8, 55 * cell))
+    axis.set_ticks(range(count), [_plain(name) for name in names], fontsize=size, rotation=90 if upright else 0)
 
 
 def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from lenmem.types import Batch, PyTree
+from lenmem.types import Batch, PyTree, Spec
 
 
 def collect(model: nn.Module, params: PyTree, batch: Batch) -> dict[str, np.ndarray]:
@@ -146,6 +146,66 @@ def tape_of(traces: Mapping[str, np.ndarray], example: int, *, layer: int = 0, t
     )
     assert write is not None and read is not None
     return Tape(write, read, jump, cells - start)
+
+
+class DataFlow(NamedTuple):
+    """What the columns of an encoder with one layer did in each of its steps, in one example: T steps, R heads."""
+
+    attention: np.ndarray
+    """float[T, R, N, N]: where each column (second last axis) looked (last axis)."""
+    gates: np.ndarray | None
+    """float[T, N]: how far each column was rewritten, the mean over its units; None for layers without a gate."""
+    halting: np.ndarray | None
+    """float[T, N]: the weight of each step in what is read of a column; None without adaptive computation time."""
+
+    @property
+    def steps_used(self) -> np.ndarray:
+        """int[N]: steps until each column halted; all steps without adaptive computation time."""
+        if self.halting is None:
+            return np.full(self.attention.shape[-1], len(self.attention))
+        return np.sum(self.halting > 0, axis=0)
+
+
+def data_flow_of(traces: Mapping[str, np.ndarray], example: int) -> DataFlow:
+    """The data flow of one example, cut to its real columns.
+
+    Needs the traces `attention` [B, T, R, N, N] and `column` bool[B, N]. Raises ValueError where one is missing or the
+    example does not exist.
+    """
+    attention = traces.get("attention")
+    if attention is None or attention.ndim != 5 or "column" not in traces:
+        raise ValueError(
+            "a picture of data flow needs the traces 'attention' of every step and 'column'; this model has "
+            f"{', '.join(sorted(traces))}"
+        )
+    if not 0 <= example < len(attention):
+        raise ValueError(f"example must lie between 0 and {len(attention) - 1}, got {example}")
+    real = np.nonzero(traces["column"][example])[0]
+
+    def of_columns(name: str) -> np.ndarray | None:
+        return np.asarray(traces[name][example][:, real], np.float64) if name in traces else None
+
+    weights = np.asarray(attention[example], np.float64)[..., real, :][..., real]
+    return DataFlow(weights, of_columns("gate"), of_columns("halting"))
+
+
+def column_names(spec: Spec, batch: Batch, example: int, names: Callable[[int], str] = str) -> list[str]:
+    """What the columns of an encoder read: the tokens, `begin` and `end`, `?` for an answer slot.
+
+    `names` maps a token id to its name. Inputs without tokens are numbered.
+    """
+    inputs = np.asarray(batch.inputs[example])[np.asarray(batch.input_mask[example])]
+    if spec.takes_tokens:
+        read = [names(int(token)) for token in inputs]
+    elif spec.vocabulary:
+        read = [names(int(row[: spec.vocabulary].argmax())) for row in inputs]
+    else:
+        read = [str(i) for i in range(len(inputs))]
+    if spec.alignment == "aligned":
+        return read
+    if spec.shapes is not None and spec.shapes(16)[1] == 1:
+        return ["begin", *read, "end"]
+    return read + ["?"] * int(np.sum(batch.target_mask[example]))
 
 
 def token_names(vocabulary: int) -> Callable[[int], str]:

@@ -14,6 +14,8 @@ from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
 from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransformer
 from lenmem.models.namtm import NAMTM
+from lenmem.models.ndr import NDR
+from lenmem.models.ndr_baselines import LSTMClassifier
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.transformer import Transformer
@@ -27,10 +29,12 @@ __all__ = [
     "LSTM",
     "MODELS",
     "NAMTM",
+    "NDR",
     "RAM",
     "SLANTM",
     "Attention",
     "LSTMAttention",
+    "LSTMClassifier",
     "NAMTransformer",
     "RAMTape",
     "RecurrentLSAM",
@@ -42,6 +46,11 @@ __all__ = [
     "names",
     "supports",
 ]
+
+SHARED: dict[str, Any] = {"gated": False}
+RELATIVE: dict[str, Any] = {"attention": "relative", "embedding_init": "kaiming"}
+GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
+"""What the Transformers without a copy gate of Csordas et al. (2022) have in common."""
 
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "lantm": (LANTM, {}),
@@ -63,6 +72,20 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "universal_transformer": (UniversalTransformer, {}),
     "bert": (BERT, {}),
     "lstm_attention": (LSTMAttention, {}),
+    "ndr": (NDR, {}),
+    "ndr_relative_gate": (NDR, {"attention": "relative", "update": "tanh"}),
+    "ndr_absolute_relative_gate": (NDR, {"attention": "absolute_relative", "update": "tanh"}),
+    "transformer_shared": (NDR, SHARED | {"attention": "absolute"}),
+    "transformer_relative": (NDR, SHARED | RELATIVE),
+    "transformer_geometric": (NDR, SHARED | GEOMETRIC),
+    "act": (NDR, SHARED | {"attention": "absolute", "halting": "graves"}),
+    "act_relative": (NDR, SHARED | RELATIVE | {"halting": "graves"}),
+    "act_geometric": (NDR, SHARED | GEOMETRIC | {"halting": "graves"}),
+    "act_universal": (NDR, SHARED | {"attention": "absolute", "halting": "dehghani"}),
+    "act_universal_relative": (NDR, SHARED | RELATIVE | {"halting": "dehghani"}),
+    "act_universal_geometric": (NDR, SHARED | GEOMETRIC | {"halting": "dehghani"}),
+    "lstm_classifier": (LSTMClassifier, {}),
+    "bilstm_classifier": (LSTMClassifier, {"bidirectional": True}),
 }
 """name -> (class, fields that differ from its defaults)."""
 

@@ -1,5 +1,6 @@
 """The papers' mathematics: arrays in, arrays out. Every operation by its flat name."""
 
+from lenmem.ops.geometric import geometric_attention, geometric_attention_logits, geometric_attention_weights
 from lenmem.ops.lie import (
     bounded,
     dot_product_weights,
@@ -31,6 +32,9 @@ from lenmem.ops.tape import sharpen, shifted_keys
 __all__ = [
     "bounded",
     "dot_product_weights",
+    "geometric_attention",
+    "geometric_attention_logits",
+    "geometric_attention_weights",
     "inverse_square_weights",
     "linear_attention",
     "masked_softmax",

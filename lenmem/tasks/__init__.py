@@ -21,6 +21,7 @@ from lenmem.tasks.lantm import (
 )
 from lenmem.tasks.lra import ByteText, ListOps, PixelImage
 from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
+from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
 from lenmem.tasks.scan import Scan
 
 _TASKS: dict[str, type[Task]] = {
@@ -39,6 +40,9 @@ _TASKS: dict[str, type[Task]] = {
     "lra_listops": ListOps,
     "lra_text": ByteText,
     "lra_image": PixelImage,
+    "ctl": TableLookup,
+    "arithmetic": Arithmetic,
+    "listops": DependencyListOps,
 }
 
 
@@ -69,9 +73,11 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 
 
 __all__ = [
+    "Arithmetic",
     "BigramFlip",
     "ByteText",
     "Copy",
+    "DependencyListOps",
     "Double",
     "Fibonacci",
     "FreshSource",
@@ -89,6 +95,7 @@ __all__ = [
     "Scan",
     "Source",
     "Split",
+    "TableLookup",
     "Task",
     "make",
     "names",
