@@ -197,8 +197,13 @@ def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int
     if "read_weights" in traces:
         steps = int(traces["valid"][0].sum()) if "valid" in traces else None
         plots.plot_attention(traces["read_weights"][0][:steps], target("read_weights.png"))
-    if any(name.endswith("read_position") for name in traces):
-        plots.plot_tape(traces, 0, target("tape.png"))
+    tapes = [name for name in traces if name.endswith("read_position")]
+    if tapes:
+        # An encoder reads the inputs and then the answer slots; what follows is padding.
+        steps = int(batch.input_mask.sum() + (0 if task.spec.alignment == "aligned" else batch.target_mask.sum()))
+        cut = {name: trace[:, :steps] for name, trace in traces.items()}
+        for layer in range(len(tapes)):
+            plots.plot_tape(cut, 0, target(f"tape_{layer + 1}.png"), layer=layer)
     plots.plot_curves(_curves(run, folder), target("curve.png"))
     return written
 
