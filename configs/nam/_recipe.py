@@ -1,5 +1,6 @@
 """How Nam & Seo (2022) trained for Table 2, and the same comparison at a width for a CPU."""
 
+import dataclasses
 from typing import Any
 
 from lenmem.experiment import Evaluation, Experiment
@@ -52,7 +53,7 @@ def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
     return Experiment(task, make(name, **size), training, Evaluation(scored=2048))
 
 
-def small(task: Task, column: str = "NAM-TM", steps: int = 1000) -> Experiment:
+def small(task: Task, column: str = "NAM-TM", steps: int = 1000, **fields: Any) -> Experiment:
     """The same cell at width 64, for a CPU: fresh batches of 32, the loss on answers alone, the last parameters."""
     training = Training(
         steps=steps,
@@ -61,7 +62,8 @@ def small(task: Task, column: str = "NAM-TM", steps: int = 1000) -> Experiment:
         optimizer=Optimizer("adam", learning_rate=3e-3, schedule=Cosine(), clip_norm=1.0),
     )
     name = MODELS[column][0]
-    fields: dict[str, Any] = {"max_positions": 1024} if name == "bert" else {}
+    if name == "bert":
+        fields["max_positions"] = 1024
     return Experiment(task, make(name, hidden_size=64, **fields), training, Evaluation(scored=2048))
 
 
@@ -71,8 +73,16 @@ def table_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:
 
 
 def small_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:
-    """The same line at width 64: rows `<task>-<model>-small`."""
-    return {f"{row}-small": cell for row, cell in _rows(small, task, name, **options).items()}
+    """The same line at width 64: rows `<task>-<model>-small`.
+
+    `<task>-nam_tm_normalized-small` uses its heads at unit length, as the authors' later code does against NaN.
+    """
+    rows = {f"{row}-small": cell for row, cell in _rows(small, task, name, **options).items()}
+    plain = rows[f"{name}-nam_tm-small"]
+    rows[f"{name}-nam_tm_normalized-small"] = dataclasses.replace(
+        plain, experiment=small(task, normalize_heads=True, **options)
+    )
+    return rows
 
 
 def _rows(recipe: Any, task: Task, name: str, **options: Any) -> dict[str, Row]:
