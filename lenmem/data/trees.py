@@ -1,0 +1,376 @@
+"""Random expression trees of a wanted depth, a block of them at a time in NumPy (Csordás et al. 2022, appendix C).
+
+A tree is drawn as the published code draws it: a node is an operator with some probability, else a digit; while the
+tree is not deep enough, it becomes an argument of a new operator among newly drawn ones. Trees that are too long are
+thrown away, as are those of a depth of which there are enough. This is plain rejection, so the distribution is the
+published one; it is fast because a block of trees is drawn level by level, trees are dropped as soon as they are too
+long, and only those that are kept are written out. A block's draws depend on the seed and its number alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+BLOCK = 1 << 16
+"""Trees drawn at once."""
+BARREN_BLOCKS = 2000
+"""Give up after so many blocks that brought nothing."""
+
+
+@dataclasses.dataclass(eq=False)
+class Nodes:
+    """n nodes. A node's arguments lie side by side in the pool that it belongs to."""
+
+    token: np.ndarray
+    """uint8[n]: a digit or an operator."""
+    first: np.ndarray
+    """int32[n]: where an operator's first argument is in the pool."""
+    count: np.ndarray
+    """int8[n]: number of arguments, 0 for digits."""
+    size: np.ndarray
+    """int32[n]: tokens of the expression."""
+    length: np.ndarray
+    """int32[n]: what is held against the greatest length."""
+    height: np.ndarray
+    """int8[n]: 1 for digits, else one more than the highest argument's."""
+    depth: np.ndarray
+    """int8[n]: 1 for digits, else one more than the deepest argument's that matters to the operator."""
+    value: np.ndarray
+    """int8[n]."""
+
+    def __getitem__(self, index: np.ndarray) -> Nodes:
+        return Nodes(*(array[index] for array in vars(self).values()))
+
+    def put(self, index: np.ndarray, nodes: Nodes) -> None:
+        """Replace the nodes at an index array."""
+        for array, values in zip(vars(self).values(), vars(nodes).values(), strict=True):
+            array[index] = values
+
+
+Rule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""(operators [n], number of arguments [n], their values [n, most], their depths [n, most]) -> values, and the greatest
+depth of an argument that matters. Columns after the last argument hold anything."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Language:
+    """How expressions are made, read and written."""
+
+    first_digit: int
+    """Token of 0."""
+    operators: tuple[int, ...]
+    """Tokens, all equally likely."""
+    close: int
+    """Token that ends an operator's arguments."""
+    arguments: tuple[int, int]
+    """Fewest and most arguments of an operator."""
+    added: tuple[int, int]
+    """Fewest and most new arguments beside a tree that is not deep enough."""
+    slots: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    """number of new arguments -> first and last + 1 of the places where the old tree may go."""
+    rule: Rule
+    """What the operators do."""
+    share: float
+    """Probability that a node is an operator."""
+    weight: int
+    """What an operator adds to the length."""
+    open: int | None = None
+    """Token before the first argument, the operator then being written between its two arguments; None: the operator
+    itself is there."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of an operator, without its arguments."""
+        return 2 if self.open is None else 3
+
+    def most_tokens(self, longest: int) -> int:
+        """Most tokens of an expression that is no longer than `longest`."""
+        most = 1
+        for operators in range(1, longest // self.weight + 1):
+            digits = longest - self.weight * operators
+            if digits > operators:  # there is one more digit than operators, at least
+                fits = min(digits, (self.arguments[1] - 1) * operators + 1)
+                most = max(most, self.tokens * operators + fits)
+        return most
+
+
+class Forest:
+    """Trees under construction: a pool of arguments that grows."""
+
+    def __init__(self, language: Language, rng: np.random.Generator):
+        self.language, self.rng = language, rng
+        self.pool: list[Nodes] = []
+        self.pooled = 0
+
+    def draw(self, trees: int, lowest: int, highest: int, longest: int) -> Nodes:
+        """The roots of those of `trees` draws that are no longer than `longest`; heights are lowest .. highest."""
+        roots = self.grow(trees, highest)
+        while True:
+            roots = roots[np.flatnonzero(roots.length <= longest)]
+            low = np.flatnonzero(roots.height < lowest)
+            if not low.size:
+                return roots
+            roots.put(low, self.wrap(roots[low], highest))
+
+    def grow(self, nodes: int, highest: int, closed: np.ndarray | None = None) -> Nodes:
+        """Random trees at most that high; digits where `closed`, bool[nodes]."""
+        language, levels = self.language, []
+        for height in range(highest, 0, -1):
+            digits = self.rng.integers(0, 10, nodes, np.uint8)
+            operator = self.rng.random(nodes, np.float32) < (language.share if height > 1 else -1)
+            if closed is not None and not levels:
+                operator &= ~closed
+            operators = np.flatnonzero(operator)
+            counts = self._uniform(language.arguments, operators.size)
+            levels.append((digits, operators, counts))
+            nodes = int(counts.sum())
+            if not nodes:
+                break
+        below = None
+        for digits, operators, counts in reversed(levels):
+            level = _digits(digits, language.first_digit)
+            if below is not None:
+                level.put(operators, self._apply(counts, below))
+            below = level
+        assert below is not None
+        return below
+
+    def wrap(self, old: Nodes, highest: int) -> Nodes:
+        """Operators that have each of the old trees among their arguments, the others being newly drawn."""
+        new = self._uniform(self.language.added, old.token.size)
+        low, high = self.language.slots(new)
+        place = np.cumsum(new + 1) - (new + 1) + self.rng.integers(low, high, new.size)
+        closed = np.zeros(int(new.sum()) + new.size, bool)
+        closed[place] = True
+        arguments = self.grow(closed.size, highest - 1, closed)
+        arguments.put(place, old)
+        return self._apply(new + 1, arguments)
+
+    def _uniform(self, ends: tuple[int, int], size: int) -> np.ndarray:
+        if ends[0] == ends[1]:
+            return np.full(size, ends[0])
+        return self.rng.integers(ends[0], ends[1] + 1, size)
+
+    def _apply(self, counts: np.ndarray, arguments: Nodes) -> Nodes:
+        """Random operators on consecutive arguments, which go into the pool."""
+        language = self.language
+        first = np.cumsum(counts) - counts
+        token = np.array(language.operators, np.uint8)[self.rng.integers(0, len(language.operators), counts.size)]
+        column = np.minimum(first[:, None] + np.arange(counts.max()), arguments.token.size - 1)
+        value, depth = language.rule(token, counts, arguments.value[column], arguments.depth[column])
+        size = np.add.reduceat(arguments.size, first)
+        length = np.add.reduceat(arguments.length, first)
+        height = np.maximum.reduceat(arguments.height, first)
+        nodes = Nodes(
+            token=token,
+            first=(first + self.pooled).astype(np.int32),
+            count=counts.astype(np.int8),
+            size=size + np.int32(language.tokens),
+            length=length + np.int32(language.weight),
+            height=height + np.int8(1),
+            depth=(depth + 1).astype(np.int8),
+            value=value.astype(np.int8),
+        )
+        self.pool.append(arguments)
+        self.pooled += arguments.token.size
+        return nodes
+
+    def write(self, roots: Nodes) -> np.ndarray:
+        """The tokens of the trees, one after the other, uint8[sum of sizes]."""
+        token, first, count, size = (
+            np.concatenate([getattr(nodes, name) for nodes in (*self.pool, roots)])
+            for name in ("token", "first", "count", "size")
+        )
+        node = np.arange(self.pooled, token.size)
+        start = np.cumsum(roots.size) - roots.size
+        out = np.zeros(int(roots.size.sum()), np.uint8)
+        opening = self.language.open
+        while node.size:
+            out[start] = token[node]
+            inner = np.flatnonzero(count[node])
+            node, start = node[inner], start[inner]
+            out[start + size[node] - 1] = self.language.close
+            if opening is not None:
+                out[start] = opening
+                out[start + 1 + size[first[node]]] = token[node]
+            counts = count[node].astype(np.int64)
+            begin = np.cumsum(counts) - counts
+            number = np.arange(int(counts.sum())) - np.repeat(begin, counts)
+            argument = np.repeat(first[node], counts) + number
+            before = np.cumsum(size[argument]) - size[argument]
+            start = np.repeat(start + 1 - before[begin], counts) + before + (0 if opening is None else number)
+            node = argument
+        return out
+
+
+def _digits(digits: np.ndarray, first_digit: int) -> Nodes:
+    ones = np.ones(digits.size, np.int8)
+    wide = ones.astype(np.int32)
+    return Nodes(
+        token=digits + np.uint8(first_digit),
+        first=wide,
+        count=0 * ones,
+        size=wide,
+        length=wide.copy(),
+        height=ones,
+        depth=ones.copy(),
+        value=digits.astype(np.int8),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """A set of different trees, so many of each depth."""
+
+    counts: Mapping[int, int]
+    """depth -> number of trees."""
+    lowest: int
+    """Trees lower than this become arguments of new operators."""
+    highest: int
+    """No tree is higher."""
+    longest: int
+    """Greatest length."""
+    seed: tuple[int, ...]
+    """Of the draws."""
+
+
+def collect(
+    language: Language, wanted: Wanted, label: str = "trees", exclude: Iterable[bytes] = ()
+) -> dict[str, np.ndarray]:
+    """The first different trees of each depth, in random order, without those in `exclude` (their tokens as bytes).
+
+    Shows a progress bar where there is a terminal.
+
+    Returns:
+        `tokens` uint8[sum of lengths], one tree after the other, `lengths` int32[R], `values` uint8[R], `depths`
+        uint8[R].
+
+    Raises:
+        ValueError: where so many trees cannot be found.
+    """
+    known = set(exclude)
+    found: list[tuple[bytes, int, int]] = []
+    missing = dict(wanted.counts)
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        bar = progress.add_task(f"drawing {label}", total=sum(missing.values()))
+        block = last = 0
+        while any(missing.values()):
+            for tree, value, depth in _block(language, wanted, missing, block):
+                if missing[depth] and tree not in known:
+                    known.add(tree)
+                    found.append((tree, value, depth))
+                    missing[depth] -= 1
+                    last = block
+            block += 1
+            if block - last > BARREN_BLOCKS:
+                raise ValueError(
+                    f"{sum(wanted.counts.values())} different {label} are too many to be found; got {len(found)}"
+                )
+            progress.update(bar, completed=len(found))
+    order = np.random.default_rng((*wanted.seed, 1)).permutation(len(found))
+    trees = [found[i][0] for i in order]
+    return {
+        "tokens": np.frombuffer(b"".join(trees), np.uint8),
+        "lengths": np.array([len(tree) for tree in trees], np.int32),
+        "values": np.array([found[i][1] for i in order], np.uint8),
+        "depths": np.array([found[i][2] for i in order], np.uint8),
+    }
+
+
+def _block(
+    language: Language, wanted: Wanted, missing: Mapping[int, int], block: int
+) -> Iterable[tuple[bytes, int, int]]:
+    """Trees of the depths that are still missing, in the order of drawing: tokens, value, depth."""
+    forest = Forest(language, np.random.default_rng((*wanted.seed, 0, block)))
+    roots = forest.draw(BLOCK, wanted.lowest, wanted.highest, wanted.longest)
+    roots = roots[np.flatnonzero(np.isin(roots.depth, [depth for depth, count in missing.items() if count]))]
+    if not roots.token.size:
+        return ()
+    tokens = forest.write(roots).tobytes()
+    ends = np.cumsum(roots.size).tolist()
+    trees = (tokens[end - size : end] for end, size in zip(ends, roots.size.tolist(), strict=True))
+    return zip(trees, roots.value.tolist(), roots.depth.tolist(), strict=True)
+
+
+ARITHMETIC_TOKENS = (*"()*+", *"0123456789")
+LISTOPS_TOKENS = (*"0123456789", "[MAX", "[MED", "[MIN", "[SM", "]")
+_OPEN, _CLOSE, _TIMES, _PLUS, _ZERO = range(5)
+_MAX, _MED, _MIN, _SM, _END = range(10, 15)
+
+
+def arithmetic(share: float, clean: bool = False) -> Language:
+    """Sums and products modulo 10, `((4*7)+2)`; both operands matter, so depth and height are the same.
+
+    Published: a tree that is not deep enough becomes the right operand, always. `clean`: either one.
+    """
+
+    def rule(token: np.ndarray, counts: np.ndarray, value: np.ndarray, depth: np.ndarray):
+        del counts
+        left, right = value[:, 0], value[:, 1]
+        return np.where(token == _TIMES, left * right, left + right) % 10, depth.max(1)
+
+    def slots(new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return (0 if clean else 1) * new, new + 1
+
+    return Language(_ZERO, (_PLUS, _TIMES), _CLOSE, (2, 2), (1, 1), slots, rule, share, weight=3, open=_OPEN)
+
+
+def listops(share: float, most_arguments: int, clean: bool = False) -> Language:
+    """MIN, MAX, MED (rounded down) and SM (sum modulo 10) of 2 or more arguments, `[MAX 2 [MIN 4 7 ] 0 ]`.
+
+    The dependency depth counts the arguments that an operator's value comes from: of MIN and MAX the first of the least
+    or greatest, of MED the one or two in the middle (equal ones in their order), of SM all.
+
+    Published: an operator counts for three towards the length, and a tree that is not deep enough is never the last
+    argument of the new operator. `clean`: for its two tokens, and any argument.
+    """
+    column = np.arange(most_arguments)
+
+    def rule(token: np.ndarray, counts: np.ndarray, value: np.ndarray, depth: np.ndarray):
+        real = column[: value.shape[1]] < counts[:, None]
+        result, deepest = np.empty(token.size, np.int8), np.empty(token.size, np.int8)
+        for operator in (_MAX, _MED, _MIN, _SM):
+            at = np.flatnonzero(token == operator)
+            values, depths, mask = value[at], depth[at], real[at]
+            row = np.arange(at.size)
+            if operator == _SM:
+                result[at] = (values * mask).sum(1) % 10
+                deepest[at] = (depths * mask).max(1, initial=0)
+                continue
+            if operator == _MED:
+                order = np.argsort(np.where(mask, values, 10), axis=1, kind="stable")
+                chosen = order[row, (counts[at] - 1) // 2], order[row, counts[at] // 2]
+            elif operator == _MAX:
+                chosen = (np.where(mask, values, -1).argmax(1),) * 2
+            else:
+                chosen = (np.where(mask, values, 10).argmin(1),) * 2
+            result[at] = (values[row, chosen[0]] + values[row, chosen[1]]) // 2
+            deepest[at] = np.maximum(depths[row, chosen[0]], depths[row, chosen[1]])
+        return result, deepest
+
+    def slots(new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 0 * new, new + int(clean)
+
+    operators, added = (_MAX, _MED, _MIN, _SM), (2, most_arguments - 1)
+    weight = 2 if clean else 3
+    return Language(0, operators, _END, (2, most_arguments), added, slots, rule, share, weight)
+
+
+def single_operations() -> dict[str, np.ndarray]:
+    """The 200 arithmetic expressions with one operator, as `collect` returns them."""
+    operator, left, right = (axis.ravel() for axis in np.indices((2, 10, 10)))
+    token = np.array([_PLUS, _TIMES])[operator]
+    opened, closed = np.full((2, 200), [[_OPEN], [_CLOSE]])
+    return {
+        "tokens": np.stack([opened, left + _ZERO, token, right + _ZERO, closed], 1).astype(np.uint8).ravel(),
+        "lengths": np.full(200, 5, np.int32),
+        "values": (np.where(operator, left * right, left + right) % 10).astype(np.uint8),
+        "depths": np.full(200, 2, np.uint8),
+    }

@@ -1,0 +1,228 @@
+"""The Neural Data Router (Csordas, Irie & Schmidhuber, ICLR 2022, https://arxiv.org/abs/2110.07732).
+
+A Transformer encoder with one layer, applied `steps` times, in which data finds its own way: a *copy gate* lets a
+column wait, unchanged, until its operands are there, and *geometric attention* looks for the nearest match to the left
+or to the right, however far away it is. Trained on shallow expressions, it evaluates deeper ones.
+
+Notation: column i of N holds h_i, of width d; equations are with the parts, in `lenmem.nn.ndr` and `lenmem.nn.act`. The
+class also covers the Transformers of tables 1-3 and 6 (see its fields, and the names in `lenmem.models`).
+
+Cost per step: O(N^2 d + N d (d + d_FF)), for every kind of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from lenmem.nn.act import AdaptiveSteps, Halting, Repeated
+from lenmem.nn.interfaces import FlatModel, require_spec, sequential
+from lenmem.nn.linear import check_choices
+from lenmem.nn.ndr import (
+    ContentAttention,
+    GatedLayer,
+    GeometricAttention,
+    PostNormLayer,
+    RelativeAttention,
+    Update,
+    dropped,
+)
+from lenmem.ops import sinusoidal
+from lenmem.types import Dtype, PyTree, Spec
+
+Kind = Literal["geometric", "relative", "absolute_relative", "absolute"]
+EmbeddingInit = Literal["normal", "kaiming", "xavier"]
+
+
+class DataFlowEncoder(nn.Module):
+    """`depth`, an encoder that knows no padding, between zeros: at padded columns before and after. An encoder.
+
+    Traces `column` bool[B, N]: the real columns.
+    """
+
+    depth: nn.Module
+    positions: bool = False
+    """Add sinusoids of the absolute positions first."""
+    position_dropout: float = 0.0
+    """Dropout of states and positions together, where positions are added."""
+    causal: bool = False
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, d]."""
+        states = jnp.where(mask[..., None], states, 0)
+        if self.positions:
+            states = states + sinusoidal(jnp.arange(states.shape[1]), states.shape[2]).astype(states.dtype)
+            states = dropped(self, states, self.position_dropout)
+        self.sow("traces", "column", mask)
+        return jnp.where(mask[..., None], self.depth(states, mask), 0)
+
+
+class NDR(FlatModel):
+    """Neural Data Router, and the weight-shared Transformers it is compared with."""
+
+    hidden_size: int = 256
+    """d: width of the states and of the embedding."""
+    steps: int = 14
+    """How often the layer is applied: as deep as the deepest expression needs, and some more."""
+    test_steps: int | None = None
+    """Steps outside training; None: `steps`."""
+    heads: int = 1
+    """Attention heads; they divide `hidden_size`."""
+    feedforward_size: int = 512
+    """d_FF: hidden width of the feed-forward network that updates a column."""
+    attention: Kind = "geometric"
+    """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
+    absolute positions. `absolute`: by content, sinusoidal positions added to the embedding."""
+    gated: bool = True
+    """Layers with a copy gate; otherwise post-norm Transformer layers."""
+    update: Update = "norm"
+    """What ends the update of gated layers: LayerNorm, or tanh where attention is not geometric."""
+    gate_size: int | None = None
+    """Hidden width of the copy gate's network; None: d."""
+    normalize: bool = False
+    """Geometric weights of a target add to 1."""
+    dropout: float = 0.5
+    """Dropout of what attention adds and of hidden units (without a gate also of what they add)."""
+    key_dropout: float = 0.1
+    """Dropout of attention keys."""
+    gate_drop: float = 0.1
+    """Probability, in training, that a column is copied in a step whatever its gate says."""
+    position_dropout: float = 0.1
+    """Dropout of the embedding where absolute positions are added to it."""
+    embedding_init: EmbeddingInit = "normal"
+    """Spread of the embedding at first: 1, sqrt(2 / d), or sqrt(2 / (symbols + d)) (`xavier`)."""
+    halting: Literal["none"] | Halting = "none"
+    """Adaptive computation time: each column halts by itself, by Graves' rule or by the Universal Transformer's."""
+    ponder_penalty: float = 0.03
+    """Weight of the halting remainders in the loss."""
+    column: Literal["last", "first"] = "last"
+    """Where a single answer is read: at the end token, or at the begin token."""
+    block_size: int | None = None
+    """Targets of geometric attention worked on at a time, for long inputs; None: all."""
+    tolerance: float | None = None
+    """Geometric attention looks no further out where at most this probability is left; None: it looks everywhere."""
+    remat: bool = False
+    """Recompute each step in the backward pass: memory of one step, a third more time."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @property
+    def embedding_std(self) -> float:
+        """Standard deviation of the embedding table at first."""
+        symbols = require_spec(self.spec, self).vocabulary + 2
+        variance = {"normal": 1.0, "kaiming": 2 / self.hidden_size, "xavier": 2 / (symbols + self.hidden_size)}
+        return variance[self.embedding_init] ** 0.5
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        check_choices(
+            self,
+            attention=get_args(Kind),
+            embedding_init=get_args(EmbeddingInit),
+            halting=("none", *get_args(Halting)),
+        )
+        causal = require_spec(self.spec, self).causal
+        steps = self.steps if train else self.test_steps or self.steps
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype, "parent": None}
+        layer = self.layer(causal, train, options)
+        if self.halting == "none":
+            depth: nn.Module = Repeated(layer, steps, self.remat, parent=None)
+        else:
+            adaptive: dict[str, Any] = {"penalty": self.ponder_penalty, "remat": self.remat, **options}
+            depth = AdaptiveSteps(layer, steps, self.halting, **adaptive)
+        encoder = DataFlowEncoder(depth, self.attention == "absolute", self.position_dropout, causal, name="encoder")
+        reader = sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+    @nn.nowrap
+    def layer(self, causal: bool, train: bool, options: dict[str, Any]) -> nn.Module:
+        """The layer that all steps share."""
+        shared: dict[str, Any] = {"heads": self.heads, "causal": causal, **options}
+        if self.attention == "geometric":
+            shared |= {"normalize": self.normalize, "block_size": self.block_size, "tolerance": self.tolerance}
+            attention: nn.Module = GeometricAttention(key_dropout=self.key_dropout, **shared)
+        elif self.attention == "absolute":
+            attention = ContentAttention(key_dropout=self.key_dropout, **shared)
+        else:
+            absolute = self.attention == "absolute_relative"
+            attention = RelativeAttention(absolute=absolute, key_dropout=self.key_dropout, **shared)
+        if not self.gated:
+            return PostNormLayer(attention, self.feedforward_size, self.dropout, **options)
+        gate_drop = self.gate_drop if train else 0.0
+        return GatedLayer(
+            attention, self.feedforward_size, self.gate_size, self.update, self.dropout, gate_drop, **options
+        )
+
+
+def from_torch_state(mapping: Mapping[str, ArrayLike]) -> PyTree:
+    """The published layer's arrays by name -> parameters of a `GatedLayer` with `GeometricAttention`.
+
+    Torch's `weight[out, in]` is transposed. In the published layout, and in ours:
+
+        att.data_to_q.weight            [(head, k), d]              attention/query/kernel [d, (head, k)]
+        att.data_to_kv.weight           [(head, {key, value}, k), d] attention/key, attention/value
+        att.data_to_qp.weight, bias     [(head, {left, right}), d]  attention/direction/kernel, bias
+        att.global_content_bias         [head, k]                   attention/query_bias
+        att.scale, scale_pos, s_bias    [1]                         attention/content_scale, direction_scale, offset
+        att.multi_head_merge.weight     [d, (head, k)]              attention/merge/kernel
+        nmerge, no                      weight, bias [d]            attention_norm, update_norm: scale, bias
+        p1, p2, g1, g2                  weight [out, in], bias      feedforward_in, feedforward_out, gate_in, gate_out
+
+    `att.pos_to_pq` is never used and left out. A ValueError names what is missing. The map is linear, so that it takes
+    gradients to gradients.
+    """
+    wanted = {f"att.{name}" for name in ("scale", "scale_pos", "s_bias", "global_content_bias", "data_to_qp.bias")}
+    wanted |= {f"att.{name}.weight" for name in ("data_to_q", "data_to_kv", "data_to_qp", "multi_head_merge")}
+    wanted |= {f"{name}.{part}" for name in ("nmerge", "no", "p1", "p2", "g1", "g2") for part in ("weight", "bias")}
+    if missing := sorted(wanted - set(mapping)):
+        raise ValueError(f"these arrays of a published layer are missing: {', '.join(missing)}")
+    state = {name: jnp.asarray(mapping[name]) for name in wanted}
+
+    def kernel(name: str) -> dict[str, jax.Array]:
+        return {"kernel": state[f"{name}.weight"].T}
+
+    def linear(name: str) -> dict[str, jax.Array]:
+        return {**kernel(name), "bias": state[f"{name}.bias"]}
+
+    def norm(name: str) -> dict[str, jax.Array]:
+        return {"scale": state[f"{name}.weight"], "bias": state[f"{name}.bias"]}
+
+    heads, size = state["att.global_content_bias"].shape
+    stacked = state["att.data_to_kv.weight"].reshape(heads, 2, size, -1)
+    keys, values = (stacked[:, i].reshape(heads * size, -1).T for i in range(2))
+    attention = {
+        "query": kernel("att.data_to_q"),
+        "key": {"kernel": keys},
+        "value": {"kernel": values},
+        "direction": linear("att.data_to_qp"),
+        "query_bias": state["att.global_content_bias"],
+        "content_scale": state["att.scale"].reshape(()),
+        "direction_scale": state["att.scale_pos"].reshape(()),
+        "offset": state["att.s_bias"].reshape(()),
+        "merge": kernel("att.multi_head_merge"),
+    }
+    return {
+        "attention": attention,
+        "attention_norm": norm("nmerge"),
+        "feedforward_in": linear("p1"),
+        "feedforward_out": linear("p2"),
+        "update_norm": norm("no"),
+        "gate_in": linear("g1"),
+        "gate_out": linear("g2"),
+    }

@@ -1,0 +1,144 @@
+"""The recurrent baselines of Csordas et al. (ICLR 2022, tables 1-3): LSTM and bidirectional LSTM.
+
+Layers of one or two directions read the row; one answer is read from their final states, several answers position by
+position. Without attention or memory beside their state. Their Transformers are fields of `lenmem.models.ndr.NDR`.
+Cost per symbol: O(layers H^2).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.linen.dtypes import promote_dtype
+
+from lenmem.nn.cells import LSTMCell, lstm_update
+from lenmem.nn.encoders import Recurrent
+from lenmem.nn.interfaces import FlatModel, require_spec, sequential
+from lenmem.nn.interfaces.encoding import single_answer
+from lenmem.nn.linear import uniform
+from lenmem.nn.ndr import dropped
+from lenmem.types import Dtype, Spec
+
+
+class TorchLSTMCell(LSTMCell):
+    """An LSTM that starts like Torch's: all weights U(-1/sqrt(H), 1/sqrt(H)), the bias a sum of two such, state 0."""
+
+    learned_start: bool = False
+
+    @nn.compact
+    def update(self, carry: tuple[jax.Array, jax.Array], inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One step on inputs [B, d]: the new (c, h)."""
+        memory, hidden = carry
+        init = uniform(self.hidden_size**-0.5)
+        rows, columns = inputs.shape[-1] + self.hidden_size, 4 * self.hidden_size
+
+        def bias_init(key: jax.Array, shape: tuple[int, ...], dtype: Dtype) -> jax.Array:
+            first, second = jax.random.split(key)
+            return init(first, shape, dtype) + init(second, shape, dtype)
+
+        kernel = self.param("kernel", init, (rows, columns), self.param_dtype)
+        bias = self.param("bias", bias_init, (columns,), self.param_dtype)
+        inputs, hidden, kernel, bias = promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
+        return lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
+
+
+class LSTMEncoder(nn.Module):
+    """Layers of LSTMs of one or two directions, each reading all directions of the one below. An encoder."""
+
+    hidden_size: int
+    layers: int = 1
+    bidirectional: bool = False
+    summary: bool = False
+    """Give the final states of a row, in every column, instead of the states."""
+    published_readout: bool = False
+    dropout: float = 0.0
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @property
+    def causal(self) -> bool:
+        """State t depends on states 0 .. t only."""
+        return not (self.bidirectional or self.summary)
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, H]."""
+        if self.bidirectional and self.hidden_size % 2:
+            raise ValueError(f"two directions share the cells evenly; got a hidden_size of {self.hidden_size}")
+        size = self.hidden_size // 2 if self.bidirectional else self.hidden_size
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype, "parent": None}
+        finals = []  # of layer 0 forward, layer 0 backward, layer 1 forward, ...
+        for number in range(self.layers):
+            layer = Recurrent(TorchLSTMCell(size, **options), self.bidirectional, name=f"layer_{number}")
+            states = layer(dropped(self, states, self.dropout), mask)
+            final = layer.final(states, mask)
+            finals += jnp.split(final, 2, axis=-1) if self.bidirectional else [final]
+        if not self.summary:
+            return states
+        summary = finals[-1:]
+        if self.bidirectional:
+            summary = [finals[self.layers - 1], finals[-1]] if self.published_readout else finals[-2:]
+        summary = jnp.concatenate(summary, axis=-1)
+        return jnp.where(mask[..., None], summary[:, None], 0)
+
+
+class LSTMClassifier(FlatModel):
+    """LSTM or bidirectional LSTM that reads the whole row and then answers from its final states.
+
+    The paper's size on CTL: 200 cells (bidirectional: 100 in each direction), embedding 16, dropout 0.5; on arithmetic
+    2 layers of 200, embedding 200; on ListOps 4 layers of 512, embedding 512, dropout 0.1. Its forget gates start open
+    by chance only, as Torch's do. Torch's second bias, which adds nothing, is left out.
+    """
+
+    hidden_size: int = 200
+    """Cells of each layer, both directions together."""
+    layers: int = 1
+    """Number of layers."""
+    bidirectional: bool = False
+    """Half of the cells read backwards."""
+    embedding_size: int = 16
+    """Width of the input embedding."""
+    dropout: float = 0.5
+    """Dropout of the embedding and between layers."""
+    published_readout: bool = False
+    """Answer from the states that the published code reads: of two or more layers in two directions not the last
+    layer's but, of an even number of layers, the backward states of the middle and the last. A fault."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        if spec.causal and self.bidirectional:
+            return "one direction reads the input from its end; the task is causal"
+        return super().supports(spec)
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        spec = require_spec(self.spec, self)
+        encoder = LSTMEncoder(
+            self.hidden_size,
+            self.layers,
+            self.bidirectional,
+            spec.alignment == "free" and bool(single_answer(spec)),
+            self.published_readout,
+            self.dropout,
+            dtype=self.dtype,
+            param_dtype=self.param_dtype,
+            name="encoder",
+        )
+        reader = sequential(encoder, self, embedding_size=self.embedding_size)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

@@ -1,0 +1,116 @@
+"""Depth as time: one layer applied again and again, for a fixed number of steps or for as many as each column wants.
+
+A *layer* is a Linen module `(states [B, N, d], mask bool[B, N]) -> states [B, N, d]`. Both modules are encoders
+(`lenmem.nn.interfaces`) that scan over depth, so that compilation does not grow with it. What the layer sows is stacked
+over the steps, and random streams are split between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.linear import Linear, check_choices
+from lenmem.types import Dtype, PyTree
+
+Halting = Literal["graves", "dehghani"]
+
+
+def over_depth(
+    body: Callable[..., PyTree], module: nn.Module, carry: PyTree, mask: jax.Array, steps: int, *, remat: bool
+) -> PyTree:
+    """`carry = body(module, carry, last, mask)`, `steps` times with the same parameters; `last` is True at the end."""
+    if steps < 1:
+        raise ValueError(f"steps is {steps}; it has to be at least 1")
+    if module.is_initializing():  # One step makes all parameters.
+        return body(module, carry, jnp.array(steps == 1), mask)
+
+    def step(module: nn.Module, carry: PyTree, last: jax.Array, mask: jax.Array) -> tuple[PyTree, None]:
+        return body(module, carry, last, mask), None
+
+    scan = nn.scan(
+        nn.remat(step, prevent_cse=False) if remat else step,
+        variable_broadcast="params",
+        variable_axes={"traces": 0, "losses": 0},
+        split_rngs={"params": False, "dropout": True, "gate": True},
+        in_axes=(0, nn.broadcast),
+    )
+    return scan(module, carry, jnp.arange(steps) == steps - 1, mask)[0]
+
+
+class Repeated(nn.Module):
+    """h_t = layer(h_{t-1}), t = 1 .. steps. An encoder."""
+
+    layer: nn.Module
+    steps: int
+    remat: bool = False
+    """Recompute each step in the backward pass instead of storing what it needs."""
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, d]."""
+
+        def body(layer, states, last, mask):
+            return layer(states, mask)
+
+        return over_depth(body, self.layer, states, mask, self.steps, remat=self.remat)
+
+
+class AdaptiveSteps(nn.Module):
+    """Adaptive computation time (Graves 2016) for each column i, in appendix A of Csordas et al. (2022). An encoder.
+
+        q_t = sigmoid(w . h_{t-1} + b)                                (11)   of the state before the layer
+        T = min(steps, first t at which q_1 + .. + q_t > threshold)   (12)
+        p_t = q_t for t < T,  R = 1 - sum_{t < T} q_t for t = T       (13-14)
+        o = sum_{t <= T} p_t h_t                                      (15)   of the states after the layer
+
+    "graves" (A) is this. "dehghani" (U) is the Universal Transformer's: o_t = (1 - p_t) o_{t-1} + p_t h_t, and a column
+    that is still running at the last step has no remainder, p_T = q_T. Halted columns go on being transformed, and may
+    be attended to; only what is read from them stays.
+
+    Sows the mean of R over a row's real columns, times `penalty`, to "losses" (the published code counts padding in
+    that mean, which would make the loss depend on it). Traces `halting` [B, N]: p_t; 0 after T. Padded columns never
+    run and come out as zeros.
+    """
+
+    layer: nn.Module
+    steps: int
+    variant: Halting = "graves"
+    threshold: float = 0.99
+    penalty: float = 0.03
+    remat: bool = False
+    """Recompute each step in the backward pass instead of storing what it needs."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        check_choices(self, variant=get_args(Halting))
+        self.halting_unit = Linear(1, dtype=self.dtype, param_dtype=self.param_dtype)
+
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> o, [B, N, d]."""
+        zeros = jnp.zeros(mask.shape, jnp.float32)
+        start = (states, jnp.zeros(states.shape, jnp.float32), zeros, zeros, mask)
+        _, output, _, remainder, _ = over_depth(AdaptiveSteps.advance, self, start, mask, self.steps, remat=self.remat)
+        columns = jnp.maximum(jnp.sum(mask, axis=-1), 1)
+        self.sow("losses", "ponder", self.penalty * jnp.mean(jnp.sum(remainder, axis=-1) / columns))
+        return output.astype(states.dtype)
+
+    def advance(self, carry: PyTree, last: jax.Array, mask: jax.Array) -> PyTree:
+        """One step; the carry is (h, o, sum of p, R, whether the column runs)."""
+        states, output, total, remainder, running = carry
+        chance = nn.sigmoid(self.halting_unit(states)[..., 0].astype(jnp.float32))
+        halts = running & (total + chance > self.threshold)
+        if self.variant == "graves":
+            halts = halts | (running & last)
+        rest = jnp.where(halts, 1 - total, 0)
+        weight = jnp.where(halts, rest, jnp.where(running, chance, 0))
+        self.sow("traces", "halting", weight)
+        states = self.layer(states, mask)
+        kept = 1.0 if self.variant == "graves" else 1 - weight[..., None]
+        output = kept * output + weight[..., None] * states
+        return states, output, total + weight, remainder + rest, running & ~halts

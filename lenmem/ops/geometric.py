@@ -1,0 +1,475 @@
+"""Geometric attention: every position attends to its closest match.
+
+Csordás, Irie & Schmidhuber, "The Neural Data Router", ICLR 2022 (arXiv 2110.07732), section 2.2. A target i looks at
+the other positions in the order of their closeness, of two equally distant ones first at the right one (equation 8),
+
+    i + 1, i - 1, i + 2, i - 2, ...
+
+and takes a match j, of probability P_ij, if it took none before: A_ij = P_ij prod_k (1 - P_ik) over all k closer than j
+(equations 6 and 7).
+
+Shapes: logits [..., N, N] with the target first, queries and keys [..., N, d], values [..., N, d_v], masks [..., N], N
+at least 1; any leading axes (batch, heads). All is computed in float32 (float64 for float64 inputs), also from bfloat16.
+
+The sum over all k closer than j is what the weights need, and its transpose is what their gradient needs. Seen from the
+target a row is two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In the order of closeness they are pairs
+(left p, right p), p = 0, 1, ..., where left 0, the target itself, counts for nothing: a running sum over pairs goes
+outward through the row. No sum is ever the difference of two, so nothing cancels. To and from these coordinates, a
+matrix is padded and reshaped to rows of another length, which shifts every row by one against the one before it: no
+gathers. Running sums are products with small triangular matrices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+RUN = 32
+"""Terms of a running sum that one matrix product adds up."""
+HORIZON_BLOCK = 64
+"""Default number of distances, to either side, that are worked on between two looks at the tolerance."""
+NORM_EPSILON = 1e-12
+
+Scalar = Float[Array, ""] | float
+
+
+def geometric_attention_weights(
+    logits: Float[Array, "... N N"], key_mask: Bool[Array, "... N"] | None = None, *, normalize: bool = False
+) -> Float[Array, "... N N"]:
+    """Weights A of logits x (equations 6 to 8), row i for target i.
+
+        A_ij = P_ij prod_{k closer to i than j} (1 - P_ik),  P = sigmoid(x),  A_ii = 0
+
+    computed as exp(log P_ij + sum_k log(1 - P_ik)). A row sums to 1 - prod_k (1 - P_ik): less than 1 where nothing
+    matches well, and 0 for N = 1. With `normalize` it is divided by that sum (but at least by 1e-12), which the
+    paper's formula does not have, but the published "+ geometric attention" baselines do.
+
+    `key_mask`: True where a key is real. The others get weight exactly 0 and nothing depends on them, not even if they
+    are not finite: the rest is as if they were cut out, for padding after the last real key. A masked key within the
+    sequence keeps its place, since only the order counts. Logits of -inf are treated the same way. In the type of the
+    logits.
+
+    Gradient: with g = dL/dA, dL/dx_k = g_k A_k - P_k sum_j g_j A_j over j = k and all j farther than k. It keeps x and
+    A, nothing else. O(N^2) time and memory. Raises ValueError where logits are not square.
+    """
+    if logits.shape[-2] != logits.shape[-1]:
+        raise ValueError(f"logits have to be square in their last two axes, not {logits.shape}")
+    weights = _weights(_visible(logits.astype(_sum_type(logits)), key_mask, 0), 0)
+    if normalize:
+        weights = weights / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), NORM_EPSILON)
+    return weights.astype(logits.dtype)
+
+
+def geometric_attention_logits(
+    query: Float[Array, "... N d"],
+    key: Float[Array, "... N d"],
+    *,
+    direction: Float[Array, "... N 2"] | None = None,
+    scale: Scalar | None = None,
+    offset: Scalar = 0.0,
+) -> Float[Array, "... N N"]:
+    """Logits of equation 10: scale q_i . k_j + D_ij + offset, with D_ij (equation 9) by the side of the key only.
+
+    D_ij = direction_i0 for keys on the left (j < i) and direction_i1 for keys on the right (j > i). The scale (alpha
+    in the paper) is 1 / sqrt(d) if not given; it and the offset (gamma) may be learnt scalars. The paper's beta is for
+    the caller to multiply `direction` with. In float32 (float64 for float64 inputs). O(N^2 d).
+    """
+    return _logits(query, key, direction, scale, offset, 0)
+
+
+def geometric_attention(
+    query: Float[Array, "... N d"],
+    key: Float[Array, "... N d"],
+    value: Float[Array, "... N v"],
+    *,
+    direction: Float[Array, "... N 2"] | None = None,
+    scale: Scalar | None = None,
+    offset: Scalar = 0.0,
+    key_mask: Bool[Array, "... N"] | None = None,
+    block_size: int | None = None,
+    tolerance: Scalar | None = None,
+) -> Float[Array, "... N v"]:
+    """sum_j A_ij v_j with A = `geometric_attention_weights` of `geometric_attention_logits` (equations 6 to 10).
+
+    In the type of the values. Padded keys, and their values, have no effect; what a padded query reads is finite and
+    means nothing.
+
+    By itself: O(N^2 (d + d_v)) time, O(N^2) memory. With `block_size` targets are worked on in blocks of that many,
+    and once more for the gradient, which then keeps only the inputs: O(N block_size + N (d + d_v)) memory.
+
+    With `tolerance` = eps the work goes outward instead, by blocks of `block_size` distances to both sides (64 if not
+    given; above 32 rounded up to a multiple of it), and stops as soon as S_i <= eps for all targets i, with S_i the
+    product of 1 - P_ik over all k seen: the probability that i has found no match yet. What is left out is
+
+        |sum_{j not seen} A_ij v_j| <= max_j |v_j| sum_{j not seen} A_ij = max_j |v_j| (S_i - prod_all (1 - P_ik))
+                                    <= eps max_j |v_j|,
+
+    since A_ij is the product before j minus the product after j, so that the sum telescopes. Targets that `key_mask`
+    marks as padding are not waited for, and the bound does not hold for them. The gradient is that of the shortened
+    sum. With g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: what
+    the closed form then lacks are terms g_i . v_j A_ij of keys not seen. For h distances looked at: O(N h (d + d_v))
+    time, forward and backward, and O(N block_size + N (d + d_v)) memory, with a gradient N h / block_size numbers more.
+    All rows of a batch go as far as the one that looks farthest. 0 stops only where weights underflow.
+
+    Raises ValueError for different lengths, a block size below 1 and a tolerance outside [0, 1).
+    """
+    _check(query, key, value, block_size, tolerance)
+    if key_mask is not None:  # Whatever they hold, 0 x inf is not 0.
+        key, value = (jnp.where(key_mask[..., None], x, 0) for x in (key, value))
+    if tolerance is not None:
+        block_size = HORIZON_BLOCK if block_size is None else block_size
+        return _within_horizon(query, key, value, direction, scale, offset, key_mask, block_size, tolerance)
+    if block_size is not None and block_size < query.shape[-2]:
+        return _by_targets(query, key, value, direction, scale, offset, key_mask, block_size)
+    return _attend(query, key, value, direction, scale, offset, key_mask, 0)
+
+
+def _check(
+    query: jax.Array, key: jax.Array, value: jax.Array, block_size: int | None, tolerance: Scalar | None
+) -> None:
+    lengths = [x.shape[-2] for x in (query, key, value)]
+    if len(set(lengths)) > 1:
+        raise ValueError("queries, keys and values have to be equally many, not {}, {} and {}".format(*lengths))
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"queries of width {query.shape[-1]} do not fit keys of width {key.shape[-1]}")
+    if block_size is not None and block_size < 1:
+        raise ValueError(f"block_size has to be at least 1, not {block_size}")
+    if isinstance(tolerance, int | float) and not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance has to be at least 0 and below 1, not {tolerance}")
+
+
+def _sum_type(*arrays: jax.Array) -> jnp.dtype:
+    """The type that sums over such arrays are formed in."""
+    return jnp.result_type(jnp.float32, *arrays)
+
+
+# All keys at once -----------------------------------------------------------------------------------------------------
+# Functions of this part take the rows of the targets start, start + 1, ...; columns are all keys.
+
+
+def _attend(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    direction: jax.Array | None,
+    scale: Scalar | None,
+    offset: Scalar,
+    key_mask: jax.Array | None,
+    start: jax.Array | int,
+) -> jax.Array:
+    weights = _weights(_visible(_logits(query, key, direction, scale, offset, start), key_mask, start), start)
+    weights = weights.astype(value.dtype)
+    read = jnp.einsum("...ij,...jv->...iv", weights, value, preferred_element_type=_sum_type(value))
+    return read.astype(value.dtype)
+
+
+def _by_targets(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    direction: jax.Array | None,
+    scale: Scalar | None,
+    offset: Scalar,
+    key_mask: jax.Array | None,
+    size: int,
+) -> jax.Array:
+    """`_attend` for `size` targets at a time."""
+    length = query.shape[-2]
+
+    def blocks(rows: jax.Array) -> jax.Array:
+        """[..., N, d] -> [ceil(N / size), ..., size, d]."""
+        return jnp.moveaxis(_tiles(rows, size), -3, 0)
+
+    @jax.checkpoint
+    def attend(start: jax.Array, query: jax.Array, direction: jax.Array | None) -> jax.Array:
+        return _attend(query, key, value, direction, scale, offset, key_mask, start)
+
+    queries = blocks(query)
+    starts = size * jnp.arange(queries.shape[0])
+    read = jax.lax.map(lambda block: attend(*block), (starts, queries, jax.tree.map(blocks, direction)))
+    read = jnp.moveaxis(read, 0, -3)
+    return read.reshape(*read.shape[:-3], -1, read.shape[-1])[..., :length, :]
+
+
+def _logits(
+    query: jax.Array,
+    key: jax.Array,
+    direction: jax.Array | None,
+    scale: Scalar | None,
+    offset: Scalar,
+    start: jax.Array | int,
+) -> jax.Array:
+    wide = _sum_type(query, key)
+    logits = jnp.einsum("...id,...jd->...ij", query, key, preferred_element_type=wide)
+    logits = logits * _or_default(scale, query) + offset
+    if direction is not None:
+        rows, columns = _positions(logits, start)
+        logits = logits + jnp.where(columns > rows, direction[..., 1:], direction[..., :1])
+    return logits.astype(wide)
+
+
+def _or_default(scale: Scalar | None, query: jax.Array) -> Scalar:
+    return query.shape[-1] ** -0.5 if scale is None else scale
+
+
+def _visible(logits: jax.Array, key_mask: jax.Array | None, start: jax.Array | int) -> jax.Array:
+    """-inf where there is nothing to attend to: at the target itself, at padding, in rows after the last target."""
+    rows, columns = _positions(logits, start)
+    visible = (rows != columns) & (rows < logits.shape[-1])
+    if key_mask is not None:
+        visible = visible & key_mask[..., None, :]
+    return jnp.where(visible, logits, -jnp.inf)
+
+
+def _positions(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, jax.Array]:
+    return start + jnp.arange(logits.shape[-2])[:, None], jnp.arange(logits.shape[-1])
+
+
+@jax.custom_vjp
+def _weights(logits: jax.Array, start: jax.Array | int) -> jax.Array:
+    losses = _losses(logits)
+    return jnp.exp(logits - losses - _sums_before(losses, start))
+
+
+def _weights_forward(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, tuple]:
+    weights = _weights(logits, start)
+    return weights, (logits, weights, start)
+
+
+def _weights_backward(kept: tuple, cotangent: jax.Array) -> tuple[jax.Array, None]:
+    logits, weights, start = kept
+    shares = cotangent * weights
+    return shares - jax.nn.sigmoid(logits) * (shares + _sums_after(shares, start)), None
+
+
+_weights.defvjp(_weights_forward, _weights_backward)
+
+
+def _losses(logits: jax.Array) -> jax.Array:
+    """-log(1 - P) = softplus(x), so that log P = x - softplus(x).
+
+    Twice as fast as `jax.nn.softplus`, and on short rows again, as XLA vectorises along the last axis only.
+    """
+    flat = logits.reshape(-1)
+    return (jnp.maximum(flat, 0) + jnp.log1p(jnp.exp(-jnp.abs(flat)))).reshape(logits.shape)
+
+
+def _sums_before(terms: jax.Array, start: jax.Array | int) -> jax.Array:
+    """For each key the sum over the closer ones."""
+    left, right = _outward(terms, start)
+    before = _running_sums(left + right)
+    return _inward(before, before + left, start, terms.shape[-1])
+
+
+def _sums_after(terms: jax.Array, start: jax.Array | int) -> jax.Array:
+    """For each key the sum over the farther ones: the transpose of `_sums_before`."""
+    left, right = _outward(terms, start)
+    after = _running_sums(left + right, reverse=True)
+    return _inward(after + right, after, start, terms.shape[-1])
+
+
+def _outward(terms: jax.Array, start: jax.Array | int) -> tuple[jax.Array, jax.Array]:
+    """[..., n, N] -> (left, right) [..., n, H] with left_ip = terms_i,i-p and right_ip = terms_i,i+1+p, else 0.
+
+    H is N or somewhat more. With H = N the last entry of the last row's right half belongs to the row after it. There
+    is none, or it is one of those after the last target, which are 0 too.
+    """
+    *leading, rows, columns = terms.shape
+    half = _whole_runs(columns)
+    padded = jnp.zeros((*leading, rows, 2 * half - 1), terms.dtype)
+    padded = jax.lax.dynamic_update_slice_in_dim(padded, terms, half - 1 - start, axis=-1)
+    halves = _to_relative(padded, 2 * half)
+    return jnp.flip(halves[..., :half], axis=-1), halves[..., half:]
+
+
+def _inward(left: jax.Array, right: jax.Array, start: jax.Array | int, columns: int) -> jax.Array:
+    """The inverse of `_outward`."""
+    half = left.shape[-1]
+    halves = jnp.concatenate([jnp.flip(left, axis=-1), right], axis=-1)
+    return jax.lax.dynamic_slice_in_dim(_to_absolute(halves, 2 * half - 1), half - 1 - start, columns, axis=-1)
+
+
+def _to_relative(array: jax.Array, width: int) -> jax.Array:
+    """[..., n, M] -> [..., n, width]: what was at (i, i + c) is at (i, c). Past the end, a row goes on in the next."""
+    *leading, rows, columns = array.shape
+    array = jnp.pad(array, [(0, 0)] * len(leading) + [(0, 1), (0, 0)])
+    array = array.reshape(*leading, -1)[..., : rows * (columns + 1)]
+    return array.reshape(*leading, rows, columns + 1)[..., :width]
+
+
+def _to_absolute(array: jax.Array, columns: int) -> jax.Array:
+    """[..., n, width] -> [..., n, columns], columns >= width - 1: what was at (i, c) is at (i, i + c), and else 0."""
+    *leading, rows, width = array.shape
+    array = jnp.pad(array, [(0, 0)] * (len(leading) + 1) + [(0, columns + 1 - width)])
+    return array.reshape(*leading, -1)[..., : rows * columns].reshape(*leading, rows, columns)
+
+
+def _running_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
+    """Sums of all terms before each (after each if `reverse`) along the last axis, which RUN divides if it is longer.
+
+    Within runs and over runs: rounding errors grow as RUN + N / RUN, not as N.
+    """
+    runs = terms.reshape(*terms.shape[:-1], -1, min(terms.shape[-1], RUN))
+    sums = _exclusive_sums(jnp.sum(runs, axis=-1), reverse)[..., None] + _exclusive_sums(runs, reverse)
+    return sums.reshape(terms.shape)
+
+
+def _exclusive_sums(terms: jax.Array, reverse: bool) -> jax.Array:
+    later = np.tri(terms.shape[-1], k=-1, dtype=terms.dtype)
+    return jnp.matmul(terms, later if reverse else later.T, precision=jax.lax.Precision.HIGHEST)
+
+
+# Outward until the tolerance ------------------------------------------------------------------------------------------
+# Targets are cut into tiles [..., N / b, b, ...] and pairs into blocks of b. The keys of a block's pairs lie, for the
+# targets of a tile, in two neighbouring tiles of shifted keys on the left, and in two on the right.
+
+
+def _within_horizon(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    direction: jax.Array | None,
+    scale: Scalar | None,
+    offset: Scalar,
+    key_mask: jax.Array | None,
+    size: int,
+    tolerance: Scalar,
+) -> jax.Array:
+    length = query.shape[-2]
+    wide = _sum_type(query, key, value)
+    sides = (jnp.zeros((length, 2), wide) if direction is None else direction.astype(wide)) + offset
+    real = jnp.ones((length, 1), bool) if key_mask is None else key_mask[..., None]
+    arrays = query.astype(wide) * _or_default(scale, query), sides, key.astype(wide), value.astype(wide), real
+    leading = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    queries, sides, *of_keys = (jnp.broadcast_to(x, leading + x.shape[-2:]) for x in arrays)
+    size = _whole_runs(min(size, length))
+    queries, sides = _tiles(queries, size), _tiles(sides, size)
+    # As many zeros before the first key and after the last one as it takes to shift them out of sight.
+    tiled = length + -length % size
+    around = [(0, 0)] * len(leading) + [(tiled, 2 * tiled - length + 1), (0, 0)]
+    read = _horizon(queries, sides, *(jnp.pad(x, around) for x in of_keys), jnp.asarray(tolerance, wide))
+    return read.reshape(*leading, tiled, -1)[..., :length, :].astype(value.dtype)
+
+
+@jax.custom_vjp
+def _horizon(
+    queries: jax.Array, sides: jax.Array, key: jax.Array, value: jax.Array, real: jax.Array, tolerance: jax.Array
+) -> jax.Array:
+    """[..., N / b, b, d], [..., N / b, b, 2], keys, values, mask [..., 3 N + 1, *] -> [..., N / b, b, d_v]."""
+    return _horizon_forward(queries, sides, key, value, real, tolerance)[0]
+
+
+def _horizon_forward(
+    queries: jax.Array, sides: jax.Array, key: jax.Array, value: jax.Array, real: jax.Array, tolerance: jax.Array
+) -> tuple[jax.Array, tuple]:
+    count, size = queries.shape[-3:-1]
+    targets = real[..., count * size : 2 * count * size, 0].reshape(queries.shape[:-1])
+
+    def unfinished(state: tuple) -> jax.Array:
+        block, lost, *_ = state
+        return (block < count) & jnp.any(targets & (jnp.exp(-lost) > tolerance))
+
+    def look(state: tuple) -> tuple:
+        block, lost, before, read = state
+        before = before.at[block].set(lost)
+        left, right = _pair_logits(queries, sides, key, real, block)
+        left, right, lost = _pair_weights(left, right, lost)
+        return block + 1, lost, before, read + _pair_read(left, right, value, block)
+
+    read = jnp.zeros((*queries.shape[:-1], value.shape[-1]), value.dtype)
+    lost = jnp.zeros_like(read[..., 0])
+    before = jnp.zeros((count, *lost.shape), lost.dtype)
+    blocks, _, before, read = jax.lax.while_loop(unfinished, look, (0, lost, before, read))
+    return read, (queries, sides, key, value, real, before, blocks)
+
+
+def _horizon_backward(kept: tuple, cotangent: jax.Array) -> tuple:
+    """The blocks once more, inward from the last one seen."""
+    queries, sides, key, value, real, before, blocks = kept
+
+    def look(state: tuple) -> tuple:
+        block, farther, gradients = state
+        block = block - 1
+        logits, from_logits = jax.vjp(lambda *x: _pair_logits(*x, real, block), queries, sides, key)
+        *weights, _ = _pair_weights(*logits, before[block])
+        _, from_read = jax.vjp(lambda *x: _pair_read(*x, block), *weights, value)
+        of_left, of_right, of_value = from_read(cotangent)
+        left, right = of_left * weights[0], of_right * weights[1]
+        onward = right + _running_sums(left + right, reverse=True) + farther[..., None]
+        of_logits = (
+            left - jax.nn.sigmoid(logits[0]) * (left + onward),
+            right - jax.nn.sigmoid(logits[1]) * onward,
+        )
+        gradients = jax.tree.map(jnp.add, gradients, (*from_logits(of_logits), of_value))
+        return block, farther + jnp.sum(left + right, axis=-1), gradients
+
+    start = blocks, jnp.zeros_like(before[0]), jax.tree.map(jnp.zeros_like, (queries, sides, key, value))
+    *_, gradients = jax.lax.while_loop(lambda state: state[0] > 0, look, start)
+    return *gradients, None, None
+
+
+_horizon.defvjp(_horizon_forward, _horizon_backward)
+
+
+def _pair_logits(
+    queries: jax.Array, sides: jax.Array, key: jax.Array, real: jax.Array, block: Any
+) -> tuple[jax.Array, jax.Array]:
+    """Logits (left, right) [..., N / b, b, b] of the b pairs of a block, -inf where there is no key."""
+    size = queries.shape[-2]
+    halves = []
+    for side, shift in enumerate(_shifts(block, size)):
+        logits = jnp.einsum("...id,...jd->...ij", queries, _neighbours(key, shift, queries))
+        logits = logits + sides[..., side, None]
+        seen = jnp.swapaxes(_neighbours(real, shift, queries), -1, -2)
+        halves.append(_to_relative(jnp.where(seen, logits, -jnp.inf), size))
+    left, right = halves
+    targets = block * size + jnp.arange(size) == 0
+    return jnp.where(targets, -jnp.inf, jnp.flip(left, axis=-1)), right
+
+
+def _pair_weights(left: jax.Array, right: jax.Array, lost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Weights of these logits and -log of the survival probability after them, which was `lost` before them."""
+    of_left, of_right = _losses(left), _losses(right)
+    of_pairs = of_left + of_right
+    before = lost[..., None] + _running_sums(of_pairs)
+    left, right = jnp.exp(left - of_left - before), jnp.exp(right - of_right - (before + of_left))
+    return left, right, lost + jnp.sum(of_pairs, axis=-1)
+
+
+def _pair_read(left: jax.Array, right: jax.Array, value: jax.Array, block: Any) -> jax.Array:
+    """What these weights read: [..., N / b, b, d_v]."""
+    size = left.shape[-1]
+    read = jnp.zeros((), value.dtype)
+    for weights, shift in zip((jnp.flip(left, axis=-1), right), _shifts(block, size), strict=True):
+        weights = _to_absolute(weights, 2 * size)
+        read = read + jnp.einsum("...ij,...jv->...iv", weights, _neighbours(value, shift, left))
+    return read
+
+
+def _shifts(block: Any, size: int) -> tuple[Any, Any]:
+    """Where the leftmost keys of a block are, seen from the target: of its left pairs, of its right pairs."""
+    return 1 - (block + 1) * size, block * size + 1
+
+
+def _neighbours(array: jax.Array, shift: Any, tiles: jax.Array) -> jax.Array:
+    """[..., 3 N + 1, d] -> [..., N / b, 2 b, d]: of each tile the 2 b positions from its first one plus `shift` on."""
+    count, size = tiles.shape[-3:-1]
+    length = count * size
+    shifted = _tiles(jax.lax.dynamic_slice_in_dim(array, length + shift, length + size, axis=-2), size)
+    return jnp.concatenate([shifted[..., :-1, :, :], shifted[..., 1:, :, :]], axis=-2)
+
+
+def _tiles(rows: jax.Array, size: int) -> jax.Array:
+    """[..., N, d] -> [..., ceil(N / size), size, d], with zeros after the end."""
+    *leading, length, width = rows.shape
+    rows = jnp.pad(rows, [(0, 0)] * len(leading) + [(0, -length % size), (0, 0)])
+    return rows.reshape(*leading, -1, size, width)
+
+
+def _whole_runs(length: int) -> int:
+    """No less than the length, and what `_running_sums` can add up."""
+    return length if length <= RUN else length + -length % RUN

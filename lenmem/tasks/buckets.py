@@ -1,0 +1,86 @@
+"""Training batches whose rows are about equally long (Csordás et al. 2022, published code)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data.rows import Rows, take
+from lenmem.tasks.base import namespaced
+from lenmem.tasks.rows import RowTask, _tables, shuffled
+from lenmem.types import Batch
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketedSource:
+    """Passes over the training rows of a task in batches of one or few input lengths.
+
+    A pass leaves out the rows that do not fill a batch, other ones each time, sorts the rest by input length, rows of
+    one length being in random order, cuts this into batches and takes the batches in random order. A batch is found
+    without sorting anything: of every length it is known how many rows are left out, hence where it begins, and a
+    row's place within its length is a random permutation evaluated at that place.
+    """
+
+    task: RowTask
+    batch_size: int
+    seed: jax.Array | int
+
+    def batch(self, step: jax.Array | int) -> Batch:
+        """Batch `step`: batch number `step mod batches` of the current pass."""
+        rows, first = _by_length(self.task)
+        batches, step = len(rows) // self.batch_size, jnp.asarray(step)
+        key = namespaced(jax.random.key(self.seed), "train", "buckets", step // batches)
+        number = shuffled(namespaced(key, "batches"), step % batches, batches)
+        place = number * self.batch_size + jnp.arange(self.batch_size)
+
+        sizes = jnp.asarray(np.diff(first, append=len(rows)))
+        dropped = shuffled(namespaced(key, "dropped"), jnp.arange(batches * self.batch_size, len(rows)), len(rows))
+        kept = sizes.at[jnp.searchsorted(jnp.asarray(first), dropped, side="right") - 1].add(-1)
+        end = jnp.cumsum(kept)
+        group = jnp.searchsorted(end, place, side="right")
+        within = _permuted(namespaced(key, "rows"), group, place - (end - kept)[group], sizes[group])
+        index = jnp.asarray(first)[group] + within
+
+        capacity = self.task.train_lengths[1]
+        row = tuple(take(array, index) for array in rows.arrays)
+        return jax.vmap(lambda *row: self.task.example(row, capacity))(*row)
+
+
+@functools.lru_cache(maxsize=8)
+def _by_length(task: RowTask) -> tuple[Rows, np.ndarray]:
+    """The training rows in the order of their input lengths, and where each length that occurs begins."""
+    rows = _tables(task)["train"]
+    rows = rows[np.argsort(rows.input_lengths, kind="stable")]
+    _, first = np.unique(rows.input_lengths, return_index=True)
+    return rows, first.astype(np.int32)
+
+
+def _permuted(key: jax.Array, group: jax.Array, index: jax.Array, size: jax.Array) -> jax.Array:
+    """Where a random permutation of 0 .. size - 1 takes `index`, another one for each group. All int32[B].
+
+    As `shuffled`, with sizes that differ between elements: a Feistel network on the 2 k bits that `size` needs, applied
+    again until the result is below `size`.
+    """
+    bits = jnp.maximum((33 - jax.lax.clz(size - 1)) // 2, 1).astype(jnp.uint32)
+    mask = (jnp.uint32(1) << bits) - 1
+    salts = jax.random.bits(key, (4, 1), jnp.uint32) + group.astype(jnp.uint32) * jnp.uint32(0xC2B2AE35)
+
+    def permute(number: jax.Array) -> jax.Array:
+        left, right = number >> bits, number & mask
+        for salt in salts:
+            mixed = (right ^ salt) * jnp.uint32(0x9E3779B1)
+            mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
+            left, right = right, left ^ ((mixed ^ (mixed >> 13)) & mask)
+        return left << bits | right
+
+    limit = size.astype(jnp.uint32)
+
+    def again(number: jax.Array) -> jax.Array:
+        return jnp.where(number < limit, number, permute(number))
+
+    first = permute(index.astype(jnp.uint32))
+    return jax.lax.while_loop(lambda number: jnp.any(number >= limit), again, first).astype(jnp.int32)

@@ -1,0 +1,383 @@
+"""The tasks of the Neural Data Router (Csordás et al. 2022, https://arxiv.org/abs/2110.07732, appendix C.2).
+
+Compositional table lookup, simple arithmetic and ListOps: one label for an expression, trained on up to five operations
+that depend on each other, tested on more. A length is that depth. All are built on the host once, as the published code
+builds them, quirks included, and kept on disk; but no example that is held out is in training.
+
+Splits: `train`; `validation` and `iid`, two sets of training depths, the one to select on and the other to report;
+`deeper_validation`, a little deeper (the paper selects on it); `test`, deeper still. Curves go on beyond the test.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data import ctl, trees
+from lenmem.data.cache import cached
+from lenmem.data.rows import Rows, padded
+from lenmem.tasks.base import Source, Split
+from lenmem.tasks.buckets import BucketedSource
+from lenmem.tasks.rows import RowTask
+from lenmem.types import Example, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class DepthTask(RowTask):
+    """An expression, one label. Rows hold the label and, beside it as a second answer that is not asked, the depth."""
+
+    vocabulary: ClassVar[int]
+    classes: ClassVar[int]
+    shared_ids: ClassVar[bool]
+    chance: ClassVar[float]
+
+    bucketed: bool = True
+    """Training batches hold inputs of about one length, as in most published runs. False: random rows."""
+    data_seed: int = 0
+    """Draws what is random in the sets."""
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """1 .. 5."""
+        return 1, ctl.LONGEST
+
+    @property
+    def spec(self) -> Spec:
+        """Tokens in, one label out."""
+        return Spec(self.vocabulary, self.classes, shared_ids=self.shared_ids, chance=self.chance, shapes=self.shapes)
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """Depths."""
+        return rows.answers[:, 1].astype(np.int32)
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """All splits but training, whose rows stand in at depths that have no others."""
+        held = _joined([rows for split, rows in tables.items() if split != "train"])
+        train = tables["train"]
+        return _joined([held, train[~np.isin(self.row_lengths(train), self.row_lengths(held))]])
+
+    def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
+        """One expression and its label; padding is 0."""
+        tokens, length, answer, _ = (array.astype(jnp.int32) for array in row)
+        size, _ = self.shapes(capacity)
+        tokens = jnp.pad(tokens[:size], (0, max(0, size - tokens.shape[0])))
+        one = jnp.ones(1, bool)
+        return Example(tokens, jnp.arange(size) < length, answer[:1], one, one)
+
+    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+        """Training in buckets, if so wished; otherwise as every `RowTask`."""
+        plain = super().source(split, batch_size, seed)
+        return BucketedSource(self, batch_size, seed) if self.bucketed and split == "train" else plain
+
+
+def _joined(parts: list[Rows]) -> Rows:
+    """All rows of all parts, as wide as the widest."""
+    width = max(part.inputs.shape[1] for part in parts)
+    inputs = [np.pad(part.inputs, ((0, 0), (0, width - part.inputs.shape[1]))) for part in parts]
+    rest = zip(*(part.arrays[1:] for part in parts), strict=True)
+    return Rows(np.concatenate(inputs), *(np.concatenate(arrays) for arrays in rest))
+
+
+@dataclasses.dataclass(frozen=True)
+class TableLookup(DepthTask):
+    """`b a d 101` -> b(a(d(101))): fixed functions on eight symbols. Length: functions.
+
+    Tokens: symbols 000 .. 111 are 0 .. 7, functions a .. k are 8 .. 18, of which j and k occur alone only. The published
+    draws (see `lenmem.data.ctl`): training has 53,704 examples, of 1 .. 5 functions: all 88 of one function, those of j
+    and k 30 times more (568 in all), and about 418, 3,784, 20,863 and 28,071 of 2 .. 5. Labels are uniform (12 to 13%
+    each). `validation` and `iid` have 4,000 each, the deeper sets 1,000 each (330, 327, 343 of 6 .. 8 functions; 514,
+    486 of 9, 10).
+
+    The published halves of the held-out pool differ: by the order of a Python set, all held-out examples of two
+    functions are in its test half. Here they are shared out at random.
+
+    Curves draw fresh examples beyond 5 functions, of any number of them.
+    """
+
+    vocabulary: ClassVar[int] = ctl.SYMBOLS + ctl.FUNCTIONS
+    classes: ClassVar[int] = ctl.SYMBOLS
+    shared_ids: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.13  # measured on training
+
+    order: Literal["backward", "forward"] = "backward"
+    """`forward`: the symbol comes first, then the functions as they are applied, `101 d a b`."""
+    validation_depth: int = 8
+    """Most functions of `deeper_validation`; the test goes on from there to 10. The published baselines of 11 layers
+    have 7."""
+
+    def __post_init__(self) -> None:
+        if self.order not in ("backward", "forward"):
+            raise ValueError(f"order is {self.order!r}; it has to be 'backward' or 'forward'")
+        if not 6 <= self.validation_depth <= 9:
+            raise ValueError(f"validation_depth is {self.validation_depth}; it has to be from 6 to 9")
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """9 .. 10."""
+        return self.validation_depth + 1, 10
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """1 .. 10, then up to 30."""
+        return (*range(1, 11), 12, 14, 16, 20, 25, 30)
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """With their numbers of functions."""
+        deeper = (ctl.LONGEST + 1, self.validation_depth)
+        held = (2, ctl.LONGEST)
+        names = {"train": self.train_lengths, "validation": held, "iid": held}
+        return names | {"deeper_validation": deeper, "test": self.test_lengths}
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): the functions and the symbol, one label."""
+        return capacity + 1, 1
+
+    def tables(self) -> dict[Split, Rows]:
+        """The published sets; the pool is shared out by `data_seed`."""
+        deeper = self.splits["deeper_validation"], self.splits["test"]
+        words = cached("ctl", {"version": 1, "deeper": deeper}, lambda: _words(ctl.compositions(*deeper)))
+        pool, validation, test = (words[name] for name in ("pool", "deeper_validation", "test"))
+        order = np.random.default_rng(self.data_seed).permutation(ctl.POOL)
+        held, iid, kept = np.split(pool[order], [ctl.HELD_OUT, 2 * ctl.HELD_OUT])
+        single = np.full((ctl.FUNCTIONS * ctl.SYMBOLS, pool.shape[1]), -1, pool.dtype)
+        single[:, 1], single[:, 0] = np.divmod(np.arange(len(single)), ctl.SYMBOLS)
+        rare = single[single[:, 1] >= ctl.COMPOSED]
+        train = np.concatenate([single, kept, np.tile(rare, (ctl.REPEATS, 1))])
+        train = train[np.random.default_rng((self.data_seed, 1)).permutation(len(train))]
+        sets = {"train": train, "validation": held, "iid": iid, "deeper_validation": validation, "test": test}
+        return {name: self._rows(words) for name, words in sets.items()}
+
+    def _rows(self, words: np.ndarray) -> Rows:
+        """Rows of int8[R, 1 + most]: a symbol and the functions in the order of application, filled up with -1."""
+        label, depths, table = words[:, 0].astype(np.intp), (words[:, 1:] >= 0).sum(1), ctl.tables()
+        for function in words[:, 1:].T:
+            label = np.where(function >= 0, table[function, label], label)
+        tokens = np.where(words >= 0, words, 0).astype(np.uint8)
+        tokens[:, 1:] += np.where(words[:, 1:] >= 0, ctl.SYMBOLS, 0).astype(np.uint8)
+        if self.order == "backward":
+            column = depths[:, None] - np.arange(tokens.shape[1])
+            tokens = np.where(column >= 0, np.take_along_axis(tokens, np.maximum(column, 0), 1), 0).astype(np.uint8)
+        answers = np.stack([label, depths], 1).astype(np.uint8)
+        return Rows(tokens, depths.astype(np.int32) + 1, answers, np.ones(depths.size, np.int32))
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """Up to 5 functions: a held-out row (for 1: one of the 88). Beyond: a fresh draw."""
+        row = super().sample(key, jnp.minimum(length, ctl.LONGEST), capacity)
+        if capacity <= ctl.LONGEST:
+            return row
+        fresh = self._fresh(key, length, capacity)
+        return jax.tree.map(lambda old, new: jnp.where(jnp.asarray(length) <= ctl.LONGEST, old, new), row, fresh)
+
+    def _fresh(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        of_symbol, of_functions = jax.random.split(key)
+        symbol = jax.random.randint(of_symbol, (), 0, ctl.SYMBOLS)
+        functions = jax.random.randint(of_functions, (capacity,), 0, ctl.COMPOSED)
+        table = jnp.asarray(ctl.tables())
+
+        def apply(value: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            number, function = step
+            return jnp.where(number < length, table[function, value], value), None
+
+        label, _ = jax.lax.scan(apply, symbol, (jnp.arange(capacity), functions))
+        column = jnp.arange(capacity + 1)
+        written = jnp.concatenate([symbol[None], functions + ctl.SYMBOLS])
+        tokens = written[jnp.clip(length - column, 0, capacity)] if self.order == "backward" else written
+        mask, one = column <= length, jnp.ones(1, bool)
+        return Example(jnp.where(mask, tokens, 0), mask, label[None], one, one)
+
+
+def _words(sets: dict[str, list[ctl.Composition]]) -> dict[str, np.ndarray]:
+    """int8[R, 1 + most functions] for each set."""
+    arrays = {}
+    for name, compositions in sets.items():
+        words = np.full((len(compositions), 1 + max(len(word) for word, _ in compositions)), -1, np.int8)
+        for row, (word, symbol) in zip(words, compositions, strict=True):
+            row[: len(word) + 1] = symbol, *word
+        arrays[name] = words
+    return arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeTask(DepthTask):
+    """Random expressions of digits and operators, equally many of each depth (see `lenmem.data.trees`)."""
+
+    lowest_depth: ClassVar[int]
+    """Training depths from here on are balanced."""
+    most: ClassVar[dict[int, int]] = {}
+    """depth -> most examples of a set, where there are few different ones."""
+
+    train_size: int = 100_000
+    """Training examples."""
+    held_out_size: int = 1_000
+    """Examples of each other split."""
+    curve_size: int = 100
+    """Examples for each depth of a curve beyond the test."""
+    clean: bool = False
+    """The paper's description instead of what its code does."""
+    disjoint: bool = True
+    """No held-out example is in training. False: as published, sets of training depths may share some with it."""
+    max_length: int = 50
+    """Greatest length of an expression."""
+    curve_max_length: int = 100
+    """The same at depths beyond the test, for which the former leaves little room or none."""
+
+    def __post_init__(self) -> None:
+        for name in ("train_size", "held_out_size", "curve_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 1")
+        for name in ("max_length", "curve_max_length"):
+            if getattr(self, name) < 40:
+                raise ValueError(f"{name} is {getattr(self, name)}; deep expressions need at least 40")
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """7 .. 8."""
+        return 7, 8
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """1 .. 12."""
+        return tuple(range(1, 13))
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """With their depths."""
+        held = dict.fromkeys(("train", "validation", "iid"), self.train_lengths)
+        return held | {"deeper_validation": (6, 6), "test": self.test_lengths}
+
+    def language(self, trained: bool) -> trees.Language:
+        """The expressions, for sets of training depths or for deeper ones."""
+        raise NotImplementedError
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): the most tokens there can be, one label."""
+        longest = self.max_length if capacity <= self.test_lengths[1] else self.curve_max_length
+        return self.language(trained=True).most_tokens(longest), 1
+
+    def tables(self) -> dict[Split, Rows]:
+        """Each split is a set of its own, drawn with its own seed."""
+        first = (self.lowest_depth, self.train_lengths[1])
+        held = {"validation": self._set("validation", 1, first)}
+        held["iid"] = self._set("iid", 2, first, _trees(held["validation"]) if self.disjoint else ())
+        excluded = [tree for part in held.values() for tree in _trees(part)] if self.disjoint else ()
+        train = self._set("train", 0, first, excluded)
+        deeper = {
+            name: self._set(name, number, self.splits[name])
+            for number, name in enumerate(("deeper_validation", "test"), 3)
+        }
+        return {name: self._rows(part) for name, part in {"train": train, **held, **deeper}.items()}
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """All splits but training, and depths 9 .. 12."""
+        beyond = range(self.test_lengths[1] + 1, self.curve_lengths[-1] + 1)
+        curve = [self._rows(self._set("curve", depth, (depth, depth))) for depth in beyond]
+        return _joined([super().held_out(tables), *curve])
+
+    def counts(self, split: Split, depths: tuple[int, int]) -> dict[int, int]:
+        """depth -> number of examples, equally many but for rounding."""
+        left = {"train": self.train_size, "curve": self.curve_size}.get(split, self.held_out_size)
+        counts = {}
+        for depth in range(depths[0], depths[1] + 1):
+            counts[depth] = min(-(-left // (depths[1] + 1 - depth)), self.most.get(depth, left))
+            left -= counts[depth]
+        return counts
+
+    def _set(
+        self, split: Split, number: int, depths: tuple[int, int], exclude: Iterable[bytes] = ()
+    ) -> dict[str, np.ndarray]:
+        language = self.language(trained=depths[1] <= self.train_lengths[1])
+        wanted = trees.Wanted(
+            # a digit has depth 1 in the code, and 0 in the paper
+            counts={depth + 1: count for depth, count in self.counts(split, depths).items() if count},
+            lowest=depths[0] + 1,
+            highest=depths[1] + 1,
+            longest=self.curve_max_length if split == "curve" else self.max_length,
+            seed=(self.data_seed, number),
+        )
+        exclude = sorted(exclude)
+        settings: dict[str, Any] = dataclasses.asdict(wanted) | {
+            "version": 1,
+            "share": language.share,
+            "clean": self.clean,
+            "excluded": hashlib.sha256(b"".join(bytes([len(tree)]) + tree for tree in exclude)).hexdigest(),
+        }
+        name = type(self).__name__.lower()
+        label = f"{name} {split}"
+        return cached(f"{name}-{split}", settings, lambda: trees.collect(language, wanted, label, exclude))
+
+    def _rows(self, part: dict[str, np.ndarray]) -> Rows:
+        tokens, lengths = padded(part["tokens"], part["lengths"])
+        answers = np.stack([part["values"], part["depths"] - 1], 1)
+        return Rows(tokens, lengths, answers, np.ones(lengths.size, np.int32))
+
+
+def _trees(part: dict[str, np.ndarray]) -> list[bytes]:
+    """The expressions of a set, as bytes."""
+    tokens, ends = part["tokens"].tobytes(), np.cumsum(part["lengths"])
+    return [tokens[end - length : end] for end, length in zip(ends, part["lengths"], strict=True)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arithmetic(TreeTask):
+    """`((4*7)+2)` -> 0: nested sums and products modulo 10. Length: depth, of `(4*7)` it is 1.
+
+    Tokens: ( ) * + and ten digits; at most 49 of them. Training has all 200 expressions of depth 1, and 25,000 of each
+    depth 2 .. 5.
+
+    Published quirks: a node is an operator with probability 0.2 in sets of training depths and 0.3 in deeper ones, and
+    an expression that is not deep enough always becomes the right operand of a new one. `clean=True`: 0.2, and either
+    operand. `disjoint=False`: the sets of training depths hold the 200, too.
+    """
+
+    vocabulary: ClassVar[int] = len(trees.ARITHMETIC_TOKENS)
+    classes: ClassVar[int] = 10
+    shared_ids: ClassVar[bool] = False
+    chance: ClassVar[float] = 0.26
+    lowest_depth: ClassVar[int] = 2
+    most: ClassVar[dict[int, int]] = {2: 66_000}  # published: three quarters of the 88,000 there are
+
+    def language(self, trained: bool) -> trees.Language:
+        """Operators are rarer in sets of training depths."""
+        return trees.arithmetic(0.2 if trained or self.clean else 0.3, self.clean)
+
+    def tables(self) -> dict[Split, Rows]:
+        """The sampled sets, and the expressions of depth 1."""
+        tables = super().tables()
+        single = self._rows(trees.single_operations())
+        for number, split in enumerate(("train",) if self.disjoint else ("train", "validation", "iid")):
+            rows = _joined([tables[split], single])
+            tables[split] = rows[np.random.default_rng((self.data_seed, 100, number)).permutation(len(rows))]
+        return tables
+
+
+@dataclasses.dataclass(frozen=True)
+class DependencyListOps(TreeTask):
+    """`[MED 4 8 5 [MAX 8 4 9 ] ]` -> 6: nested MAX, MED, MIN and SM of digits. Length: operators that depend on another.
+
+    Tokens: ten digits, four operators with their bracket, a closing bracket; at most 43 of them. The dependency depth
+    leaves out what an operator does not choose (`lenmem.data.trees.listops`). Training has 200,000 expressions of each
+    depth 1 .. 5. The sets are made once, in some minutes, depths 9 .. 12 of the curve in some more when one is drawn.
+
+    Published quirks: the greatest length counts an operator and its closing bracket for three, and an expression that
+    is not deep enough is never the last argument of a new one. `clean=True`: for two, and any argument.
+    """
+
+    vocabulary: ClassVar[int] = len(trees.LISTOPS_TOKENS)
+    classes: ClassVar[int] = 10
+    shared_ids: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.12
+    lowest_depth: ClassVar[int] = 1
+
+    train_size: int = 1_000_000
+    """Training examples."""
+
+    def language(self, trained: bool) -> trees.Language:
+        """The same for all sets: up to 5 arguments."""
+        return trees.listops(0.3, 5, self.clean)

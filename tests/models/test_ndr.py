@@ -1,0 +1,552 @@
+"""The Neural Data Router against a published layer's numbers and against float64 twins written from the equations."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem import models
+from lenmem.evaluation import plots, traces
+from lenmem.models.ndr import NDR, from_torch_state
+from lenmem.models.ndr_baselines import LSTMClassifier, LSTMEncoder
+from lenmem.nn.act import AdaptiveSteps, Repeated
+from lenmem.nn.ndr import (
+    ContentAttention,
+    GatedLayer,
+    GeometricAttention,
+    PostNormLayer,
+    RelativeAttention,
+    shifted,
+)
+from lenmem.types import Batch, Spec
+from tests.models.contract import briefly
+from tests.models.twin import lstm_step, sigmoid, softmax
+
+CTL = Spec(vocabulary=19, output_size=8, shapes=lambda capacity: (capacity, 1))
+ARITHMETIC = dataclasses.replace(CTL, vocabulary=14, output_size=10)
+LISTOPS = dataclasses.replace(CTL, vocabulary=15, output_size=10)
+CAUSAL = Spec(vocabulary=6, output_size=5, alignment="aligned", causal=True)
+
+LENGTHS = (5, 2)
+MASK = jnp.arange(6) < jnp.array(LENGTHS)[:, None]
+STATES = jax.random.normal(jax.random.key(0), (2, 6, 8))
+DIRTY = jnp.where(MASK[..., None], STATES, 1e6)
+
+
+def float64(tree):
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), tree)
+
+
+def drawn(module, *arguments, scale=0.8):
+    """Parameters U(-scale, scale): nothing is 0 or 1, and hardly anything linear."""
+    shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0)), *arguments)["params"]
+    generator = np.random.default_rng(1)
+    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
+
+
+def pair(spec, lengths=LENGTHS, seed=0):
+    """Arguments of a model call: rows of one answer slot."""
+    inputs = jax.random.randint(jax.random.key(seed), (len(lengths), max(lengths)), 0, spec.vocabulary)
+    return inputs, jnp.arange(max(lengths)) < jnp.array(lengths)[:, None], jnp.ones((len(lengths), 1), bool)
+
+
+# The published layer --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published():
+    return dict(np.load(Path(__file__).parent / "data" / "ndr_layer.npz"))
+
+
+def arrays(published, prefix):
+    return {name.removeprefix(prefix): value for name, value in published.items() if name.startswith(prefix)}
+
+
+def test_a_published_layer(published):
+    layer = GatedLayer(GeometricAttention(heads=4, parent=None), 40)
+    params = from_torch_state(arrays(published, "param/"))
+    states, mask = jnp.asarray(published["in/x"]), jnp.asarray(~published["in/pad_mask_true_is_padding"])
+    real = np.asarray(mask)
+    shapes = jax.eval_shape(functools.partial(layer.init, jax.random.key(0)), states, mask)["params"]
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, shapes)
+
+    @briefly
+    def run(params, states):
+        def goal(params, states):
+            outputs = layer.apply({"params": params}, states, mask)
+            return jnp.sum(outputs * published["grad_weight"]), outputs
+
+        looked = ["traces", "intermediates"]
+        inside = layer.apply({"params": params}, states, mask, mutable=looked, capture_intermediates=True)
+        thrice = Repeated(layer, 3).apply({"params": {"layer": params}}, states, mask)
+        return jax.grad(goal, (0, 1), has_aux=True)(params, states), inside, thrice
+
+    (gradients, outputs), (traced, inside), thrice = run(params, states)
+    for got, wanted in ((outputs, "out"), (traced, "out"), (thrice, "out_3_steps")):
+        np.testing.assert_allclose(got[real], published[wanted][real], atol=1e-5)
+    middle = inside["intermediates"]
+    attention = np.swapaxes(inside["traces"]["attention"]["attention"][0], 1, 2)
+    np.testing.assert_allclose(attention[real], np.swapaxes(published["mid/attention"], 1, 2)[real], atol=1e-5)
+    gate = jax.nn.sigmoid(middle["gate_out"]["__call__"][0])
+    np.testing.assert_allclose(gate[real], published["mid/gate"][real], atol=1e-5)
+    np.testing.assert_allclose(inside["traces"]["gate"][0][real], published["mid/gate"].mean(-1)[real], atol=1e-5)
+    for name, wanted in (("attention_norm", "mid/a_after_ln"), ("update_norm", "mid/u_after_ln")):
+        np.testing.assert_allclose(middle[name]["__call__"][0][real], published[wanted][real], atol=1e-5)
+    expected = (from_torch_state(arrays(published, "grad/")), published["grad/x"])
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), gradients, expected)
+
+
+def test_what_is_missing_of_a_layer_is_named(published):
+    state = arrays(published, "param/")
+    del state["g1.bias"], state["att.scale"]
+    with pytest.raises(ValueError, match=r"missing: att\.scale, g1\.bias"):
+        from_torch_state(state)
+
+
+# Parameters -----------------------------------------------------------------------------------------------------------
+
+
+def counted(model, spec):
+    """Parameters, less the embedding of the blank: an answer that is read from one column has no use for it."""
+    model = model.clone(spec=spec)
+    params = jax.eval_shape(lambda: model.init(jax.random.key(0), *pair(spec)))["params"]
+    return sum(x.size for x in jax.tree.leaves(params)) - getattr(model, "embedding_size", model.hidden_size)
+
+
+base: dict[str, Any] = {"hidden_size": 128, "feedforward_size": 256, "heads": 4, "steps": 11}
+big: dict[str, Any] = {"hidden_size": 512, "heads": 16, "steps": 20}
+listops: dict[str, Any] = {"hidden_size": 256, "heads": 16, "feedforward_size": 1024, "steps": 6}
+POSITIONS = 256 * 256
+"""The published geometric attention holds a map of positions that it never uses; of width 256."""
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "spec", "published", "unused"),
+    [
+        ("ndr", {}, CTL, 731_405, POSITIONS),
+        ("ndr", {"heads": 4, "feedforward_size": 1024, "steps": 15}, ARITHMETIC, 994_837, POSITIONS),
+        ("ndr", {**big, "feedforward_size": 1024, "test_steps": 24}, LISTOPS, 2_918_957, 4 * POSITIONS),
+        # A LayerNorm beside the tanh, and the offset of a softmax.
+        ("ndr_absolute_relative_gate", {"feedforward_size": 1024}, CTL, 994_059, 2 * 256 + 1),
+        ("ndr_relative_gate", {"feedforward_size": 1024}, CTL, 994_059, 2 * 256 + 1 + 256 + 1),
+        ("ndr_absolute_relative_gate", {**big, "feedforward_size": 2048}, LISTOPS, 3_960_860, 2 * 512 + 1),
+        ("transformer_shared", base, CTL, 135_688, 0),
+        ("transformer_relative", base, CTL, 152_330, 1),
+        ("transformer_geometric", base, CTL, 153_235, POSITIONS // 4),
+        ("transformer_relative", listops, LISTOPS, 861_708, 1),
+        ("act_relative", base, CTL, 152_330 + 128 + 1, 1),
+    ],
+)
+def test_published_parameter_counts(name, fields, spec, published, unused):
+    assert counted(models.make(name, **fields), spec) == published - unused
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec", "published", "layers"),
+    [
+        ({}, CTL, 176_328, [200]),
+        ({"bidirectional": True}, CTL, 96_328, [100, 100]),
+        ({"hidden_size": 512, "layers": 4, "embedding_size": 512}, LISTOPS, 8_418_314, [512] * 4),
+    ],
+)
+def test_published_parameter_counts_of_lstms(fields, spec, published, layers):
+    """Torch has two biases where one is enough; we have a begin token."""
+    model = LSTMClassifier(**fields)
+    assert counted(model, spec) == published - 4 * sum(layers) + model.embedding_size
+
+
+def test_initial_distributions():
+    """As measured of the published code at the size of CTL: mean gate 0.073, weights of a target sum to 0.99."""
+    model = NDR(spec=CTL, steps=1)
+    arguments = pair(CTL, (6,) * 64)
+    params = jax.jit(lambda key: model.init(key, *arguments))(jax.random.key(0))["params"]
+    _, mutated = jax.jit(lambda p: model.apply({"params": p}, *arguments, mutable=["traces"]))(params)
+    inside = mutated["traces"]["encoder"]["depth"]["layer"]
+    assert np.mean(inside["gate"][0]) == pytest.approx(0.073, abs=0.006)
+    assert np.mean(np.sum(inside["attention"]["attention"][0], -1)) == pytest.approx(0.99, abs=0.015)
+    layer = params["encoder"]["depth"]["layer"]
+    bounds = {
+        ("attention", "query"): (6 / 512) ** 0.5,
+        ("attention", "direction"): 1 / 16,
+        ("feedforward_in",): (2 * 6 / 768) ** 0.5,
+        ("feedforward_out",): 5 / 3 * (6 / 768) ** 0.5,
+        ("gate_in",): (2 * 6 / 512) ** 0.5,
+        ("gate_out",): (6 / 512) ** 0.5,
+    }
+    for path, bound in bounds.items():
+        kernel = functools.reduce(lambda tree, name: tree[name], path, layer)["kernel"]
+        assert 0.95 * bound < np.max(np.abs(kernel)) <= bound
+        assert np.std(kernel) == pytest.approx(bound / 3**0.5, rel=0.05)
+    np.testing.assert_array_equal(layer["gate_out"]["bias"], -3)
+    np.testing.assert_allclose(np.max(np.abs(layer["gate_in"]["bias"])), 1 / 16, rtol=0.05)
+
+
+def test_initial_embeddings():
+    for init, std in (("normal", 1.0), ("kaiming", (2 / 512) ** 0.5), ("xavier", (2 / (19 + 2 + 512)) ** 0.5)):
+        model = NDR(spec=CTL, hidden_size=512, steps=1, embedding_init=init)
+        table = jax.jit(model.init)(jax.random.key(0), *pair(CTL))["params"]["Readout_0"]["embedding"]["Embed_0"]
+        assert np.std(table["embedding"]) == pytest.approx(std, rel=0.03)
+
+
+# Twins ----------------------------------------------------------------------------------------------------------------
+
+
+def linear(params, x):
+    return x @ params["kernel"] + params.get("bias", 0)
+
+
+def layer_norm(params, x):
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return x * params["scale"] + params["bias"]
+
+
+def feedforward(params, name, x):
+    return linear(params[f"{name}_out"], np.maximum(linear(params[f"{name}_in"], x), 0))
+
+
+def sinusoid(position, width):
+    angles = position * 10_000.0 ** (-np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], -1).reshape(-1)
+
+
+def geometric_row(logits, i, visible):
+    """Equations 6 to 8, one target: go outward, the right one first."""
+    weights, left = np.zeros(len(logits)), 1.0
+    for distance in range(1, len(logits)):
+        for j in (i + distance, i - distance):
+            if 0 <= j < len(logits) and visible(j):
+                weights[j] = left * sigmoid(logits[j])
+                left *= 1 - sigmoid(logits[j])
+    return weights
+
+
+def attended(module, p, h):
+    """Any of the three attentions on one row without padding, by loops."""
+    n, d = h.shape
+    size = d // module.heads
+    query, key, value = (linear(p[name], h).reshape(n, module.heads, size) for name in ("query", "key", "value"))
+    mixed = np.zeros((n, module.heads, size))
+    for head in range(module.heads):
+        for i in range(n):
+            q, logits = query[i, head], np.zeros(n)
+            for j in range(n):
+                k = key[j, head]
+                if isinstance(module, GeometricAttention):
+                    left, right = linear(p["direction"], h[i]).reshape(module.heads, 2)[head]
+                    content = p["content_scale"] * (q + p["query_bias"][head]) @ k
+                    logits[j] = content + p["direction_scale"] * (right if j > i else left) + p["offset"]
+                elif isinstance(module, RelativeAttention):
+                    r = sigmoid(linear(p["relative_gate"], h[i]))[head] if module.absolute else 1
+                    place = r * sinusoid(j - i, d) + (1 - r) * sinusoid(j, d)
+                    place = linear(p["position"], place).reshape(module.heads, size)[head]
+                    logits[j] = (q + p["content_bias"][head]) @ k + (q + p["position_bias"][head]) @ place
+                    logits[j] *= p["scale"]
+                else:
+                    logits[j] = q @ k / np.sqrt(size)
+            seen = i if module.causal else n - 1
+            if isinstance(module, GeometricAttention):
+                weights = geometric_row(logits, i, lambda j, seen=seen: j <= seen)
+                weights = weights / max(weights.sum(), 1e-12) if module.normalize else weights
+            else:
+                weights = np.concatenate([softmax(logits[: seen + 1]), np.zeros(n - seen - 1)])
+            mixed[i, head] = weights @ value[:, head]
+    return linear(p["merge"], mixed.reshape(n, d))
+
+
+def layer_twin(layer, p, h):
+    a = layer_norm(p["attention_norm"], h + attended(layer.attention, p["attention"], h))
+    u = feedforward(p, "feedforward", a)
+    if isinstance(layer, PostNormLayer):
+        return layer_norm(p["feedforward_norm"], a + u)
+    u = layer_norm(p["update_norm"], u) if layer.update == "norm" else np.tanh(u)
+    g = sigmoid(feedforward(p, "gate", a))
+    return (1 - g) * h + g * u
+
+
+two: dict[str, Any] = {"heads": 2, "parent": None}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        GatedLayer(RelativeAttention(**two, absolute=True), 12, gate_size=5, update="tanh"),
+        PostNormLayer(RelativeAttention(**two, causal=True), 12),
+        PostNormLayer(ContentAttention(**two, causal=True), 12),
+        PostNormLayer(GeometricAttention(**two, normalize=True), 12),
+        GatedLayer(GeometricAttention(**two, causal=True), 12),
+    ],
+    ids=["gated_absolute_relative", "causal_relative", "causal_absolute", "normalized", "causal_geometric"],
+)
+def test_layers_equal_the_twin(layer):
+    model = Repeated(layer, 2)
+    params = drawn(model, STATES, MASK)
+    outputs = briefly(model.apply)({"params": params}, DIRTY, MASK)
+    for row, n in enumerate(LENGTHS):
+        h = np.asarray(STATES[row, :n], np.float64)
+        for _ in range(2):
+            h = layer_twin(layer, float64(params)["layer"], h)
+        np.testing.assert_allclose(outputs[row, :n], h, atol=2e-4)
+
+
+def test_shifted():
+    for n in (1, 2, 5):
+        x = np.random.default_rng(n).normal(size=(3, n, 2 * n - 1)).astype(np.float32)
+        wanted = [[[x[b, i, j - i + n - 1] for j in range(n)] for i in range(n)] for b in range(3)]
+        np.testing.assert_array_equal(shifted(jnp.asarray(x)), wanted)
+
+
+class Rotor(nn.Module):
+    """A layer whose states are easy to follow."""
+
+    @nn.compact
+    def __call__(self, states, mask):
+        return jnp.tanh(nn.Dense(states.shape[-1])(states))
+
+
+@pytest.mark.parametrize("variant", ["graves", "dehghani"])
+@pytest.mark.parametrize("steps", [2, 6])
+def test_adaptive_steps_equal_the_twin(variant, steps):
+    model = AdaptiveSteps(Rotor(), steps, variant, threshold=0.9, penalty=0.5)
+    params = drawn(model, STATES, MASK)
+    outputs, mutated = briefly(functools.partial(model.apply, mutable=["traces", "losses"]))(
+        {"params": params}, DIRTY, MASK
+    )
+    p, penalty, halted, weights = float64(params), 0.0, set(), np.zeros((steps, 2, 6))
+    for row, n in enumerate(LENGTHS):
+        for i in range(n):
+            h, q = np.asarray(STATES[row, i], np.float64), []
+            states = []
+            for _ in range(steps):
+                q.append(sigmoid(linear(p["halting_unit"], h))[0])
+                h = np.tanh(linear(p["layer"]["Dense_0"], h))
+                states.append(h)
+            reached = [t for t in range(steps) if sum(q[: t + 1]) > 0.9]
+            last = reached[0] if reached else steps - 1
+            halted.add(bool(reached))
+            weight = q[: last + 1]
+            if reached or variant == "graves":
+                weight[last] = 1 - sum(q[:last])
+                penalty += 0.5 * weight[last] / n / len(LENGTHS)
+            weights[: last + 1, row, i] = weight
+            output = np.zeros(8)
+            for w, state in zip(weight, states[: last + 1], strict=True):
+                output = output + w * state if variant == "graves" else (1 - w) * output + w * state
+            np.testing.assert_allclose(outputs[row, i], output, atol=1e-5)
+    assert (steps == 6) == (True in halted)
+    np.testing.assert_allclose(mutated["losses"]["ponder"][0], penalty, rtol=1e-5)
+    np.testing.assert_allclose(mutated["traces"]["halting"][0], weights, atol=1e-6)
+    np.testing.assert_array_equal(outputs[~np.asarray(MASK)], 0)
+
+
+# Fields ---------------------------------------------------------------------------------------------------------------
+
+
+def test_gate_drop_copies_columns_in_training_only():
+    def run(rate, train, **rngs):
+        model = NDR(spec=CTL, hidden_size=16, steps=1, dropout=0.0, key_dropout=0.0, gate_drop=rate)
+        arguments = pair(CTL, (6,) * 40)
+        params = drawn(model, *arguments)
+        keys = {name: jax.random.key(seed) for name, seed in rngs.items()}
+        _, mutated = model.apply({"params": params}, *arguments, train=train, rngs=keys, mutable=["traces"])
+        return np.asarray(mutated["traces"]["encoder"]["depth"]["layer"]["gate"][0])[0]
+
+    plain = run(0.0, True, gate=0)
+    assert plain.min() > 0
+    np.testing.assert_array_equal(run(0.3, False, gate=0), plain)
+    np.testing.assert_array_equal(run(0.3, True), plain)
+    gates = run(0.3, True, gate=0)
+    assert np.mean(gates == 0) == pytest.approx(0.3, abs=0.08)
+    np.testing.assert_array_equal(gates[gates != 0], plain[gates != 0])
+
+
+def test_keys_are_dropped_afresh_in_every_step():
+    states, mask = STATES[:1], MASK[:1]
+
+    def run(attention, **options):
+        layer = GatedLayer(attention, 12)
+        model = Repeated(layer, 2)
+        params = drawn(model, states, mask)
+        params["layer"]["gate_out"] = {"kernel": jnp.zeros((8, 8)), "bias": jnp.full(8, -1e3)}  # every step the same
+        _, mutated = model.apply({"params": params}, states, mask, mutable=["traces"], **options)
+        first, second = mutated["traces"]["layer"]["attention"]["attention"][0]
+        return np.max(np.abs(first - second))
+
+    key = {"dropout": jax.random.key(0)}
+    for attention in (GeometricAttention(**two, key_dropout=0.5), RelativeAttention(**two, key_dropout=0.5)):
+        assert run(attention, rngs=key) > 1e-2
+        assert run(attention) == 0
+
+
+def test_depth_may_differ_outside_training():
+    arguments = pair(CTL)
+    models_ = [NDR(spec=CTL, hidden_size=8, steps=2, test_steps=test, feedforward_size=8) for test in (None, 3)]
+    three = NDR(spec=CTL, hidden_size=8, steps=3, feedforward_size=8)
+    params = drawn(three, *arguments)
+
+    def outputs(model, train=False):
+        return model.apply({"params": params}, *arguments, train=train)
+
+    np.testing.assert_array_equal(outputs(models_[1]), outputs(three))
+    np.testing.assert_array_equal(outputs(models_[1], train=True), outputs(models_[0]))
+    assert np.max(np.abs(outputs(models_[0]) - outputs(three))) > 1e-4
+
+
+def test_answers_from_either_end():
+    arguments = pair(CTL)
+    last, first = (NDR(spec=CTL, hidden_size=8, steps=1, feedforward_size=8, column=c) for c in ("last", "first"))
+    params = drawn(last, *arguments)
+    assert (
+        np.max(np.abs(last.apply({"params": params}, *arguments) - first.apply({"params": params}, *arguments))) > 1e-3
+    )
+
+
+@pytest.mark.parametrize("attention", ["geometric", "relative", "absolute_relative", "absolute"])
+def test_causal_tasks_see_nothing_ahead(attention):
+    model = NDR(spec=CAUSAL, hidden_size=8, steps=2, heads=2, feedforward_size=8, attention=attention)
+    assert models.supports(model, CAUSAL) is None
+    inputs = jnp.array([[1, 2, 3, 4, 5], [1, 2, 3, 0, 1]])
+    arguments = (inputs, jnp.ones((2, 5), bool), jnp.ones((2, 5), bool))
+    params = drawn(model, *arguments)
+    outputs = model.apply({"params": params}, *arguments)
+    np.testing.assert_allclose(outputs[0, :3], outputs[1, :3], atol=1e-6)
+    assert np.max(np.abs(outputs[0, 3:] - outputs[1, 3:])) > 1e-3
+    free = model.clone(spec=dataclasses.replace(CAUSAL, causal=False))
+    outputs = free.apply({"params": params}, *arguments)
+    assert np.max(np.abs(outputs[0, :3] - outputs[1, :3])) > 1e-4
+
+
+def test_a_recomputed_step_gives_the_same_gradient():
+    arguments = pair(CTL)
+    model = NDR(spec=CTL, hidden_size=8, steps=3, feedforward_size=8)
+    params = drawn(model, *arguments)
+
+    def gradient(model):
+        rngs = {"dropout": jax.random.key(1), "gate": jax.random.key(2)}
+        return jax.grad(lambda p: jnp.sum(model.apply({"params": p}, *arguments, train=True, rngs=rngs) ** 2))(params)
+
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
+        *(briefly(gradient, static_argnums=0)(m) for m in (model, model.clone(remat=True))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention": "sideways"}, "'sideways'.*geometric, relative, absolute_relative, absolute"),
+        ({"halting": "never"}, "'never'.*none, graves, dehghani"),
+        ({"update": "relu"}, "'relu'.*norm, tanh"),
+        ({"heads": 3}, "3 heads do not divide a width of 256"),
+        ({"steps": 0}, "steps is 0"),
+        ({"normalize": True, "tolerance": 1e-3}, "not normalized"),
+    ],
+)
+def test_impossible_fields(fields, message):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: NDR(spec=CTL, **fields).init(jax.random.key(0), *pair(CTL)))
+
+
+# LSTM baselines -------------------------------------------------------------------------------------------------------
+
+
+def direction(params, h):
+    """States of an LSTM that starts from zeros."""
+    size = params["kernel"].shape[1] // 4
+    c, s, states = np.zeros(size), np.zeros(size), []
+    for x in h:
+        c, s = lstm_step(params, x, c, s)
+        states.append(s)
+    return np.stack(states)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_lstm_reads_both_directions(published):
+    model = LSTMEncoder(6, layers=2, bidirectional=True, summary=True, published_readout=published)
+    params = drawn(model, STATES, MASK)
+    outputs = briefly(model.apply)({"params": params}, DIRTY, MASK)
+    p = float64(params)
+    for row, n in enumerate(LENGTHS):
+        h, backward_ends = np.asarray(STATES[row, :n], np.float64), []
+        for number in range(2):
+            layer = p[f"layer_{number}"]
+            forward, backward = direction(layer["cell"], h), direction(layer["backward"], h[::-1])
+            h = np.concatenate([forward, backward[::-1]], -1)
+            backward_ends.append(backward[-1])
+        wanted = np.concatenate(backward_ends if published else [forward[-1], backward[-1]])
+        np.testing.assert_allclose(outputs[row, :n], np.tile(wanted, (n, 1)), atol=1e-5)
+    np.testing.assert_array_equal(outputs[~np.asarray(MASK)], 0)
+
+
+def test_lstm_and_causal_tasks():
+    assert models.supports(models.make("lstm_classifier"), CAUSAL) is None
+    assert "from its end" in (models.supports(models.make("bilstm_classifier"), CAUSAL) or "")
+    with pytest.raises(ValueError, match="hidden_size of 5"):
+        LSTMEncoder(5, bidirectional=True).init(jax.random.key(0), STATES, MASK)
+
+
+# Pictures -------------------------------------------------------------------------------------------------------------
+
+
+def test_traces_and_pictures(tmp_path):
+    arguments = pair(CTL, (5, 3))
+    batch = Batch(arguments[0], arguments[1], jnp.zeros((2, 1), int), arguments[2], arguments[2])
+    model = NDR(spec=CTL, hidden_size=8, heads=2, steps=4, feedforward_size=8)
+    found = traces.collect(model, drawn(model, *arguments), batch)
+    assert found["attention"].shape == (2, 4, 2, 7, 7)
+    assert found["gate"].shape == (2, 4, 7)
+    flow = traces.data_flow_of(found, 1)
+    np.testing.assert_array_equal(flow.attention, found["attention"][1, :, :, :5, :5])
+    assert flow.gates is not None
+    np.testing.assert_array_equal(flow.gates, found["gate"][1, :, :5])
+    assert flow.halting is None
+    np.testing.assert_array_equal(flow.steps_used, [4] * 5)
+
+    names = traces.column_names(CTL, batch, 1, lambda i: f"${i}")
+    assert names == ["begin", *(f"${i}" for i in arguments[0][1, :3]), "end"]
+    figure = plots.plot_ndr_attention(found, 1, tmp_path / "attention.png", names=names, title="$ 2")
+    assert (tmp_path / "attention.png").read_bytes().startswith(b"\x89PNG")
+    for step, ax in enumerate(figure.axes[:4]):
+        np.testing.assert_allclose(ax.images[0].get_array(), flow.attention[step].max(axis=0))
+        assert ax.get_title() == f"step {step + 1}"
+    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown == [name.replace("$", r"\$") for name in names]
+    figure = plots.plot_ndr_attention(found, 1, head=1)
+    np.testing.assert_allclose(figure.axes[2].images[0].get_array(), flow.attention[2, 1])
+    figure = plots.plot_ndr_heads(found, 1, 3, names=names)
+    np.testing.assert_allclose(figure.axes[1].images[0].get_array(), flow.attention[2, 1])
+    figure = plots.plot_ndr_gates(found, 1, tmp_path / "gates.png", names=names)
+    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), flow.gates)
+
+    with pytest.raises(ValueError, match="head must lie between 0 and 1, got 2"):
+        plots.plot_ndr_attention(found, 0, head=2)
+    with pytest.raises(ValueError, match="step must lie between 1 and 4, got 0"):
+        plots.plot_ndr_heads(found, 0, 0)
+    with pytest.raises(ValueError, match="names must name 7 columns, got 5 names"):
+        plots.plot_ndr_gates(found, 0, names=names)
+    with pytest.raises(ValueError, match="example must lie between 0 and 1, got 2"):
+        traces.data_flow_of(found, 2)
+    with pytest.raises(ValueError, match="this model has gate"):
+        traces.data_flow_of({"gate": found["gate"]}, 0)
+    with pytest.raises(ValueError, match="neither"):
+        plots.plot_ndr_gates({name: found[name] for name in ("attention", "column")}, 0)
+    halting = np.array([[0.5, 0.5], [0.5, 0.3], [0, 0.2]])[None]
+    found = {"attention": np.zeros((1, 3, 1, 2, 2)), "column": np.ones((1, 2), bool), "halting": halting}
+    np.testing.assert_array_equal(traces.data_flow_of(found, 0).steps_used, [2, 3])
+    np.testing.assert_allclose(plots.plot_ndr_gates(found, 0).axes[0].images[0].get_array(), halting[0])
+
+
+def test_names_of_columns():
+    batch = Batch(jnp.array([[3, 1]]), jnp.array([[True, True]]), *[jnp.ones((1, 2), bool)] * 3)
+    assert traces.column_names(Spec(4, 4), batch, 0) == ["3", "1", "?", "?"]
+    assert traces.column_names(CAUSAL, batch, 0, "abcd".__getitem__) == ["d", "b"]
+    floats = batch._replace(inputs=jnp.array([[[0.0, 1.0, 5.0], [1.0, 0.0, 5.0]]]))
+    assert traces.column_names(Spec(2, 4, channels=1), floats, 0)[:2] == ["1", "0"]
+    assert traces.column_names(Spec(0, 4, channels=3), floats, 0)[:2] == ["0", "1"]
