@@ -58,6 +58,7 @@ HEADS, HEAD_WIDTH = 8, 64
 GPU_LENGTHS = (2**18, 2**20)
 """Further lengths of a full measurement on a GPU."""
 VIRTUAL_DEVICES = 8
+CPU_PARAMETERS = 2_000_000
 SOFTMAX_LENGTH = 2**16
 """The longest sequence of softmax attention."""
 SCORES_LIMIT = 2**30
@@ -101,8 +102,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measured: dict[str, Any] = {"environment": environment, "cpu_count": os.cpu_count(), **dataclasses.asdict(effort)}
 
     if "train" in options.tables:
+        large = [] if options.configs or jax.default_backend() != "cpu" else [n for n in names if too_large(n)]
+        if large:
+            console.print(f"left out on a CPU unless --configs names them: {', '.join(large)}", highlight=False)
         rows = measured["train"] = [
-            training_cost(name, configs.load_config(name), effort, options.seeds) for name in progress(names, "train")
+            training_cost(name, configs.load_config(name), effort, options.seeds)
+            for name in progress([name for name in names if name not in large], "train")
         ]
         console.print(as_table("training", rows))
     if "evaluate" in options.tables:
@@ -131,6 +136,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
+
+
+def too_large(name: str) -> bool:
+    """Whether a configuration has more parameters than a CPU should be asked to train, or data that is not here."""
+    experiment = configs.load_config(name)
+    try:
+        params = _fresh(experiment, 1, abstract=True).members.params
+    except ValueError:
+        return True
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) > CPU_PARAMETERS
 
 
 def training_cost(name: str, experiment: Experiment, effort: Effort, seeds: int | None = None) -> dict[str, Any]:
@@ -416,11 +431,11 @@ def _gradient(cell: nn.Module, length: int, rows: int = 32, width: int = 14) -> 
     return gradient.lower(variables, steps).compile(), (variables, steps)
 
 
-def _fresh(experiment: Experiment, seeds: int) -> State:
+def _fresh(experiment: Experiment, seeds: int, *, abstract: bool = False) -> State:
     training = experiment.training
     keys = jax.vmap(lambda i: namespaced(jax.random.key(training.seed), i))(np.arange(seeds))
     optimizer = training.optimizer.build(training.steps)
-    return initial_state(experiment.bound_model, experiment.task, optimizer, keys, keep_best=False)
+    return initial_state(experiment.bound_model, experiment.task, optimizer, keys, keep_best=False, abstract=abstract)
 
 
 def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[], None], float]:
