@@ -8,8 +8,9 @@
 
 Tables: `train` (updates per second, share of a step spent drawing data, compile time, several seeds in one program
 against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation), `attention`
-(outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `devices` (outer-
-product attention with the sequence split over devices; virtual ones on a CPU).
+(outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
+(geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon), `devices`
+(outer-product attention with the sequence split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
 process, since machines are shared and noisy. Repetitions of a training call start at the same optimiser step, so that
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import importlib
 import json
 import math
@@ -51,12 +53,18 @@ from lenmem.training.checkpoint import describe_environment
 from lenmem.training.step import State, data_seed, initial_state, make_advance
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory", "attention", "devices")
+TABLES = ("train", "evaluate", "memory", "attention", "geometric", "devices")
 SCAN_STEPS = (128, 256, 512)
 HEADS, HEAD_WIDTH = 8, 64
 """Of the attention tables; one row, as sequences are long."""
 GPU_LENGTHS = (2**18, 2**20)
 """Further lengths of a full measurement on a GPU."""
+GEOMETRIC_LENGTHS = (12, 256, 1024, 4096)
+GEOMETRIC_LOGITS = 2**18
+"""Logits of a batch of short sequences: at least as many as one row of all heads has."""
+HORIZONS = {"near": 0.0, "far": -8.0}
+"""Offsets of the logits: targets that find their match among about ten keys, and among thousands."""
+HORIZON_TOLERANCE = 1e-3
 VIRTUAL_DEVICES = 8
 CPU_PARAMETERS = 2_000_000
 SOFTMAX_LENGTH = 2**16
@@ -131,6 +139,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else:
             rows = measured["fla"] = [row for n in progress(sequences, "fla") for row in fla_cost(n, effort)]
             console.print(as_table("time relative to the Triton kernels of fla-core, forward", rows))
+    if "geometric" in options.tables:
+        lengths = GEOMETRIC_LENGTHS[:2] if options.quick else GEOMETRIC_LENGTHS
+        rows = measured["geometric"] = [
+            row for n in progress(lengths, "geometric") for row in geometric_cost(n, effort)
+        ]
+        title = f"geometric attention, {HEADS} heads of width {HEAD_WIDTH}, float32; times relative to softmax"
+        console.print(as_table(title, rows))
     if "devices" in options.tables:
         rows = measured["devices"] = devices_cost(effort, options.quick)
         console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
@@ -307,6 +322,60 @@ def softmax_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax
     implementation = "cudnn" if jax.default_backend() == "gpu" else None
     query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
     return jnp.swapaxes(jax.nn.dot_product_attention(query, key, value, implementation=implementation), 1, 2)
+
+
+def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
+    """Time and temporary memory of geometric attention and of softmax, forward and with its gradient.
+
+    `weights`: from logits to weights alone. `attention`: from queries, keys and values; by blocks of targets, and
+    within the horizon of a tolerance, where targets look near or far. Short sequences come in batches.
+    """
+    batch = max(1, GEOMETRIC_LOGITS // (HEADS * length**2))
+    shape = (batch, HEADS, length)
+    vectors = [jax.random.normal(jax.random.key(i), (*shape, HEAD_WIDTH)) for i in range(3)]
+    logits = [jax.random.normal(jax.random.key(3), (*shape, length))]
+    kinds: dict[str, tuple[Callable[..., Any], list[jax.Array]]] = {
+        "weights, softmax": (jax.nn.softmax, logits),
+        "weights, geometric": (ops.geometric_attention_weights, logits),
+        "attention, softmax": (softmax_attention, vectors),
+        "attention, geometric": (ops.geometric_attention, vectors),
+    }
+    if length > 64:
+        kinds["attention, blocks of 64"] = (functools.partial(ops.geometric_attention, block_size=64), vectors)
+        for reach, offset in HORIZONS.items():
+            within = functools.partial(ops.geometric_attention, offset=offset, tolerance=HORIZON_TOLERANCE)
+            kinds[f"attention, tolerance {HORIZON_TOLERANCE:g}, {reach}"] = within, vectors
+    forward, backward = {}, {}
+    for kind, (function, arguments) in kinds.items():
+
+        def gradient(*arguments: jax.Array, f: Callable[..., Any] = function) -> Any:
+            result, pull = jax.vjp(f, *arguments)
+            return pull(result)  # A cotangent that is not constant.
+
+        forward[kind] = jax.jit(function).lower(*arguments).compile()
+        backward[kind] = jax.jit(gradient).lower(*arguments).compile()
+    calls = [_call(compiled[kind], kinds[kind][1]) for compiled in (forward, backward) for kind in kinds]
+    times = in_turns(calls, effort.repeats)
+    forward_times, backward_times = (
+        dict(zip(kinds, part, strict=True)) for part in (times[: len(kinds)], times[len(kinds) :])
+    )
+    rows = []
+    for kind in kinds:
+        softmax = f"{kind.split(',')[0]}, softmax"
+        rows.append(
+            {
+                "N": length,
+                "batch": batch,
+                "kind": kind,
+                "ms": 1000 * forward_times[kind],
+                "ms, gradient": 1000 * backward_times[kind],
+                "/ softmax": forward_times[kind] / forward_times[softmax],
+                "/ softmax, gradient": backward_times[kind] / backward_times[softmax],
+                "MiB": _temporary(forward[kind]),
+                "MiB, gradient": _temporary(backward[kind]),
+            }
+        )
+    return rows
 
 
 def fla_missing() -> str | None:

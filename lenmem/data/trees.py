@@ -209,16 +209,17 @@ class Forest:
 
 
 def _digits(digits: np.ndarray, first_digit: int) -> Nodes:
-    ones = np.ones(digits.size, np.int8)
-    wide = ones.astype(np.int32)
+    def full(value: int, dtype: type) -> np.ndarray:
+        return np.full(digits.size, value, dtype)  # none may share memory: nodes are replaced in place
+
     return Nodes(
         token=digits + np.uint8(first_digit),
-        first=wide,
-        count=0 * ones,
-        size=wide,
-        length=wide.copy(),
-        height=ones,
-        depth=ones.copy(),
+        first=full(0, np.int32),
+        count=full(0, np.int8),
+        size=full(1, np.int32),
+        length=full(1, np.int32),
+        height=full(1, np.int8),
+        depth=full(1, np.int8),
         value=digits.astype(np.int8),
     )
 

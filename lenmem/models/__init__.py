@@ -47,9 +47,9 @@ __all__ = [
     "supports",
 ]
 
-SHARED: dict[str, Any] = {"gated": False}
-RELATIVE: dict[str, Any] = {"attention": "relative", "embedding_init": "kaiming"}
-GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
+_SHARED: dict[str, Any] = {"gated": False}
+_RELATIVE: dict[str, Any] = {"attention": "relative", "embedding_init": "kaiming"}
+_GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
 """What the Transformers without a copy gate of Csordas et al. (2022) have in common."""
 
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
@@ -75,15 +75,15 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "ndr": (NDR, {}),
     "ndr_relative_gate": (NDR, {"attention": "relative", "update": "tanh"}),
     "ndr_absolute_relative_gate": (NDR, {"attention": "absolute_relative", "update": "tanh"}),
-    "transformer_shared": (NDR, SHARED | {"attention": "absolute"}),
-    "transformer_relative": (NDR, SHARED | RELATIVE),
-    "transformer_geometric": (NDR, SHARED | GEOMETRIC),
-    "act": (NDR, SHARED | {"attention": "absolute", "halting": "graves"}),
-    "act_relative": (NDR, SHARED | RELATIVE | {"halting": "graves"}),
-    "act_geometric": (NDR, SHARED | GEOMETRIC | {"halting": "graves"}),
-    "act_universal": (NDR, SHARED | {"attention": "absolute", "halting": "dehghani"}),
-    "act_universal_relative": (NDR, SHARED | RELATIVE | {"halting": "dehghani"}),
-    "act_universal_geometric": (NDR, SHARED | GEOMETRIC | {"halting": "dehghani"}),
+    "transformer_shared": (NDR, _SHARED | {"attention": "absolute"}),
+    "transformer_relative": (NDR, _SHARED | _RELATIVE),
+    "transformer_geometric": (NDR, _SHARED | _GEOMETRIC),
+    "act": (NDR, _SHARED | {"attention": "absolute", "halting": "graves"}),
+    "act_relative": (NDR, _SHARED | _RELATIVE | {"halting": "graves"}),
+    "act_geometric": (NDR, _SHARED | _GEOMETRIC | {"halting": "graves"}),
+    "act_universal": (NDR, _SHARED | {"attention": "absolute", "halting": "dehghani"}),
+    "act_universal_relative": (NDR, _SHARED | _RELATIVE | {"halting": "dehghani"}),
+    "act_universal_geometric": (NDR, _SHARED | _GEOMETRIC | {"halting": "dehghani"}),
     "lstm_classifier": (LSTMClassifier, {}),
     "bilstm_classifier": (LSTMClassifier, {"bidirectional": True}),
 }

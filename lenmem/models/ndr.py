@@ -97,7 +97,7 @@ class NDR(FlatModel):
     """Dropout of the embedding where absolute positions are added to it."""
     embedding_init: EmbeddingInit = "normal"
     """Spread of the embedding at first: 1, sqrt(2 / d), or sqrt(2 / (symbols + d)) (`xavier`)."""
-    halting: Literal["none"] | Halting = "none"
+    halting: Literal["none", "graves", "dehghani"] = "none"
     """Adaptive computation time: each column halts by itself, by Graves' rule or by the Universal Transformer's."""
     ponder_penalty: float = 0.03
     """Weight of the halting remainders in the loss."""
@@ -147,7 +147,9 @@ class NDR(FlatModel):
             adaptive: dict[str, Any] = {"penalty": self.ponder_penalty, "remat": self.remat, **options}
             depth = AdaptiveSteps(layer, steps, self.halting, **adaptive)
         encoder = DataFlowEncoder(depth, self.attention == "absolute", self.position_dropout, causal, name="encoder")
-        reader = sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
+        reader = sequential(
+            encoder, self, embedding_size=self.hidden_size, embedding_std=self.embedding_std, column=self.column
+        )
         return reader(inputs, input_mask, target_mask, targets=targets, train=train)
 
     @nn.nowrap

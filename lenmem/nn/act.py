@@ -8,7 +8,7 @@ over the steps, and random streams are split between them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
@@ -32,12 +32,13 @@ def over_depth(
     def step(module: nn.Module, carry: PyTree, last: jax.Array, mask: jax.Array) -> tuple[PyTree, None]:
         return body(module, carry, last, mask), None
 
+    axes: Any = (0, nn.broadcast)
     scan = nn.scan(
         nn.remat(step, prevent_cse=False) if remat else step,
         variable_broadcast="params",
         variable_axes={"traces": 0, "losses": 0},
         split_rngs={"params": False, "dropout": True, "gate": True},
-        in_axes=(0, nn.broadcast),
+        in_axes=axes,
     )
     return scan(module, carry, jnp.arange(steps) == steps - 1, mask)[0]
 

@@ -9,12 +9,12 @@ and takes a match j, of probability P_ij, if it took none before: A_ij = P_ij pr
 (equations 6 and 7).
 
 Shapes: logits [..., N, N] with the target first, queries and keys [..., N, d], values [..., N, d_v], masks [..., N], N
-at least 1; any leading axes (batch, heads). All is computed in float32 (float64 for float64 inputs), also from bfloat16.
+at least 1; any leading axes (batch, heads). All is computed in float32 (float64 for float64), also from bfloat16.
 
 The sum over all k closer than j is what the weights need, and its transpose is what their gradient needs. Seen from the
 target a row is two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In the order of closeness they are pairs
 (left p, right p), p = 0, 1, ..., where left 0, the target itself, counts for nothing: a running sum over pairs goes
-outward through the row. No sum is ever the difference of two, so nothing cancels. To and from these coordinates, a
+outward through the row. None is formed as the difference of two, so nothing cancels. To and from these coordinates, a
 matrix is padded and reshaped to rows of another length, which shifts every row by one against the one before it: no
 gathers. Running sums are products with small triangular matrices.
 """
@@ -44,14 +44,14 @@ def geometric_attention_weights(
 
         A_ij = P_ij prod_{k closer to i than j} (1 - P_ik),  P = sigmoid(x),  A_ii = 0
 
-    computed as exp(log P_ij + sum_k log(1 - P_ik)). A row sums to 1 - prod_k (1 - P_ik): less than 1 where nothing
+    computed as exp(log P_ij + sum_k log(1 - P_ik)), with errors in the exponent y of about 1e-6 max(1, |y|), also for
+    thousands of keys. A row sums to 1 - prod_k (1 - P_ik): less than 1 where nothing
     matches well, and 0 for N = 1. With `normalize` it is divided by that sum (but at least by 1e-12), which the
     paper's formula does not have, but the published "+ geometric attention" baselines do.
 
     `key_mask`: True where a key is real. The others get weight exactly 0 and nothing depends on them, not even if they
-    are not finite: the rest is as if they were cut out, for padding after the last real key. A masked key within the
-    sequence keeps its place, since only the order counts. Logits of -inf are treated the same way. In the type of the
-    logits.
+    are not finite. Distances are those of the positions: a masked key within the sequence keeps its place. Logits of
+    -inf have the same effect. In the type of the logits.
 
     Gradient: with g = dL/dA, dL/dx_k = g_k A_k - P_k sum_j g_j A_j over j = k and all j farther than k. It keeps x and
     A, nothing else. O(N^2) time and memory. Raises ValueError where logits are not square.
@@ -112,7 +112,7 @@ def geometric_attention(
     marks as padding are not waited for, and the bound does not hold for them. The gradient is that of the shortened
     sum. With g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: what
     the closed form then lacks are terms g_i . v_j A_ij of keys not seen. For h distances looked at: O(N h (d + d_v))
-    time, forward and backward, and O(N block_size + N (d + d_v)) memory, with a gradient N h / block_size numbers more.
+    time, forward and backward, and O(N block_size + N (d + d_v)) memory, with a gradient N^2 / block_size more.
     All rows of a batch go as far as the one that looks farthest. 0 stops only where weights underflow.
 
     Raises ValueError for different lengths, a block size below 1 and a tolerance outside [0, 1).
@@ -231,7 +231,7 @@ def _positions(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, ja
 
 @jax.custom_vjp
 def _weights(logits: jax.Array, start: jax.Array | int) -> jax.Array:
-    losses = _losses(logits)
+    losses = jax.nn.softplus(logits)  # -log(1 - P), and log P = logits - losses
     return jnp.exp(logits - losses - _sums_before(losses, start))
 
 
@@ -247,15 +247,6 @@ def _weights_backward(kept: tuple, cotangent: jax.Array) -> tuple[jax.Array, Non
 
 
 _weights.defvjp(_weights_forward, _weights_backward)
-
-
-def _losses(logits: jax.Array) -> jax.Array:
-    """-log(1 - P) = softplus(x), so that log P = x - softplus(x).
-
-    Twice as fast as `jax.nn.softplus`, and on short rows again, as XLA vectorises along the last axis only.
-    """
-    flat = logits.reshape(-1)
-    return (jnp.maximum(flat, 0) + jnp.log1p(jnp.exp(-jnp.abs(flat)))).reshape(logits.shape)
 
 
 def _sums_before(terms: jax.Array, start: jax.Array | int) -> jax.Array:
@@ -394,17 +385,16 @@ def _horizon_backward(kept: tuple, cotangent: jax.Array) -> tuple:
     def look(state: tuple) -> tuple:
         block, farther, gradients = state
         block = block - 1
-        logits, from_logits = jax.vjp(lambda *x: _pair_logits(*x, real, block), queries, sides, key)
-        *weights, _ = _pair_weights(*logits, before[block])
-        _, from_read = jax.vjp(lambda *x: _pair_read(*x, block), *weights, value)
+        logits, from_logits = jax.vjp(lambda *x: _pair_logits(x[0], x[1], x[2], real, block), queries, sides, key)
+        left, right, _ = _pair_weights(*logits, before[block])
+        _, from_read = jax.vjp(lambda *x: _pair_read(x[0], x[1], x[2], block), left, right, value)
         of_left, of_right, of_value = from_read(cotangent)
-        left, right = of_left * weights[0], of_right * weights[1]
+        left, right = of_left * left, of_right * right
         onward = right + _running_sums(left + right, reverse=True) + farther[..., None]
-        of_logits = (
-            left - jax.nn.sigmoid(logits[0]) * (left + onward),
-            right - jax.nn.sigmoid(logits[1]) * onward,
-        )
-        gradients = jax.tree.map(jnp.add, gradients, (*from_logits(of_logits), of_value))
+        of_left = left - jax.nn.sigmoid(logits[0]) * (left + onward)
+        of_right = right - jax.nn.sigmoid(logits[1]) * onward
+        of_logits = from_logits((of_left, of_right))
+        gradients = jax.tree.map(jnp.add, gradients, (*of_logits, of_value))
         return block, farther + jnp.sum(left + right, axis=-1), gradients
 
     start = blocks, jnp.zeros_like(before[0]), jax.tree.map(jnp.zeros_like, (queries, sides, key, value))
@@ -433,7 +423,7 @@ def _pair_logits(
 
 def _pair_weights(left: jax.Array, right: jax.Array, lost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Weights of these logits and -log of the survival probability after them, which was `lost` before them."""
-    of_left, of_right = _losses(left), _losses(right)
+    of_left, of_right = jax.nn.softplus(left), jax.nn.softplus(right)
     of_pairs = of_left + of_right
     before = lost[..., None] + _running_sums(of_pairs)
     left, right = jnp.exp(left - of_left - before), jnp.exp(right - of_right - (before + of_left))

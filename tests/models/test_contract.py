@@ -18,10 +18,12 @@ from lenmem.models import (
     LSTM,
     MODELS,
     NAMTM,
+    NDR,
     RAM,
     SLANTM,
     Attention,
     LSTMAttention,
+    LSTMClassifier,
     NAMTransformer,
     RAMTape,
     RecurrentLSAM,
@@ -43,6 +45,7 @@ def within(accuracy: float, **fields: Any) -> Learning:
 
 small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size": 8}
 state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
+flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 
 CASES = [
@@ -71,6 +74,17 @@ CASES = [
     ),
     Case("bert", BERT(**layer), within(0.45, learning_rate=3e-3)),
     Case("lstm_attention", LSTMAttention(**state), within(0.8, updates=600)),
+    Case("ndr", NDR(**flow), within(0.5, updates=600, learning_rate=3e-3)),
+    Case(
+        "act_absolute_relative",
+        NDR(**flow, attention="absolute_relative", gated=False, halting="graves"),
+        within(0.4, updates=500, learning_rate=3e-3),
+    ),
+    Case(
+        "bilstm_classifier",
+        LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),
+        within(0.45, updates=500),
+    ),
 ]
 
 

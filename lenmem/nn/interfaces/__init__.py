@@ -71,14 +71,20 @@ def recurrent(cell: nn.Module, model: Any, *, head: Any = None, **fields: Any) -
 
 
 def sequential(
-    encoder: nn.Module, model: Any, *, embedding_size: int | None, head: Any = None, **fields: Any
+    encoder: nn.Module,
+    model: Any,
+    *,
+    embedding_size: int | None,
+    embedding_std: float = 1.0,
+    head: Any = None,
+    **fields: Any,
 ) -> nn.Module:
     """The interface through which a flat encoder model reads its task: `Aligned`, `Readout` or `Completion`.
 
     `Readout` where the task has a single answer slot whatever the length, `Completion` otherwise. `model` lends its
     `spec`, `dtype` and `param_dtype`. `fields` are the Readout's own (`column`); the others ignore them.
     """
-    shared = _shared(model, embedding_size, head)
+    shared = _shared(model, embedding_size, head) | {"embedding_std": embedding_std}
     if _spec(model).alignment == "aligned":
         return Aligned(encoder, **shared)
     return Readout(encoder, **shared, **fields) if single_answer(_spec(model)) else Completion(encoder, **shared)

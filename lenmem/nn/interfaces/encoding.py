@@ -45,6 +45,8 @@ class Completion(nn.Module):
     spec: Spec | None = None
     embedding_size: int | None = 64
     """Width of the embedding, which is the encoder's; None: one-hot inputs."""
+    embedding_std: float = 1.0
+    """Standard deviation of the table of token embeddings at first."""
     head: nn.Module | None = None
     """Maps states to `output_size` logits or values; None: a linear map."""
     dtype: Dtype = None
@@ -71,7 +73,8 @@ class Completion(nn.Module):
         lengths, answer_lengths = jnp.sum(input_mask, axis=-1), jnp.sum(target_mask, axis=-1)
         columns = inputs.shape[1] + answers
         symbols = place(inputs, lengths, jnp.full((1, columns), BLANK), spec)
-        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        options = self.dtype, self.param_dtype, self.embedding_std
+        embed = Embedding(spec, self.embedding_size, SPECIAL, *options, name="embedding")
         mask = jnp.arange(columns) < (lengths + answer_lengths)[:, None]
         states = encode(self.encoder, embed(symbols), mask, train=train)
         at = lengths[:, None] + jnp.arange(answers)
@@ -90,6 +93,8 @@ class Readout(nn.Module):
     spec: Spec | None = None
     embedding_size: int | None = 64
     """Width of the embedding, which is the encoder's; None: one-hot inputs."""
+    embedding_std: float = 1.0
+    """Standard deviation of the table of token embeddings at first."""
     column: Literal["last", "first"] = "last"
     """Where the answer is read: at the end token, or at the begin token."""
     head: nn.Module | None = None
@@ -121,7 +126,8 @@ class Readout(nn.Module):
         lengths = jnp.sum(input_mask, axis=-1)
         columns = jnp.arange(inputs.shape[1] + 2)
         symbols = place(inputs, lengths, jnp.where(columns < 1, BEGIN, DELIMITER)[None], spec, start=1)
-        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        options = self.dtype, self.param_dtype, self.embedding_std
+        embed = Embedding(spec, self.embedding_size, SPECIAL, *options, name="embedding")
         states = encode(self.encoder, embed(symbols), columns < lengths[:, None] + 2, train=train)
         at = lengths + 1 if self.column == "last" else jnp.zeros_like(lengths)
         state = jnp.take_along_axis(states, at[:, None, None], axis=1)
@@ -142,6 +148,8 @@ class Aligned(nn.Module):
     spec: Spec | None = None
     embedding_size: int | None = 64
     """Width of the input embedding; None: one-hot inputs."""
+    embedding_std: float = 1.0
+    """Standard deviation of the table of token embeddings at first."""
     head: nn.Module | None = None
     """Maps outputs to `output_size` logits or values; None: a linear map."""
     dtype: Dtype = None
@@ -175,7 +183,8 @@ class Aligned(nn.Module):
         if reason:
             raise ValueError(reason)
         symbols = place(inputs, jnp.sum(input_mask, axis=-1), jnp.full((1, capacity), BLANK), spec)
-        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
+        options = self.dtype, self.param_dtype, self.embedding_std
+        embed = Embedding(spec, self.embedding_size, SPECIAL, *options, name="embedding")
         states = embed(symbols)
         if is_cell(self.cell):
             steps = Step(states, jnp.zeros_like(input_mask), input_mask)

@@ -33,7 +33,7 @@ def after_input(spec: Spec) -> str | None:
 class Embedding(nn.Module):
     """Inputs and `special` extra symbols to vectors [.., features].
 
-    Token ids look up a table, N(0, 1) at first. Float inputs `[one-hot | channels]` go through a linear map. Special
+    Token ids look up a table, N(0, std^2) at first. Float inputs `[one-hot | channels]` go through a linear map. Special
     symbol i is id `vocabulary + i`, or an indicator column after the channels. With `features=None` the vectors are
     raw: one-hot of everything, width `input_width + special`.
     """
@@ -43,6 +43,7 @@ class Embedding(nn.Module):
     special: int = 0
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
+    std: float = 1.0
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -53,7 +54,7 @@ class Embedding(nn.Module):
             return jax.nn.one_hot(inputs, width, dtype=dtype) if self.spec.takes_tokens else inputs.astype(dtype)
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         if self.spec.takes_tokens:
-            normal = nn.initializers.normal(1.0)
+            normal = nn.initializers.normal(self.std)
             return nn.Embed(width, self.features, embedding_init=normal, **options)(inputs)
         return Linear(self.features, **options)(inputs)
 
