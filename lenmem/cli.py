@@ -60,7 +60,7 @@ class Predict:
     """Let a trained network answer."""
 
     input: str
-    """Token ids, separated by spaces (floats: steps separated by semicolons)."""
+    """Tokens, separated by spaces (floats: steps separated by semicolons)."""
     seed: int = 0
     """Which seed's network."""
     answers: int | None = None
@@ -74,7 +74,7 @@ class Compare:
     models: tuple[str, ...]
     """Names of models."""
     tasks: tuple[str, ...] = ()
-    """Names of tasks, for a cross table; none: the task of the configuration."""
+    """Names of tasks, or of configurations for theirs, for a cross table; none: the task of the configuration."""
     training: Training = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
     """How each is trained."""
     directory: Path | None = None
@@ -83,8 +83,12 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a run: training, curve, and what its memory did on one example."""
+    """Draw a run: training, curve, and what the network did on one example."""
 
+    trace: bool = False
+    """Draw only the example, and of it everything: also the attention of each head."""
+    input: str | None = None
+    """The example, as for `predict`; None: one of the task."""
     length: int | None = None
     """Length of the example; None: the longest of training."""
     seed: int = 0
@@ -206,7 +210,7 @@ def compare(arguments: list[str]) -> None:
 
     def directory(task: str, model: str) -> Path:
         own = base is not None and models.name_of(base.model) == model
-        return root if own else root / model if named else root / f"{task}-{model}"
+        return root if own else root / model if named else root / f"{task.replace('/', '-')}-{model}"
 
     def report(task: str, model: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:
         console.print(f"training {model} on {task}")
@@ -237,7 +241,14 @@ def plot(arguments: list[str]) -> None:
     name, rest = _subject(arguments, "plot", "RUN", Plot)
     options = _options(Plot, f"plot {name}", rest)
     run = runs.open_run(name, options.step)
-    for path in runs.draw_run(run, length=options.length, seed=options.seed, example=options.example):
+    for path in runs.draw_run(
+        run,
+        length=options.length,
+        seed=options.seed,
+        example=options.example,
+        text=options.input,
+        only_trace=options.trace,
+    ):
         console.print(f"wrote {path}")
 
 

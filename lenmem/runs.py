@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem import models, tasks
+from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve, length_curve
-from lenmem.evaluation.traces import collect, token_names
+from lenmem.evaluation.traces import collect, column_names, token_names
 from lenmem.experiment import Experiment, Run, load
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task, draw
@@ -143,7 +143,7 @@ def cross(
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:
-        task: Task = base.task if base else tasks.make(task_name)
+        task: Task = base.task if base else _task(task_name)
         for model_name in model_names:
             own = base is not None and models.name_of(base.model) == model_name
             model = base.model if base is not None and own else models.make(model_name)
@@ -162,6 +162,11 @@ def cross(
     return cells
 
 
+def _task(name: str) -> Task:
+    """The task of that name, or that of a named configuration."""
+    return configs.load_config(name).task if name in configs.names() else tasks.make(name)
+
+
 def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
     """One example of a length, as a batch of one."""
     if length < 1:
@@ -169,14 +174,30 @@ def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
     return draw(task, jax.random.key(seed), jnp.array([length]), length)
 
 
-def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int = 0) -> list[Path]:
-    """Pictures of a run: training, what its memory did on one example (where it sows traces), and its curve.
+def draw_run(
+    run: Run,
+    *,
+    length: int | None = None,
+    seed: int = 0,
+    example: int = 0,
+    text: str | None = None,
+    only_trace: bool = False,
+) -> list[Path]:
+    """Pictures of a run: training, what the network did on one example (where it sows traces), and its curve.
 
     They go to the run's folder, those of a step from the middle of training to `step-<n>/`.
+
+    Args:
+        run: what is drawn.
+        length: length of the example; None: the longest of training.
+        seed: whose network.
+        example: which example of that length.
+        text: the example itself, typed as for `predict`.
+        only_trace: not training and curve, but of what the network did everything: each head's attention by itself.
     """
     from lenmem.evaluation import plots
 
-    task, model = run.experiment.task, run.experiment.bound_model
+    task = run.experiment.task
     folder = run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
     folder.mkdir(exist_ok=True)
     written = []
@@ -185,10 +206,29 @@ def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int
         written.append(folder / name)
         return written[-1]
 
-    history = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
-    plots.plot_training(history, target("training.png"))
-    batch = example_batch(task, length or task.train_lengths[1], example)
-    traces = collect(model, run.seed_params(seed), batch)
+    if not only_trace:
+        history = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
+        plots.plot_training(history, target("training.png"))
+    batch = typed_batch(task, text) if text else example_batch(task, length or task.train_lengths[1], example)
+    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
+    _draw_memory(task, batch, traces, target)
+    if "column" in traces:
+        names = column_names(task.spec, batch, 0, task.input_names.__getitem__)
+        plots.plot_ndr_attention(traces, 0, target("attention.png"), names=names)
+        heads = traces["attention"].shape[2]
+        for head in range(heads if only_trace and heads > 1 else 0):
+            plots.plot_ndr_attention(traces, 0, target(f"attention_{head + 1}.png"), head=head, names=names)
+        if {"gate", "halting"} & set(traces):
+            plots.plot_ndr_gates(traces, 0, target("gates.png"), names=names)
+    if not only_trace:
+        plots.plot_curves(_curves(run, folder), target("curve.png"))
+    return written
+
+
+def _draw_memory(task: Task, batch: Batch, traces: Mapping[str, np.ndarray], target: Callable[[str], Path]) -> None:
+    """What recurrent networks did: keys and heads in key space, reads step by step, heads of tapes."""
+    from lenmem.evaluation import plots
+
     if {"read_head", "write_head", "write_strength"} <= set(traces):
         names = token_names(task.spec.vocabulary)
         if traces["read_head"].shape[-1] in (2, 3):
@@ -204,8 +244,6 @@ def draw_run(run: Run, *, length: int | None = None, seed: int = 0, example: int
         cut = {name: trace[:, :steps] for name, trace in traces.items()}
         for layer in range(len(tapes)):
             plots.plot_tape(cut, 0, target(f"tape_{layer + 1}.png"), layer=layer)
-    plots.plot_curves(_curves(run, folder), target("curve.png"))
-    return written
 
 
 def _curves(run: Run, folder: Path) -> list[LengthCurve]:
@@ -217,49 +255,65 @@ def _curves(run: Run, folder: Path) -> list[LengthCurve]:
 
 
 def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -> list[str]:
-    """The answer of one seed's network to an input typed as text.
-
-    Token tasks: ids separated by spaces. Float tasks: one step's values separated by spaces, steps by semicolons. The
-    answer has `answers` slots, or as many as the task has for an input of that size; it stops at the end symbol.
-    """
+    """The answer of one seed's network to an input typed as text (see `typed_batch`); it stops at the end symbol."""
     task = run.experiment.task
     spec = task.spec
-    inputs = _parse(text, spec)
+    batch = typed_batch(task, text, answers)
+    outputs = np.asarray(run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)[0])
+    if spec.outputs == "tokens":
+        ids = np.argmax(outputs, axis=-1).tolist()
+        if spec.end_id in ids:
+            ids = ids[: ids.index(spec.end_id)]
+        return [task.answer_names[i] for i in ids]
+    if spec.outputs == "multi_hot":
+        return ["".join(str(int(bit > 0)) for bit in slot) for slot in outputs]
+    return [" ".join(f"{value:.4g}" for value in slot) for slot in outputs]
+
+
+def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
+    """A batch of one, of an input that was typed and an answer that is not known.
+
+    Token tasks: names of tokens (`Task.input_names`) separated by spaces, which are not needed between names of one
+    character. Float tasks: one step's values separated by spaces, steps by semicolons. There are `answers` slots, or as
+    many as the task has for an input of that size. ValueError for what the task cannot take.
+    """
+    spec = task.spec
+    inputs = _parse(text, task)
     count = inputs.shape[0]
     capacity = next((n for n in range(1, count + 1) if task.shapes(n)[0] >= count), None)
     if capacity is None:
         raise ValueError(f"the task takes at most {task.shapes(count)[0]} inputs, got {count}")
     slots = answers or task.shapes(capacity)[1]
-    outputs = run.apply(inputs[None], jnp.ones((1, count), bool), jnp.ones((1, slots), bool), seed=seed)[0]
-    if spec.outputs == "tokens":
-        ids = np.argmax(np.asarray(outputs), axis=-1).tolist()
-        if spec.end_id in ids:
-            ids = ids[: ids.index(spec.end_id)]
-        return [str(i) for i in ids]
-    if spec.outputs == "multi_hot":
-        return ["".join(str(int(bit > 0)) for bit in slot) for slot in np.asarray(outputs)]
-    return [" ".join(f"{value:.4g}" for value in slot) for slot in np.asarray(outputs)]
+    shape = (1, slots) if spec.outputs == "tokens" else (1, slots, spec.output_size)
+    targets = jnp.zeros(shape, jnp.int32 if spec.outputs == "tokens" else jnp.float32)
+    asked = jnp.ones((1, slots), bool)
+    return Batch(inputs[None], jnp.ones((1, count), bool), targets, asked, jnp.zeros_like(asked))
 
 
-def _parse(text: str, spec: Any) -> jax.Array:
+def _parse(text: str, task: Task) -> jax.Array:
+    spec = task.spec
+    if spec.takes_tokens:
+        names = task.input_names
+        ids = {name: number for number, name in enumerate(names)}
+        written = [[word] if word in ids or not ids.keys() >= set(word) else word for word in text.split()]
+        words = [name for part in written for name in part]
+        unknown = [word for word in words if word not in ids]
+        if unknown or not words:
+            wanted = "token ids" if names[-1] == str(len(names) - 1) else "tokens"
+            raise ValueError(
+                f"the input has to be {wanted} from {names[0]} to {names[-1]}, separated by spaces; "
+                f"got {', '.join(unknown) or 'nothing'}"
+            )
+        return jnp.array([ids[word] for word in words])
     try:
-        if spec.takes_tokens:
-            ids = [int(word) for word in text.split()]
-            bad = [i for i in ids if not 0 <= i < spec.vocabulary]
-            if bad or not ids:
-                raise ValueError(f"got {bad or 'nothing'}")
-            return jnp.array(ids)
         rows = [[float(word) for word in row.split()] for row in text.split(";")]
         if any(len(row) != spec.input_width for row in rows):
             raise ValueError(f"got {[len(row) for row in rows]} values")
         return jnp.array(rows)
     except ValueError as error:
-        wanted = (
-            f"token ids from 0 to {spec.vocabulary - 1}, separated by spaces"
-            if spec.takes_tokens
-            else f"{spec.input_width} numbers per step, steps separated by semicolons"
-        )
-        raise ValueError(f"the input has to be {wanted}; {error}") from None
+        raise ValueError(
+            f"the input has to be {spec.input_width} numbers per step, steps separated by semicolons; {error}"
+        ) from None
 
 
 def open_run(directory: str | Path, step: int | None = None) -> Run:

@@ -31,6 +31,7 @@ FACTORS = (2, 4, 8, 16)
 TITLES = {
     "lantm": "Lie-access neural Turing machines (Yang & Rush, ICLR 2017)",
     "nam": "Neural attention memory (Nam & Seo 2022)",
+    "ndr": "The Neural Data Router (Csordás, Irie & Schmidhuber, ICLR 2022)",
 }
 
 HOW_THE_PAPER_CHOSE = {
@@ -42,6 +43,12 @@ HOW_THE_PAPER_CHOSE = {
         "The paper took the epoch with the best accuracy on OD-easy; its numbers survive in no text that we have, only "
         "what it says of their order. Validation is its ID set, 5 to 10 digits; od_easy has 11 to 13; scores without a "
         "split are of OD-hard, 14 to 16. Rows whose name ends in `small` are of width 64, not of the paper's size."
+    ),
+    "ndr": (
+        "The paper prints the mean over 5 seeds of the test accuracy at the step with the best accuracy on somewhat "
+        "deeper expressions than those of training, and on iid that of the last step; here both are of the former. iid "
+        "has the lengths of training. Rows whose name ends in `small` are of half the width, or less, not of the "
+        "paper's size."
     ),
 }
 

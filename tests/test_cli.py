@@ -27,6 +27,19 @@ experiment = Experiment(
 optimizers = {"ram": Optimizer("rmsprop", learning_rate=0.02)}
 """
 
+LOOKUP = """
+from lenmem import Evaluation, Experiment, Training
+from lenmem.models.ndr import NDR
+from lenmem.tasks.ndr import TableLookup
+
+experiment = Experiment(
+    TableLookup(),
+    NDR(hidden_size=8, feedforward_size=8, steps=3, heads=2),
+    Training(steps=2, batch_size=4, log_every=2),
+    Evaluation(lengths=(2, 5), samples=4),
+)
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -107,6 +120,46 @@ def test_evaluate_predict_plot_export(folder, capsys):
     assert (folder / "tiny.safetensors").exists()
 
 
+def test_an_encoder_is_drawn_on_what_was_typed(folder, capsys):
+    (folder / "lookup.py").write_text(LOOKUP)
+    run(capsys, "train", "lookup.py")
+    answer = run(capsys, "predict", "lookup", "--input", "b a d 101").strip()
+    assert answer in [f"{symbol:03b}" for symbol in range(8)]
+    assert fails(capsys, "predict", "lookup", "--input", "b z 101").endswith("separated by spaces; got z")
+    printed = run(capsys, "plot", "lookup", "--trace", "--input", "ba d 101").replace("\n", "")
+    drawn = {path.name for path in (folder / "runs" / "lookup").glob("*.png")}
+    assert drawn == {"curve.png", "attention.png", "attention_1.png", "attention_2.png", "gates.png"}
+    assert all(name in printed for name in drawn - {"curve.png"})
+    cli.main(["plot", "lookup", "--length", "3"])
+    assert (folder / "runs" / "lookup" / "training.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "inputs", "slots"),
+    [
+        ("ctl", "c 000", [10, 0], 1),
+        ("arithmetic", "(4 *7)", [0, 8, 2, 11, 1], 1),
+        ("listops", "[MAX 1 [SM 3 ] ]", [10, 1, 13, 3, 14, 14], 1),
+        ("scan", "walk twice", [0, 9], 49),
+        ("copy", "3 127", [3, 127], 3),
+    ],
+)
+def test_typed_inputs(task, text, inputs, slots):
+    batch = runs.typed_batch(tasks.make(task), text)
+    assert batch.inputs.tolist() == [inputs]
+    assert batch.target_mask.shape == (1, slots)
+    assert bool(batch.input_mask.all() & batch.target_mask.all() & ~batch.score_mask.any())
+
+
+def test_names_of_tokens():
+    for name in tasks.names():
+        task = tasks.make(name)
+        assert len(set(task.input_names)) == task.spec.vocabulary
+        assert len(set(task.answer_names)) == len(task.answer_names) == task.spec.output_size
+    assert tasks.make("ctl").answer_names[5] == "101"
+    assert tasks.make("arithmetic").answer_names[5] == "5"
+
+
 def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
     before = (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns
     printed = run(capsys, "compare", "tiny.py", "--models", "lantm", "ram")
@@ -162,4 +215,6 @@ def test_a_pair_that_cannot_work_shows_its_reason():
         patch.setattr("lenmem.models.make", lambda name: Picky())
         cells = runs.cross(["copy"], ["picky"], experiment().training)
     assert cells["copy", "picky"] == "needs integers"
+    named = runs.cross(["lantm/double"], ["lantm", "ndr"], experiment().training)
+    assert {type(cell.task).__name__ for cell in named.values() if not isinstance(cell, str)} == {"Double"}
     assert jax.devices()

@@ -66,6 +66,17 @@ class Task:
         """The description of the task for a model."""
         raise NotImplementedError
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What the input's token ids are called, to type and to show them: their numbers, unless a task says more."""
+        return tuple(map(str, range(self.spec.vocabulary)))
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The same for the answer's: where the ids are shared, those of the input."""
+        shared = self.input_names[: self.spec.output_size] if self.spec.shared_ids else ()
+        return (*shared, *map(str, range(len(shared), self.spec.output_size)))
+
     def shapes(self, capacity: int) -> tuple[int, int]:
         """(N, M): static input and answer slots of examples of length at most `capacity`."""
         raise NotImplementedError

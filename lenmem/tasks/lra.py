@@ -111,6 +111,11 @@ class ListOps(Classification):
     data_seed: int = 0
     """Draws the trees."""
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """As they are written."""
+        return (*"0123456789", *listops.OPERATORS, "]")
+
     def __post_init__(self) -> None:
         if not 1 <= self.min_length < self.max_length - 1:
             raise ValueError(f"no tree has more than {self.min_length} and fewer than {self.max_length} tokens")

@@ -111,6 +111,11 @@ class TableLookup(DepthTask):
     """Most functions of `deeper_validation`; the test goes on from there to 10. The published baselines of 11 layers
     have 7."""
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """000 .. 111, a .. k."""
+        return (*(f"{symbol:03b}" for symbol in range(ctl.SYMBOLS)), *"abcdefghijk")
+
     def __post_init__(self) -> None:
         if self.order not in ("backward", "forward"):
             raise ValueError(f"order is {self.order!r}; it has to be 'backward' or 'forward'")
@@ -345,6 +350,11 @@ class Arithmetic(TreeTask):
     lowest_depth: ClassVar[int] = 2
     most: ClassVar[dict[int, int]] = {2: 66_000}  # published: three quarters of the 88,000 there are
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """As they are written."""
+        return trees.ARITHMETIC_TOKENS
+
     def language(self, trained: bool) -> trees.Language:
         """Operators are rarer in sets of training depths."""
         return trees.arithmetic(0.2 if trained or self.clean else 0.3, self.clean)
@@ -381,6 +391,11 @@ class DependencyListOps(TreeTask):
 
     train_size: int = 1_000_000
     """Training examples."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """As they are written."""
+        return trees.LISTOPS_TOKENS
 
     def language(self, trained: bool) -> trees.Language:
         """The same for all sets: up to 5 arguments."""

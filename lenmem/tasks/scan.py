@@ -144,6 +144,16 @@ class Scan(RowTask):
         )
 
     @property
+    def input_names(self) -> tuple[str, ...]:
+        """The words; in the whole-line form actions and marks too."""
+        return (*WORDS, *ACTIONS, "IN:", "OUT:", "_", "<eos>") if self.whole_line else WORDS
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The actions and the end; in the whole-line form all of the input's."""
+        return super().answer_names if self.whole_line else (*ACTIONS, "<eos>")
+
+    @property
     def chance(self) -> float:
         """Token accuracy of the best constant answer on the pairs up to the cut-off."""
         return _chance(self.max_actions, self.whole_line)

@@ -84,7 +84,8 @@ def sequential(
     `Readout` where the task has a single answer slot whatever the length, `Completion` otherwise. `model` lends its
     `spec`, `dtype` and `param_dtype`. `fields` are the Readout's own (`column`); the others ignore them.
     """
-    shared = _shared(model, embedding_size, head) | {"embedding_std": embedding_std}
+    shared = _shared(model, embedding_size, head)
+    shared["embedding_std"] = embedding_std
     if _spec(model).alignment == "aligned":
         return Aligned(encoder, **shared)
     return Readout(encoder, **shared, **fields) if single_answer(_spec(model)) else Completion(encoder, **shared)

@@ -125,9 +125,10 @@ class Readout(nn.Module):
             raise ValueError(f"Readout gives one answer slot; got {target_mask.shape[-1]}. Use Completion")
         lengths = jnp.sum(input_mask, axis=-1)
         columns = jnp.arange(inputs.shape[1] + 2)
-        symbols = place(inputs, lengths, jnp.where(columns < 1, BEGIN, DELIMITER)[None], spec, start=1)
+        special = jnp.where(columns < 1, BEGIN, DELIMITER)[None]
+        symbols = place(inputs, lengths, special, spec, start=1, kinds=BLANK)
         options = self.dtype, self.param_dtype, self.embedding_std
-        embed = Embedding(spec, self.embedding_size, SPECIAL, *options, name="embedding")
+        embed = Embedding(spec, self.embedding_size, BLANK, *options, name="embedding")  # Without a blank.
         states = encode(self.encoder, embed(symbols), columns < lengths[:, None] + 2, train=train)
         at = lengths + 1 if self.column == "last" else jnp.zeros_like(lengths)
         state = jnp.take_along_axis(states, at[:, None, None], axis=1)

@@ -33,9 +33,9 @@ def after_input(spec: Spec) -> str | None:
 class Embedding(nn.Module):
     """Inputs and `special` extra symbols to vectors [.., features].
 
-    Token ids look up a table, N(0, std^2) at first. Float inputs `[one-hot | channels]` go through a linear map. Special
-    symbol i is id `vocabulary + i`, or an indicator column after the channels. With `features=None` the vectors are
-    raw: one-hot of everything, width `input_width + special`.
+    Token ids look up a table, N(0, std^2) at first. Float inputs `[one-hot | channels]` go through a linear map.
+    Special symbol i is id `vocabulary + i`, or an indicator column after the channels. With `features=None` the vectors
+    are raw: one-hot of everything, width `input_width + special`.
     """
 
     spec: Spec
@@ -59,12 +59,20 @@ class Embedding(nn.Module):
         return Linear(self.features, **options)(inputs)
 
 
-def place(inputs: jax.Array, input_lengths: jax.Array, special: jax.Array, spec: Spec, *, start: int = 0) -> jax.Array:
+def place(
+    inputs: jax.Array,
+    input_lengths: jax.Array,
+    special: jax.Array,
+    spec: Spec,
+    *,
+    start: int = 0,
+    kinds: int = SPECIAL,
+) -> jax.Array:
     """Rows of symbols: each row's real inputs from column `start` on, and special symbols everywhere else.
 
     inputs int[B, N] or float[B, N, D], input_lengths int[B], special int[1 or B, T] -> int[B, T] ids, or
-    float[B, T, D + 3]. Special symbol i (begin, delimiter, blank) is id V + i, V = vocabulary; float inputs get three
-    more columns instead. Padding is never copied.
+    float[B, T, D + kinds]. Special symbol i (begin, delimiter, blank) is id V + i, V = vocabulary; float inputs get
+    `kinds` more columns instead. Padding is never copied.
     """
     rows, capacity = inputs.shape[:2]
     source = jnp.arange(special.shape[-1]) - start
@@ -73,7 +81,7 @@ def place(inputs: jax.Array, input_lengths: jax.Array, special: jax.Array, spec:
     if spec.takes_tokens:
         return jnp.where(reading, inputs.astype(jnp.int32)[:, source], spec.vocabulary + special)
     values = jnp.where(reading[..., None], inputs[:, source], 0)
-    columns = jax.nn.one_hot(jnp.broadcast_to(special, (rows, special.shape[-1])), SPECIAL, dtype=inputs.dtype)
+    columns = jax.nn.one_hot(jnp.broadcast_to(special, (rows, special.shape[-1])), kinds, dtype=inputs.dtype)
     return jnp.concatenate([values, jnp.where(reading[..., None], 0, columns)], axis=-1)
 
 

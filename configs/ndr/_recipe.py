@@ -1,0 +1,140 @@
+"""How Csordás et al. (2022) trained for Tables 1 to 6 (Tables 7 to 9, and the published configurations where they
+differ), and the comparison of Table 1 at a width for a CPU."""
+
+import dataclasses
+from typing import Any, Literal
+
+import flax.linen as nn
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.reproduce import Row
+from lenmem.tasks.base import Task
+from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
+from lenmem.training import Cosine, Optimizer, Training
+
+# The tables' models, and our names for rows.
+NDR = "Transformer + geom. att. + gate (NDR)"
+STEMS = {
+    "LSTM": "lstm",
+    "Bidirectional LSTM": "bilstm",
+    "Transformer": "transformer",
+    "Transformer + rel": "relative",
+    "Transformer + rel + gate": "relative_gate",
+    "Transformer + abs/rel + gate": "absolute_relative_gate",
+    "Transformer + geom. att.": "geometric",
+    NDR: "ndr",
+}
+NAMES = {
+    "LSTM": "lstm_classifier",
+    "Bidirectional LSTM": "bilstm_classifier",
+    "Transformer": "transformer_shared",
+    "Transformer + rel": "transformer_relative",
+    "Transformer + rel + gate": "ndr_relative_gate",
+    "Transformer + abs/rel + gate": "ndr_absolute_relative_gate",
+    "Transformer + geom. att.": "transformer_geometric",
+    NDR: "ndr",
+}
+Order = Literal["backward", "forward"]
+ORDERS: tuple[Order, ...] = ("backward", "forward")
+
+
+ADAM = Optimizer("adam", 1e-3, clip_norm=5.0)
+"""Of the recurrent networks on lookup and arithmetic."""
+
+
+def adamw(learning_rate: float, weight_decay: float, clip_norm: float = 5.0) -> Optimizer:
+    """All parameters decay, biases and norms too; the rate is constant."""
+    return Optimizer("adamw", learning_rate, clip_norm=clip_norm, weight_decay=weight_decay)
+
+
+def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, batch_size: int) -> Experiment:
+    """Kept is the best of one validation each 1000 steps on deeper expressions than those of training."""
+    training = Training(
+        steps=steps,
+        batch_size=batch_size,
+        seeds=5,
+        optimizer=optimizer,
+        selection="validation",
+        validation_split="deeper_validation",
+        validate_every=1000,
+        validation_batches=1000 // batch_size + 1,
+    )
+    return Experiment(task, model, training, Evaluation(scored=4000, batch_size=200))
+
+
+def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
+    """One cell of Table 1, as published: batches of 512 (LSTMs: 256), 30,000 steps (LSTMs: 20,000)."""
+    mixed = TableLookup(order=order, bucketed=False)
+    if "LSTM" in model:
+        return experiment(mixed, make(NAMES[model], **fields), ADAM, 20_000, 256)
+    if model == NDR:
+        return experiment(TableLookup(order=order), make("ndr", **fields), adamw(1.5e-4, 0.01), 30_000, 512)
+    if "gate" in model:
+        made = make(NAMES[model], feedforward_size=1024, gate_drop=0.0, **fields)
+        return experiment(mixed, made, adamw(2e-4, 0.01), 30_000, 512)
+    task = dataclasses.replace(mixed, validation_depth=7)
+    return experiment(task, baseline(model, steps=11, **fields), adamw(1.5e-4, 0.0025), 30_000, 512)
+
+
+def act(variant: str, model: str, order: Order, steps: int) -> Experiment:
+    """One cell of Table 6: adaptive computation time, "A" of Graves or "U" of the Universal Transformer."""
+    made = baseline(model, steps=14, halting={"A": "graves", "U": "dehghani"}[variant])
+    return experiment(TableLookup(order=order, bucketed=False), made, adamw(1.5e-4, 0.0025), steps, 512)
+
+
+def baseline(model: str, **fields: Any) -> nn.Module:
+    """A Transformer without a gate, at its size for lookup and arithmetic."""
+    size = {"hidden_size": 128, "feedforward_size": 256, "heads": 4, "dropout": 0.1, "key_dropout": 0.0}
+    return make(NAMES[model], **(size | fields))
+
+
+def arithmetic(task: Arithmetic, model: str, steps: int) -> Experiment:
+    """One cell of Table 2, as published."""
+    if "LSTM" in model:
+        task = dataclasses.replace(task, bucketed=False)
+        return experiment(task, make(NAMES[model], layers=2, embedding_size=200), ADAM, steps, 256)
+    if "gate" in model:
+        made = make(NAMES[model], steps=15, heads=4, feedforward_size=1024)
+        return experiment(task, made, adamw(1.5e-4, 0.01, clip_norm=1.0), steps, 512)
+    made = baseline(model, steps=11, dropout=0.5, key_dropout=0.1, column="first")
+    return experiment(task, made, adamw(1.5e-4, 0.0025, clip_norm=1.0), steps, 512)
+
+
+def listops(task: DependencyListOps, model: str, steps: int) -> Experiment:
+    """One cell of Table 3, as published: of the models with a gate, only the NDR goes on to 24 steps after training."""
+    size: dict[str, Any] = {"heads": 16, "column": "first"}
+    if "LSTM" in model:
+        made = make(NAMES[model], hidden_size=512, layers=4, embedding_size=512, dropout=0.1)
+        return experiment(task, made, adamw(1e-3, 0.08, clip_norm=1.0), steps, 512)
+    if "gate" in model:
+        size |= {"hidden_size": 512, "steps": 20, "dropout": 0.1, "gate_drop": 0.05}
+        size |= {"feedforward_size": 1024, "test_steps": 24} if model == NDR else {"feedforward_size": 2048}
+        return experiment(task, make(NAMES[model], **size), adamw(2e-4, 0.09, clip_norm=1.0), steps, 512)
+    size |= {"hidden_size": 256, "feedforward_size": 1024, "steps": 6, "dropout": 0.015, "key_dropout": 0.05}
+    if model == "Transformer + rel":
+        size["embedding_init"] = "xavier"
+    return experiment(task, make(NAMES[model], **size), adamw(4e-4, 0.05, clip_norm=1.0), steps, 512)
+
+
+def small(model: str, task: Task, steps: int = 6000) -> Experiment:
+    """A cell at half the width, for a CPU: batches of 128, a rate that falls to zero."""
+    size: dict[str, Any] = {"hidden_size": 128, "feedforward_size": 256, "dropout": 0.1}
+    size |= {"key_dropout": 0.1, "gate_drop": 0.1} if "gate" in model else {"key_dropout": 0.0}
+    training = Training(
+        steps=steps,
+        batch_size=128,
+        seeds=3,
+        optimizer=Optimizer("adamw", 5e-4, schedule=Cosine(), clip_norm=1.0, weight_decay=0.01),
+        selection="validation",
+        validation_split="deeper_validation",
+        validate_every=500,
+        validation_batches=8,
+    )
+    return Experiment(task, make(NAMES[model], **size), training, Evaluation(scored=4000, batch_size=200))
+
+
+def rows_of(table: str, task: str, cells: dict[str, tuple[dict[str, Any], Experiment]], column: str) -> dict[str, Row]:
+    """Rows `<name>` of (what identifies them in the table, experiment), scored on `iid` and on the test."""
+    metrics = {"iid/exact_match": "iid", "exact_match": column}
+    return {name: Row(of, table, {"task": task} | where, metrics) for name, (where, of) in cells.items()}
