@@ -9,7 +9,8 @@
 Tables: `train` (updates per second, share of a step spent drawing data, compile time, several seeds in one program
 against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation), `attention`
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
-(geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon), `devices`
+(geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon), `lookup`
+(steps per second of the Neural Data Router on table lookup at its published size, by batch and tokens), `devices`
 (outer-product attention with the sequence split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
@@ -49,11 +50,12 @@ from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
 from lenmem.tasks.base import namespaced
+from lenmem.tasks.ndr import TableLookup
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.step import State, data_seed, initial_state, make_advance
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory", "attention", "geometric", "devices")
+TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "devices")
 SCAN_STEPS = (128, 256, 512)
 HEADS, HEAD_WIDTH = 8, 64
 """Of the attention tables; one row, as sequences are long."""
@@ -67,6 +69,10 @@ HORIZONS = {"near": 0.0, "far": -8.0}
 HORIZON_TOLERANCE = 1e-3
 VIRTUAL_DEVICES = 8
 CPU_PARAMETERS = 2_000_000
+CPU_WORK = 3e8
+"""Parameters times rows of a step of all seeds."""
+LOOKUPS = ((64, 8), (64, 10), (64, 12), (512, 8), (512, 10), (512, 12))
+"""Batch size, and tokens of an input with its begin and end."""
 SOFTMAX_LENGTH = 2**16
 """The longest sequence of softmax attention."""
 SCORES_LIMIT = 2**30
@@ -146,6 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         title = f"geometric attention, {HEADS} heads of width {HEAD_WIDTH}, float32; times relative to softmax"
         console.print(as_table(title, rows))
+    if "lookup" in options.tables:
+        rows = measured["lookup"] = [
+            lookup_cost(batch, tokens, effort) for batch, tokens in progress(LOOKUPS, "lookup")
+        ]
+        console.print(as_table("training of the Neural Data Router of 666,000 parameters on table lookup", rows))
     if "devices" in options.tables:
         rows = measured["devices"] = devices_cost(effort, options.quick)
         console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
@@ -160,7 +171,9 @@ def too_large(name: str) -> bool:
         params = _fresh(experiment, 1, abstract=True).members.params
     except ValueError:
         return True
-    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) > CPU_PARAMETERS
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+    rows = experiment.training.batch_size * max(3, experiment.training.seeds)
+    return size > CPU_PARAMETERS or size * rows > CPU_WORK
 
 
 def training_cost(name: str, experiment: Experiment, effort: Effort, seeds: int | None = None) -> dict[str, Any]:
@@ -376,6 +389,29 @@ def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+@dataclasses.dataclass(frozen=True)
+class LongLookup(TableLookup):
+    """Table lookup whose training inputs have room for more functions than they hold."""
+
+    room: int = 5
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """1 .. room."""
+        return 1, self.room
+
+
+def lookup_cost(batch_size: int, tokens: int, effort: Effort) -> dict[str, Any]:
+    """Training steps per second with inputs of `tokens` columns."""
+    published = configs.load_config("ndr/ctl")
+    training = dataclasses.replace(published.training, batch_size=batch_size)
+    experiment = dataclasses.replace(published, task=LongLookup(room=tokens - 3), training=training)
+    steps = max(2, 32 * effort.steps // batch_size)
+    call, seconds = _trainer(experiment, 1, steps)
+    (time_of_call,) = in_turns([call], effort.repeats)
+    return {"batch": batch_size, "tokens": tokens, "steps/s": steps / time_of_call, "compile s": seconds}
 
 
 def fla_missing() -> str | None:
