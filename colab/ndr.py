@@ -1,0 +1,97 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # A Transformer that waits for its operands
+#
+# The *Neural Data Router* ([Csordás, Irie & Schmidhuber 2022](https://arxiv.org/abs/2110.07732)) applies one
+# Transformer layer again and again. A gate lets every column wait, unchanged, until its operands are there; geometric
+# attention finds the nearest match, however far away. Trained on up to five nested functions, it is asked for ten.
+# It takes some minutes on two CPU cores.
+
+# %%
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lenmem") is None:
+    # What to install: a name, an address such as git+https://..., or the path of a clone.
+    repository = os.environ.get("LENMEM_REPOSITORY", "lenmem")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", repository], check=True)
+
+# %%
+# %matplotlib inline
+import jax
+import jax.numpy as jnp
+from rich import print
+
+import lenmem
+from lenmem import ops, runs
+from lenmem.evaluation import plots, tables, traces
+
+STEPS = int(os.environ.get("LENMEM_STEPS", "3000"))
+"""Optimiser steps of the training below."""
+
+# %% [markdown]
+# ## The nearest match
+#
+# Each position matches each other one with some probability, and takes the closest that does: first its right
+# neighbour, then its left one, then the next two. Here all but three keys are poor matches.
+
+# %%
+logits = jnp.full((9, 9), -4.0).at[:, jnp.array([1, 4, 8])].set(4.0)
+plots.plot_attention(ops.geometric_attention_weights(logits), title="geometric attention")
+
+# %% [markdown]
+# ## Looking things up
+#
+# `b a d 101` asks for b(a(d(101))). The functions are fixed tables on eight symbols; to find the answer they have to
+# be applied one after the other, from right to left.
+
+# %%
+task = lenmem.tasks.make("ctl")
+model = lenmem.models.make("ndr", hidden_size=64, feedforward_size=128, dropout=0.1)
+adam = lenmem.Optimizer("adamw", 1e-3, schedule=lenmem.training.Cosine(), clip_norm=1.0, weight_decay=0.01)
+training = lenmem.Training(steps=STEPS, batch_size=128, optimizer=adam, log_every=max(1, STEPS // 10))
+experiment = lenmem.Experiment(task, model, training)
+
+
+def report(entry):
+    """One line of progress."""
+    print(f"step {entry['step']:5}  loss {entry['loss'][0]:.4f}  {entry['seconds']:.0f} s")
+
+
+result = lenmem.train(experiment, report=report)
+
+# %%
+curve = lenmem.measure(experiment, result.params, label="NDR")
+print(tables.curve_table([curve], rows=16))
+
+# %%
+plots.plot_curves([curve], metric="exact_match")
+
+# %% [markdown]
+# ## How it reads
+#
+# Which column looked where, in each step of the network; and how far each column was rewritten. A network that
+# generalises goes from the symbol to the left, one function in each step.
+
+# %%
+batch = runs.typed_batch(task, "b a d c 101")
+seen = traces.collect(experiment.bound_model, jax.tree.map(lambda x: x[0], result.params), batch)
+names = traces.column_names(task.spec, batch, 0, task.input_names.__getitem__)
+plots.plot_ndr_attention(seen, 0, names=names)
+
+# %%
+plots.plot_ndr_gates(seen, 0, names=names)
