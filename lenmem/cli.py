@@ -87,6 +87,10 @@ class Plot:
 
     trace: bool = False
     """Draw only the example, and of it everything: also the attention of each head."""
+    states: bool = False
+    """Draw only the states of the controller of a DNC: maps by phase and symbol, and its modes of read and write."""
+    tsne: bool = False
+    """The maps of `states` by t-SNE instead of principal components; needs scikit-learn."""
     input: str | None = None
     """The example, as for `predict`; None: one of the task."""
     length: int | None = None
@@ -241,6 +245,10 @@ def plot(arguments: list[str]) -> None:
     name, rest = _subject(arguments, "plot", "RUN", Plot)
     options = _options(Plot, f"plot {name}", rest)
     run = runs.open_run(name, options.step)
+    if options.states or options.tsne:
+        for path in runs.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
+            console.print(f"wrote {path}")
+        return
     for path in runs.draw_run(
         run,
         length=options.length,

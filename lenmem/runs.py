@@ -225,6 +225,36 @@ def draw_run(
     return written
 
 
+def draw_states(
+    run: Run, *, length: int | None = None, seed: int = 0, examples: int = 64, tsne: bool = False
+) -> list[Path]:
+    """Maps of a controller's states by phase, and histograms of its modes of reading and writing if it has any.
+
+    Args:
+        run: what is drawn.
+        length: of the examples; None: that of the task's split `selection`, where there is one, else the longest of
+            training.
+        seed: whose network.
+        examples: how many.
+        tsne: maps by t-SNE, which needs scikit-learn, instead of principal components.
+    """
+    from lenmem.evaluation import plots, states
+
+    task = run.experiment.task
+    length = length or task.splits.get("selection", task.train_lengths)[1]
+    batch = draw(task, jax.random.key(0), jnp.full(examples, length), length)
+    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
+    make_map = states.tsne_map if tsne else states.pca_map
+    maps = {phase: make_map(traces, phase) for phase in states.PHASES}
+    written = [run.directory / "states.png"]
+    bend = states.curvature(traces).mean
+    plots.plot_states(maps, written[0], symbols=states.symbols_of(traces, batch), title=f"curvature {bend:.3f}")
+    if {"read_modes", "allocation_gate"} <= set(traces):
+        written.append(run.directory / "modes.png")
+        plots.plot_modes(traces, written[1])
+    return written
+
+
 def _draw_memory(task: Task, batch: Batch, traces: Mapping[str, np.ndarray], target: Callable[[str], Path]) -> None:
     """What recurrent networks did: keys and heads in key space, reads step by step, heads of tapes."""
     from lenmem.evaluation import plots

@@ -32,6 +32,7 @@ TITLES = {
     "lantm": "Lie-access neural Turing machines (Yang & Rush, ICLR 2017)",
     "nam": "Neural attention memory (Nam & Seo 2022)",
     "ndr": "The Neural Data Router (Csordás, Irie & Schmidhuber, ICLR 2022)",
+    "dnc": "The differentiable neural computer with state-space constraints (Ofner & Kern 2021)",
 }
 
 HOW_THE_PAPER_CHOSE = {

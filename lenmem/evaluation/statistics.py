@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import warnings
-from typing import Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -104,3 +107,131 @@ def _living(values: ArrayLike, name: str) -> np.ndarray:
     if not values.size:
         raise ValueError(f"{name} has no seed that is not NaN")
     return values
+
+
+# The protocol of Ofner & Kern (arXiv 2110.09138). A trial is a trained seed, measured at every length.
+
+
+def longest_length(lengths: ArrayLike, accuracies: ArrayLike, *, threshold: float = 0.95) -> int:
+    """The longest measured length whose median over trials is at least `threshold`; 0 if there is none.
+
+    lengths int[L], accuracies float[S, L]. Shorter lengths may fail. A seed that died counts as accuracy 0.
+    """
+    lengths, accuracies = _by_length(lengths, accuracies)
+    reached = np.median(np.nan_to_num(accuracies), axis=0) >= threshold
+    return int(np.max(lengths[reached], initial=0))
+
+
+def mean_over_lengths(lengths: ArrayLike, accuracies: ArrayLike, *, first: int = 2, last: int = 45) -> np.ndarray:
+    """Every trial's mean over the lengths `first` .. `last`: float[S].
+
+    Between measured lengths accuracies are interpolated linearly, so that a sparse grid weighs lengths as a full one
+    does. lengths int[L], which have to reach from `first` to `last`; accuracies float[S, L].
+    """
+    lengths, accuracies = _by_length(lengths, accuracies)
+    if first > last or first < lengths.min() or last > lengths.max():
+        raise ValueError(
+            f"the mean over lengths {first} to {last} needs a curve that reaches from {first} to {last}; "
+            f"measured were {lengths.min()} to {lengths.max()}"
+        )
+    order = np.argsort(lengths)
+    every = np.arange(first, last + 1)
+    return np.array([np.interp(every, lengths[order], trial[order]).mean() for trial in accuracies])
+
+
+def length_factor(longest: Sequence[int], baseline: int) -> float:
+    """The largest of the longest lengths over the baseline's; NaN for a baseline of 0.
+
+    The paper's column *factor*: `longest` are those of its constrained controllers, and also with an extended memory
+    `baseline` is that of the stateful baseline with the original one.
+    """
+    if not len(longest):
+        raise ValueError("longest is empty; give the longest length of at least one controller")
+    return max(longest) / baseline if baseline else math.nan
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> np.ndarray:
+    """P-values of one family, float[n], adjusted for the false discovery rate (Benjamini & Hochberg 1995).
+
+    Of rank r among n: p n / r, but no more than the adjusted value of the next larger one.
+    """
+    from scipy.stats import false_discovery_control
+
+    p_values = np.asarray(p_values, dtype=np.float64)
+    if p_values.ndim != 1 or not p_values.size or not np.all((p_values >= 0) & (p_values <= 1)):
+        raise ValueError(f"p_values must be a vector of at least one number between 0 and 1, got {p_values}")
+    return false_discovery_control(p_values, method="bh")
+
+
+class Comparison(NamedTuple):
+    """Two groups of trials on one task."""
+
+    task: str
+    first: str
+    second: str
+    p_value: float
+    """Two-sided, of the Mann-Whitney U test."""
+    adjusted: float
+    """The same, adjusted within the family of all comparisons."""
+    effect_size: float
+    """P(first > second) + P(first = second) / 2; times the number of pairs, this is U of the first group."""
+
+
+def compare_pairs(tasks: Mapping[str, Mapping[str, ArrayLike]]) -> list[Comparison]:
+    """Every pair of groups of every task, with p-values adjusted over *all* of them: the paper's Tables IV and VIII.
+
+    `tasks` maps a task to its groups, a group's name to one value per trial. The paper does not say what its family is;
+    that it is all pairs of all tasks can be read off its adjusted values, which belong to ranks among 70.
+    """
+    pairs = [
+        (task, first, second, mann_whitney(groups[first], groups[second]))
+        for task, groups in tasks.items()
+        for first, second in itertools.combinations(groups, 2)
+    ]
+    if not pairs:
+        raise ValueError("nothing to compare: no task has two groups")
+    adjusted = benjamini_hochberg([result.p_value for *_, result in pairs])
+    return [
+        Comparison(task, first, second, result.p_value, float(adjusted[i]), result.effect_size)
+        for i, (task, first, second, result) in enumerate(pairs)
+    ]
+
+
+class Kendall(NamedTuple):
+    """A rank correlation."""
+
+    tau: float
+    """tau-b: concordant less discordant pairs, over the pairs that are not tied."""
+    p_value: float
+    """Two-sided, by the normal approximation."""
+
+
+def kendall(a: ArrayLike, b: ArrayLike) -> Kendall:
+    """Kendall's tau-b of two values of each trial, float[n] each; trials with a NaN are left out.
+
+    The paper's Table VI, of curvature and performance; adjust the p-values of several tasks with `benjamini_hochberg`.
+    Where one of the two is constant, tau is NaN and p is 1.
+    """
+    from scipy.stats import kendalltau
+
+    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"a and b must be vectors of the same trials, got shapes {a.shape} and {b.shape}")
+    both = ~(np.isnan(a) | np.isnan(b))
+    a, b = a[both], b[both]
+    if a.size < 3:
+        raise ValueError(f"a rank correlation needs at least three trials without NaN, got {a.size}")
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return Kendall(math.nan, 1.0)
+    result: Any = kendalltau(a, b, variant="b", method="asymptotic")
+    return Kendall(float(result.statistic), float(result.pvalue))
+
+
+def _by_length(lengths: ArrayLike, accuracies: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """int[L] and float[S, L], checked."""
+    lengths, accuracies = np.asarray(lengths), np.asarray(accuracies, dtype=np.float64)
+    if lengths.ndim != 1 or not lengths.size or accuracies.ndim != 2 or accuracies.shape[1] != lengths.size:
+        raise ValueError(
+            f"accuracies must be [trials, lengths] for {lengths.shape} lengths, got shape {accuracies.shape}"
+        )
+    return lengths, accuracies

@@ -8,6 +8,7 @@ from typing import Any
 
 from lenmem.errors import nearest
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
+from lenmem.tasks.dnc import BinaryAdd, Differentiation, Logic, QuinaryCopy, QuinaryShift, QuinarySort, Search
 from lenmem.tasks.lantm import (
     BigramFlip,
     Copy,
@@ -43,6 +44,13 @@ _TASKS: dict[str, type[Task]] = {
     "ctl": TableLookup,
     "arithmetic": Arithmetic,
     "listops": DependencyListOps,
+    "dnc_sort": QuinarySort,
+    "dnc_copy": QuinaryCopy,
+    "dnc_differentiation": Differentiation,
+    "dnc_shift": QuinaryShift,
+    "dnc_add": BinaryAdd,
+    "dnc_search": Search,
+    "dnc_logic": Logic,
 }
 
 
@@ -75,24 +83,31 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 __all__ = [
     "Arithmetic",
     "BigramFlip",
+    "BinaryAdd",
     "ByteText",
     "Copy",
     "DependencyListOps",
+    "Differentiation",
     "Double",
     "Fibonacci",
     "FreshSource",
     "InterleavedAdd",
     "LantmTask",
     "ListOps",
+    "Logic",
     "OddFirst",
     "Palindrome",
     "PixelImage",
     "PrioritySort",
+    "QuinaryCopy",
+    "QuinaryShift",
+    "QuinarySort",
     "Reduce",
     "RepeatCopy",
     "RepeatedSource",
     "Reverse",
     "Scan",
+    "Search",
     "Source",
     "Split",
     "TableLookup",

@@ -1,0 +1,204 @@
+"""What a controller's states do over time: curvature of their paths, maps of them, modes of reading and writing.
+
+The analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E). All take the traces of a batch as
+`traces.collect` returns them, for the paper 64 examples of length 30:
+
+    controller_state float[B, T, d]    the LSTM's cell state, before any compression
+    read_modes float[B, T, R, 3]       of each head: backward, content, forward
+    allocation_gate float[B, T]        writes go to allocated (1) or to similar (0) slots
+    valid, decoding bool[B, T]         the steps of a row; of these, the ones from the first answer on
+
+A *phase* is `encoding` (a row's steps before its first answer) or `decoding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from lenmem.evaluation.traces import pca
+from lenmem.types import Batch
+
+Phase = Literal["encoding", "decoding"]
+PHASES: tuple[Phase, ...] = ("encoding", "decoding")
+CONTENT = 1
+"""The read mode that looks by content; the others follow the order of writing."""
+
+
+class States(NamedTuple):
+    """The real states of a batch, one after the other: by example, then by time."""
+
+    points: np.ndarray
+    """float[n, d]: the states, or their coordinates in a map."""
+    example: np.ndarray
+    """int[n]: the row each belongs to."""
+    time: np.ndarray
+    """int[n]: its step, from 0 on."""
+
+
+def states_of(traces: Mapping[str, np.ndarray], phase: Phase | None = None) -> States:
+    """The controller states of one phase of all examples, or of both phases.
+
+    Raises ValueError where a trace is missing, or the phase has no steps.
+    """
+    valid = _steps(traces, phase)
+    example, time = np.nonzero(valid)
+    if not example.size:
+        raise ValueError(f"no example has a step of the phase {phase or 'encoding or decoding'}")
+    return States(np.asarray(_trace(traces, "controller_state"), np.float64)[valid], example, time)
+
+
+class Curvature(NamedTuple):
+    """How far the paths of a network's states are from straight lines."""
+
+    mean: float
+    """Over all turns of all examples: 0 for straight lines, at most 2."""
+    by_example: np.ndarray
+    """float[B]: of each example's own turns; NaN for one without any."""
+    explained: float
+    """Share of the states' variance that the principal components keep."""
+
+
+def curvature(traces: Mapping[str, np.ndarray], *, components: int = 20) -> Curvature:
+    """Mean change of direction of state trajectories, both phases together.
+
+    The states c_t of all examples and steps are projected on their first principal components. Then
+    d_t = (c_{t+1} - c_t) / |c_{t+1} - c_t| and kappa_t = |d_{t+1} - d_t|, which is 2 sin(angle / 2) of a turn by that
+    angle. A state that stays where it is, as far as float32 can tell, has no direction: its two turns are left out.
+    Raises ValueError where no example has a turn.
+    """
+    states = states_of(traces)
+    projected = pca(states.points, components)
+    total = np.sum((states.points - states.points.mean(axis=0)) ** 2)
+    still = 1e-6 * float(np.abs(projected).max())
+    by_example = [_turns(projected[states.example == row], still) for row in range(len(traces["valid"]))]
+    turns = np.concatenate(by_example)
+    if not turns.size:
+        raise ValueError("no turn to measure: no example has three steps between which its state moves")
+    return Curvature(
+        mean=float(turns.mean()),
+        by_example=np.array([each.mean() if each.size else np.nan for each in by_example]),
+        explained=float(np.sum(projected**2) / total),
+    )
+
+
+def _turns(path: np.ndarray, still: float) -> np.ndarray:
+    """Changes of direction along a path float[T, k]: at most T - 2. Steps up to the length `still` have none."""
+    steps = np.diff(path, axis=0)
+    lengths = np.linalg.norm(steps, axis=1, keepdims=True)
+    directions = steps / np.where(lengths > still, lengths, np.nan)
+    turns = np.linalg.norm(np.diff(directions, axis=0), axis=1)
+    return turns[~np.isnan(turns)]
+
+
+# Maps in the plane ----------------------------------------------------------------------------------------------------
+
+
+def pca_map(traces: Mapping[str, np.ndarray], phase: Phase) -> States:
+    """The states of a phase on their first two principal components."""
+    states = states_of(traces, phase)
+    return states._replace(points=pca(states.points, 2))
+
+
+def tsne_map(
+    traces: Mapping[str, np.ndarray],
+    phase: Phase,
+    *,
+    components: int = 20,
+    perplexity: float = 50.0,
+    seed: int = 0,
+) -> States:
+    """The states of a phase, reduced to their principal components, in a t-SNE map (van der Maaten & Hinton 2008).
+
+    Needs scikit-learn, from the extra `lenmem[plot]`, which is what the paper used: about ten seconds for its 2,000
+    states. Settings as published, which with the paper's version means a random start. Needs more states than
+    `perplexity`.
+    """
+    try:
+        from sklearn.manifold import TSNE  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ValueError("t-SNE is done by scikit-learn: pip install 'lenmem[plot]'. PCA needs no more") from None
+    states = states_of(traces, phase)
+    if len(states.points) <= perplexity:
+        raise ValueError(f"perplexity is {perplexity}; it has to be below the number of states, {len(states.points)}")
+    embed = TSNE(perplexity=perplexity, learning_rate="auto", init="random", random_state=seed)
+    return states._replace(points=np.asarray(embed.fit_transform(pca(states.points, components)), np.float64))
+
+
+def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
+    """int[B, T]: the symbol each step read, while decoding the one it had to answer; -1 where there is none.
+
+    Different inputs of a batch are numbered from 0 in ascending order, and so are different targets: symbols of the two
+    phases have nothing to do with each other. For readings without a begin symbol: step t reads input t.
+    """
+    decoding = np.asarray(_trace(traces, "decoding"), bool)
+    symbols = np.full(decoding.shape, -1)
+    for phase, values, mask in (
+        ("encoding", batch.inputs, batch.input_mask),
+        ("decoding", batch.targets, batch.score_mask),
+    ):
+        steps, mask = _steps(traces, phase), np.asarray(mask)
+        values = np.asarray(values)
+        numbers = np.full(mask.shape, -1)
+        # Rounded, since the same value may have been computed in two ways.
+        flat = np.round(values.reshape(*mask.shape, -1)[mask], 6)
+        numbers[mask] = np.unique(flat, axis=0, return_inverse=True)[1].ravel()
+        place = np.arange(decoding.shape[1]) - (np.argmax(decoding, axis=1)[:, None] if phase == "decoding" else 0)
+        there = steps & (place < mask.shape[1])
+        found = np.take_along_axis(numbers, np.clip(place, 0, mask.shape[1] - 1) * np.ones_like(symbols), axis=1)
+        symbols = np.where(there, found, symbols)
+    return symbols
+
+
+# Modes of reading and writing -----------------------------------------------------------------------------------------
+
+
+class Modes(NamedTuple):
+    """How memory was written and read, as shares of the steps of a phase by the value of a gate."""
+
+    edges: np.ndarray
+    """float[bins + 1]: from 0 to 1."""
+    write: dict[Phase, np.ndarray]
+    """float[bins]: of the allocation gate. 1: to allocated slots, 0: by content."""
+    read: dict[Phase, np.ndarray]
+    """float[bins]: of the content component of the read modes of all heads. 1: by content, 0: in order of writing."""
+
+
+def mode_histograms(traces: Mapping[str, np.ndarray], *, bins: int = 20) -> Modes:
+    """Histograms of write modes and of read modes for each phase; each sums to 1. A phase without steps is all 0."""
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    reads = np.asarray(_trace(traces, "read_modes"), np.float64)
+    if reads.ndim != 4 or reads.shape[-1] != 3:
+        raise ValueError(f"the trace 'read_modes' must be [B, T, R, 3], got shape {reads.shape}")
+    writes = np.asarray(_trace(traces, "allocation_gate"), np.float64)
+    edges = np.linspace(0, 1, bins + 1)
+
+    def shares(values: np.ndarray) -> np.ndarray:
+        counts = np.histogram(np.clip(values, 0, 1), edges)[0]
+        return counts / max(1, counts.sum())
+
+    steps: dict[Phase, np.ndarray] = {phase: _steps(traces, phase) for phase in PHASES}
+    return Modes(
+        edges,
+        {phase: shares(writes[steps[phase]]) for phase in PHASES},
+        {phase: shares(reads[steps[phase]][..., CONTENT]) for phase in PHASES},
+    )
+
+
+def _steps(traces: Mapping[str, np.ndarray], phase: str | None) -> np.ndarray:
+    """bool[B, T]: the real steps of a phase, or of both."""
+    valid, decoding = (np.asarray(_trace(traces, name), bool) for name in ("valid", "decoding"))
+    if phase is None:
+        return valid
+    if phase not in PHASES:
+        raise ValueError(f"phase is {phase!r}; allowed are {', '.join(PHASES)}")
+    return valid & (decoding if phase == "decoding" else ~decoding)
+
+
+def _trace(traces: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in traces:
+        raise ValueError(f"an analysis of states needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
+    return traces[name]
