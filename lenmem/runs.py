@@ -264,9 +264,16 @@ def _draw_memory(task: Task, batch: Batch, traces: Mapping[str, np.ndarray], tar
         if traces["read_head"].shape[-1] in (2, 3):
             plots.plot_key_space(traces, 0, target("key_space.png"), names=names)
         plots.plot_rows(traces, 0, target("rows.png"), names=names)
-    if "read_weights" in traces:
-        steps = int(traces["valid"][0].sum()) if "valid" in traces else None
-        plots.plot_attention(traces["read_weights"][0][:steps], target("read_weights.png"))
+    steps = int(traces["valid"][0].sum()) if "valid" in traces else None
+    for name in ("read_weights", "write_weights"):
+        if name not in traces:
+            continue
+        weights = traces[name][0][:steps]  # [T, slots], or [T, heads, slots]
+        if weights.ndim == 2:
+            plots.plot_attention(weights, target(f"{name}.png"), title=name.replace("_", " "))
+        for head in range(weights.shape[1] if weights.ndim == 3 else 0):
+            title = f"{name.replace('_', ' ')}, head {head + 1}"
+            plots.plot_attention(weights[:, head], target(f"{name}_{head + 1}.png"), title=title)
     tapes = [name for name in traces if name.endswith("read_position")]
     if tapes:
         # An encoder reads the inputs and then the answer slots; what follows is padding.

@@ -9,6 +9,7 @@ from typing import Any
 import flax.linen as nn
 
 from lenmem.errors import nearest
+from lenmem.models.dnc import DNC
 from lenmem.models.lantm import LANTM, SLANTM
 from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
@@ -16,6 +17,7 @@ from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransforme
 from lenmem.models.namtm import NAMTM
 from lenmem.models.ndr import NDR
 from lenmem.models.ndr_baselines import LSTMClassifier
+from lenmem.models.ntm import NTM
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.transformer import Transformer
@@ -23,6 +25,7 @@ from lenmem.types import Spec
 
 __all__ = [
     "BERT",
+    "DNC",
     "GRU",
     "LANTM",
     "LSAM",
@@ -30,6 +33,7 @@ __all__ = [
     "MODELS",
     "NAMTM",
     "NDR",
+    "NTM",
     "RAM",
     "SLANTM",
     "Attention",
@@ -51,6 +55,9 @@ _SHARED: dict[str, Any] = {"gated": False}
 _RELATIVE: dict[str, Any] = {"attention": "relative", "embedding_init": "kaiming"}
 _GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
 """What the Transformers without a copy gate of Csordas et al. (2022) have in common."""
+
+_PEEPHOLE: dict[str, Any] = {"controller": "peephole"}
+_IMPROVED: dict[str, Any] = {"masking": True, "deallocation": True, "link_sharpness": True}
 
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "lantm": (LANTM, {}),
@@ -86,6 +93,17 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "act_universal_geometric": (NDR, _SHARED | _GEOMETRIC | {"halting": "dehghani"}),
     "lstm_classifier": (LSTMClassifier, {}),
     "bilstm_classifier": (LSTMClassifier, {"bidirectional": True}),
+    "dnc": (DNC, {}),
+    "dnc_stateless": (DNC, {"controller": "feedforward"}),
+    "dnc_peephole": (DNC, _PEEPHOLE),
+    "dnc_compression": (DNC, _PEEPHOLE | {"compression": True}),
+    "dnc_regularized": (DNC, _PEEPHOLE | {"regularization": 0.1}),
+    "dnc_compression_regularized": (DNC, _PEEPHOLE | {"compression": True, "regularization": 0.1}),
+    "dnc_lstm_compression": (DNC, {"compression": True}),
+    "dnc_lstm_regularized": (DNC, {"regularization": 0.1}),
+    "dnc_lstm_compression_regularized": (DNC, {"compression": True, "regularization": 0.1}),
+    "dnc_improved": (DNC, _IMPROVED),
+    "ntm": (NTM, {}),
 }
 """name -> (class, fields that differ from its defaults)."""
 

@@ -1,5 +1,17 @@
 """The papers' mathematics: arrays in, arrays out. Every operation by its flat name."""
 
+from lenmem.ops.addressing import (
+    allocation_weights,
+    content_weights,
+    directional_weights,
+    erase_and_write,
+    interpolate,
+    retention,
+    sharpen_directional,
+    shift,
+    update_temporal_link,
+    update_usage,
+)
 from lenmem.ops.geometric import geometric_attention, geometric_attention_logits, geometric_attention_weights
 from lenmem.ops.lie import (
     bounded,
@@ -27,28 +39,38 @@ from lenmem.ops.outer_product import (
     tensor_memory,
 )
 from lenmem.ops.positions import sinusoidal
+from lenmem.ops.states import nearest_states_similarity
 from lenmem.ops.tape import sharpen, shifted_keys
 
 __all__ = [
+    "allocation_weights",
     "bounded",
+    "content_weights",
+    "directional_weights",
     "dot_product_weights",
+    "erase_and_write",
     "geometric_attention",
     "geometric_attention_logits",
     "geometric_attention_weights",
+    "interpolate",
     "inverse_square_weights",
     "linear_attention",
     "masked_softmax",
     "nam_read",
     "nam_scan",
     "nam_write",
+    "nearest_states_similarity",
     "nested_read",
     "normalized_outer_product_attention",
     "normalized_outer_product_step",
     "one_shot",
     "outer_product_memory",
     "outer_product_read",
+    "retention",
     "rotate",
     "sharpen",
+    "sharpen_directional",
+    "shift",
     "shifted_keys",
     "sinusoidal",
     "softmax_distance_weights",
@@ -57,4 +79,6 @@ __all__ = [
     "tensor_memory",
     "translate",
     "unit",
+    "update_temporal_link",
+    "update_usage",
 ]

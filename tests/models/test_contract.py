@@ -12,6 +12,7 @@ import pytest
 
 from lenmem.models import (
     BERT,
+    DNC,
     GRU,
     LANTM,
     LSAM,
@@ -19,6 +20,7 @@ from lenmem.models import (
     MODELS,
     NAMTM,
     NDR,
+    NTM,
     RAM,
     SLANTM,
     Attention,
@@ -46,6 +48,7 @@ def within(accuracy: float, **fields: Any) -> Learning:
 small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size": 8}
 state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
 flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
+machine: dict[str, Any] = {"hidden_size": 32, "slots": 12, "width": 8}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 
 CASES = [
@@ -80,6 +83,19 @@ CASES = [
         NDR(**flow, attention="absolute_relative", gated=False, halting="graves"),
         within(0.4, updates=500, learning_rate=3e-3),
     ),
+    Case("dnc", DNC(**machine, read_heads=2), within(0.7, updates=600)),
+    Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.7, updates=600)),
+    Case(
+        "dnc_constrained",
+        DNC(**machine, read_heads=2, controller="peephole", compression=True, regularization=0.1),
+        within(0.7, updates=600),
+    ),
+    Case(
+        "dnc_improved",
+        DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True),
+        within(0.7, updates=600),
+    ),
+    Case("ntm", NTM(**machine), within(0.7, updates=600)),
     Case(
         "bilstm_classifier",
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),

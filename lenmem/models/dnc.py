@@ -1,0 +1,245 @@
+"""The differentiable neural computer (DNC), its improvements, and controllers with a constrained state space.
+
+Graves et al., "Hybrid computing using a neural network with dynamic external memory", Nature 538, 2016. Csordas &
+Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking, De-allocation, and Link Distribution
+Sharpness Control", ICLR 2019 (arXiv 1904.10278). Ofner & Kern, "State-Space Constraints Can Improve the Generalisation
+of the Differentiable Neural Computer to Input Sequences With Unseen Length", 2021 (arXiv 2110.09138).
+
+A controller reads the input and what the heads read last, and commands one write head and R read heads of a memory.
+A write goes to the slot it looks for by content, or to the least used one; a read goes to content, or to what was
+written before or after the last read. Ofner & Kern keep the controller's states near each other, by squashing them or
+by a loss, so that longer sequences bring no states that were never trained.
+
+Notation: x input [B, X]; h controller output [B, H]; M memory [B, N, W] of N slots; u usage [B, N]; L temporal link
+[B, N, N] and p precedence [B, N]; w^w write weights [B, N]; w^r and r^r weights [B, R, N] and values [B, R, W] of the
+read heads. Nothing learned depends on N, so a trained machine runs with any number of slots.
+Cost per step: O(H (X + R W + H) + N^2 + R N (N + W)).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem import ops
+from lenmem.nn.cells import as_cell
+from lenmem.nn.controllers import Kind, MemoryReadout, clip, cut, make_controller, oneplus
+from lenmem.nn.interfaces import FlatModel, recurrent
+from lenmem.types import Dtype, PyTree, Spec, Step
+
+SQUASHED: dict[str, Any] = {
+    "read_strengths": oneplus,
+    "write_strength": oneplus,
+    "erase": nn.sigmoid,
+    "free_gates": nn.sigmoid,
+    "allocation_gate": nn.sigmoid,
+    "write_gate": nn.sigmoid,
+    "read_modes": nn.softmax,
+    "read_masks": nn.sigmoid,
+    "write_mask": nn.sigmoid,
+    "forward_sharpness": oneplus,
+    "backward_sharpness": oneplus,
+}
+"""What brings a command into its range; the others are linear. Read modes are (backward, content, forward)."""
+
+
+class Access(NamedTuple):
+    """The memory and all that its heads remember."""
+
+    memory: jax.Array
+    usage: jax.Array
+    link: jax.Array
+    precedence: jax.Array
+    write_weights: jax.Array
+    read_weights: jax.Array
+
+
+class DNCState(NamedTuple):
+    """The carry of a DNC."""
+
+    controller: PyTree
+    access: Access
+    reads: jax.Array
+    """r^1 .. r^R side by side, [B, R W]."""
+
+
+class DNCCell(nn.Module):
+    """One step of a DNC; see `DNC` for the fields. Its output is [h; r^1; ..; r^R]."""
+
+    controller: nn.Module
+    """Any recurrent cell."""
+    slots: int = 50
+    width: int = 16
+    read_heads: int = 4
+    masking: bool = False
+    deallocation: bool = False
+    link_sharpness: bool = False
+    stop_usage_gradient: bool = True
+    clip: float | None = 20.0
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        heads, width = self.read_heads, self.width
+        shapes: dict[str, tuple[int, ...]] = {
+            "read_keys": (heads, width),
+            "read_strengths": (heads,),
+            "write_key": (1, width),
+            "write_strength": (1,),
+            "erase": (1, width),
+            "write_vector": (1, width),
+            "free_gates": (heads,),
+            "allocation_gate": (1,),
+            "write_gate": (1,),
+            "read_modes": (heads, 3),
+        }
+        if self.masking:
+            shapes |= {"read_masks": (heads, width), "write_mask": (1, width)}
+        if self.link_sharpness:
+            shapes |= {"forward_sharpness": (heads,), "backward_sharpness": (heads,)}
+        self.command_shapes = shapes
+        self.cell = as_cell(self.controller)
+        size = sum(map(math.prod, shapes.values()))
+        self.interface = nn.Dense(size, dtype=self.dtype, param_dtype=self.param_dtype)
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> DNCState:
+        """The controller's own start and an empty memory that nobody has touched."""
+
+        def zeros(*shape):
+            return jnp.zeros((*batch_shape, *shape))
+
+        slots, heads = self.slots, self.read_heads
+        memory = zeros(slots, self.width)
+        access = Access(memory, zeros(slots), zeros(slots, slots), zeros(slots), zeros(slots), zeros(heads, slots))
+        return DNCState(self.cell.start(batch_shape, steps), access, zeros(heads * self.width))
+
+    def __call__(self, state: DNCState, step: Step) -> tuple[DNCState, jax.Array]:
+        """Controller, write, read. While it answers the controller sees zeros as input, whatever symbol a blank is."""
+        inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
+        inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)
+        controller, hidden = clip(self.cell(state.controller, step._replace(inputs=inputs)), self.clip)
+        commands = self.commands(hidden)
+        # The backward pass forms the step again from the state before it: several [N, N] matrices less to keep.
+        access, reads = jax.checkpoint(self.advance, prevent_cse=False)(state.access, commands)
+
+        self.sow("traces", "read_weights", access.read_weights)
+        self.sow("traces", "write_weights", access.write_weights)
+        self.sow("traces", "usage", access.usage)
+        self.sow("traces", "link", access.link)
+        self.sow("traces", "allocation_gate", commands["allocation_gate"][..., 0])
+        self.sow("traces", "write_gate", commands["write_gate"][..., 0])
+        self.sow("traces", "read_modes", commands["read_modes"])
+        return DNCState(controller, access, reads), jnp.concatenate([hidden, reads.astype(hidden.dtype)], axis=-1)
+
+    def commands(self, hidden: jax.Array) -> dict[str, jax.Array]:
+        """The interface vector, cut into commands and squashed to their ranges, in float32."""
+        commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
+        return {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
+
+    @nn.nowrap
+    def advance(self, state: Access, commands: dict[str, jax.Array]) -> tuple[Access, jax.Array]:
+        """Write, then read: the access after the step, and the read values side by side."""
+        memory, usage, link, precedence, write_weights, read_weights = state
+        free, keys = commands["free_gates"], commands["write_key"]
+
+        # Write by content or to a free slot.
+        usage = ops.update_usage(usage, write_weights, read_weights, free, stop_gradient=self.stop_usage_gradient)
+        allocation = ops.allocation_weights(usage)
+        content = ops.content_weights(memory, keys, commands["write_strength"], mask=commands.get("write_mask"))
+        allocation_gate = commands["allocation_gate"]
+        chosen = allocation_gate * allocation + (1 - allocation_gate) * content[..., 0, :]
+        write_weights = commands["write_gate"] * chosen
+        if self.deallocation:  # What is freed is erased, not only forgotten by the usage.
+            memory = memory * ops.retention(read_weights, free)[..., None]
+        memory = ops.erase_and_write(memory, write_weights[..., None, :], commands["erase"], commands["write_vector"])
+        link, precedence = ops.update_temporal_link(link, precedence, write_weights)
+
+        # Read by content, or along the order of writing.
+        forward, backward = ops.directional_weights(link, read_weights)
+        if self.link_sharpness:
+            forward = ops.sharpen_directional(forward, commands["forward_sharpness"])
+            backward = ops.sharpen_directional(backward, commands["backward_sharpness"])
+        keys, strengths = commands["read_keys"], commands["read_strengths"]
+        content = ops.content_weights(memory, keys, strengths, mask=commands.get("read_masks"))
+        to_backward, to_content, to_forward = jnp.unstack(commands["read_modes"][..., None], axis=-2)
+        read_weights = to_backward * backward + to_content * content + to_forward * forward
+        reads = jnp.einsum("...rn,...nw->...rw", read_weights, memory)
+        access = Access(memory, usage, link, precedence, write_weights, read_weights)
+        return access, reads.reshape(*reads.shape[:-2], -1)
+
+
+class RegularizedDNCCell(DNCCell):
+    """A DNC whose loss draws the nearest of its controller's cell states together (Ofner & Kern, section III-E)."""
+
+    regularization: float = 0.1
+    nearest_pairs: int = 20
+
+    @nn.nowrap
+    def sequence_loss(self, states: DNCState, valid: jax.Array) -> jax.Array:
+        """lambda (1 - mean of the k largest cosines of pairs of cell states), mean over the batch.
+
+        states [T, B, ...] after each step, valid bool[T, B]. Reads the c of a controller's carry (c, h).
+        """
+        cells = jnp.swapaxes(states.controller[0], 0, 1).astype(jnp.float32)
+        similarity = ops.nearest_states_similarity(cells, valid.T, self.nearest_pairs)
+        return self.regularization * jnp.mean(1 - similarity)
+
+
+class DNC(FlatModel):
+    """A differentiable neural computer that reads the input, then answers; from the first answer on it is fed zeros."""
+
+    hidden_size: int = 128
+    """Width of the controller."""
+    slots: int = 50
+    """N: rows of the memory. No parameter depends on it: evaluate a trained machine with more."""
+    width: int = 16
+    """W: columns of the memory."""
+    read_heads: int = 4
+    """R: heads that read; one writes."""
+    controller: Kind = "lstm"
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    compression: bool = False
+    """Squash the controller's cell state by a tanh."""
+    regularization: float = 0.0
+    """lambda: weight of the loss 1 - mean of the largest cosines of cell states. 0: none. The paper's is unknown."""
+    nearest_pairs: int = 20
+    """k: pairs of cell states, nearest to each other, that the regularisation pulls. The paper's is unknown."""
+    masking: bool = False
+    """Content lookup through masks that select columns (Csordas & Schmidhuber)."""
+    deallocation: bool = False
+    """Erase slots when they are freed (Csordas & Schmidhuber)."""
+    link_sharpness: bool = False
+    """Sharpen the weights that follow the temporal link (Csordas & Schmidhuber)."""
+    stop_usage_gradient: bool = True
+    """No gradient through the write weights into the usage, as in the published codes."""
+    clip: float | None = 20.0
+    """Bound of the controller's output and state and of the answer, as in the published code."""
+    forget_bias: float = 0.0
+    """Added to what goes into the LSTM's forget gate."""
+    embedding_size: int | None = None
+    """Width of the input embedding; None: the input itself, tokens one-hot."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        if self.controller == "feedforward" and (self.compression or self.regularization):
+            raise ValueError("compression and regularization constrain a cell state; controller 'feedforward' has none")
+        controller = make_controller(self.controller, self.hidden_size, self.compression, self.forget_bias, **shared)
+        fields = (self.slots, self.width, self.read_heads, self.masking, self.deallocation, self.link_sharpness)
+        fields = (controller, *fields, self.stop_usage_gradient, self.clip)
+        if self.regularization:
+            cell = RegularizedDNCCell(
+                *fields, **shared, regularization=self.regularization, nearest_pairs=self.nearest_pairs, name="cell"
+            )
+        else:
+            cell = DNCCell(*fields, **shared, name="cell")
+        reader = recurrent(cell, self, head=lambda size: MemoryReadout(size, self.clip, **shared, name="head"), delay=1)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

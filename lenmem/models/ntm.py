@@ -1,0 +1,156 @@
+"""The neural Turing machine (NTM).
+
+Graves, Wayne & Danihelka, "Neural Turing Machines", 2014 (arXiv 1410.5401), sections 3 and 4. A controller commands
+heads that look at a memory of N slots. Each head goes to a content, or stays where it was, and from there by a shift to
+a neighbouring slot: so it can both look up and step through what it wrote.
+
+Notation: h controller output [B, H]; M memory [B, N, W]; w weights of R write heads, then R read heads [B, 2R, N]; k, v
+keys and write vectors [B, R, W]; r what was read [B, R W]. Equation numbers are the paper's. In a step the write heads
+look at M_{t-1} and write M_t, which the read heads look at and read. Nothing learned depends on N.
+Cost per step: O(H (X + R W + H) + R N (W + S)) with S shifts.
+
+The paper does not say how a memory starts. Here every slot holds the same small number, which of the starts compared by
+Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518), learnt fastest; all heads stand at slot
+0, so that a shift means something from the first step on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem import ops
+from lenmem.nn.cells import as_cell
+from lenmem.nn.controllers import Kind, MemoryReadout, clip, cut, make_controller, oneplus
+from lenmem.nn.interfaces import FlatModel, recurrent
+from lenmem.types import Dtype, PyTree, Spec, Step
+
+START_VALUE = 1e-6
+
+
+class NTMState(NamedTuple):
+    """The carry of an NTM."""
+
+    controller: PyTree
+    memory: jax.Array
+    weights: jax.Array
+    """Of the write heads, then the read heads, [B, 2R, N]."""
+    reads: jax.Array
+    """[B, R W]."""
+
+
+class NTMCell(nn.Module):
+    """One step of an NTM; see `NTM` for the fields. Its output is [h; r^1; ..; r^R]."""
+
+    controller: nn.Module
+    """Any recurrent cell."""
+    slots: int = 128
+    width: int = 20
+    heads: int = 1
+    shifts: int = 3
+    clip: float | None = 20.0
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        if not 1 <= self.shifts <= self.slots:
+            raise ValueError(f"shifts is {self.shifts}; allowed are 1 to the number of slots, {self.slots}")
+        heads = 2 * self.heads
+        shapes: dict[str, tuple[int, ...]] = {
+            "keys": (heads, self.width),
+            "strengths": (heads,),
+            "gates": (heads,),
+            "shifts": (heads, self.shifts),
+            "sharpness": (heads,),
+            "erase": (self.heads, self.width),
+            "vectors": (self.heads, self.width),
+        }
+        self.command_shapes = shapes
+        self.cell = as_cell(self.controller)
+        size = sum(map(math.prod, shapes.values()))
+        self.interface = nn.Dense(size, dtype=self.dtype, param_dtype=self.param_dtype)
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> NTMState:
+        """The controller's own start, a memory of one small number, and all heads at slot 0."""
+        memory = jnp.full((*batch_shape, self.slots, self.width), START_VALUE)
+        weights = jnp.zeros((*batch_shape, 2 * self.heads, self.slots)).at[..., 0].set(1)
+        reads = jnp.full((*batch_shape, self.heads * self.width), START_VALUE)
+        return NTMState(self.cell.start(batch_shape, steps), memory, weights, reads)
+
+    def __call__(self, state: NTMState, step: Step) -> tuple[NTMState, jax.Array]:
+        """Controller, write, read. While it answers the controller sees zeros as input, whatever symbol a blank is."""
+        inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
+        inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)
+        controller, hidden = clip(self.cell(state.controller, step._replace(inputs=inputs)), self.clip)
+        commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
+        # The backward pass forms the step again from the state before it, instead of keeping what it needs.
+        memory, weights, reads = jax.checkpoint(access, prevent_cse=False)(state.memory, state.weights, commands)
+
+        write_weights, read_weights = jnp.split(weights, 2, axis=-2)
+        self.sow("traces", "read_weights", read_weights)
+        self.sow("traces", "write_weights", write_weights)
+        self.sow("traces", "interpolation_gate", nn.sigmoid(commands["gates"]))
+        self.sow("traces", "shift", nn.softmax(commands["shifts"]))
+        return NTMState(controller, memory, weights, reads), jnp.concatenate(
+            [hidden, reads.astype(hidden.dtype)], axis=-1
+        )
+
+
+def access(
+    memory: jax.Array, weights: jax.Array, commands: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Move all write heads and write, then move all read heads and read: (memory, weights, reads side by side)."""
+    moving = (commands[name] for name in ("keys", "strengths", "gates", "shifts", "sharpness"))
+    of_write, of_read = zip(*(jnp.split(command, 2, axis=1) for command in (weights, *moving)), strict=True)
+    write_weights = move(memory, *of_write)
+    memory = ops.erase_and_write(memory, write_weights, nn.sigmoid(commands["erase"]), commands["vectors"])
+    read_weights = move(memory, *of_read)
+    reads = jnp.einsum("brn,bnw->brw", read_weights, memory)
+    return memory, jnp.concatenate([write_weights, read_weights], axis=1), reads.reshape(len(reads), -1)
+
+
+def move(memory, weights, keys, strengths, gates, shifts, sharpness) -> jax.Array:
+    """The addressing mechanism (figure 2): by content, then from there or from the old place by a shift, [B, R, N]."""
+    content = ops.content_weights(memory, keys, nn.softplus(strengths))  # equation 5
+    weights = ops.interpolate(nn.sigmoid(gates), content, weights)  # equation 7
+    weights = ops.shift(weights, nn.softmax(shifts))  # equation 8
+    return ops.sharpen(weights, oneplus(sharpness))  # equation 9
+
+
+class NTM(FlatModel):
+    """A neural Turing machine that reads the input, then answers; from the first answer on it is fed zeros."""
+
+    hidden_size: int = 100
+    """Width of the controller."""
+    slots: int = 128
+    """N: rows of the memory. No parameter depends on it: evaluate a trained machine with more."""
+    width: int = 20
+    """W: columns of the memory."""
+    heads: int = 1
+    """R: write heads, and as many read heads."""
+    shifts: int = 3
+    """Number of shifts a head can make: 3 are -1, 0 and 1."""
+    controller: Kind = "lstm"
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    clip: float | None = 20.0
+    """Bound of the controller's output and state and of the answer."""
+    forget_bias: float = 0.0
+    """Added to what goes into the LSTM's forget gate."""
+    embedding_size: int | None = None
+    """Width of the input embedding; None: the input itself, tokens one-hot."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        controller = make_controller(self.controller, self.hidden_size, False, self.forget_bias, **shared)
+        cell = NTMCell(controller, self.slots, self.width, self.heads, self.shifts, self.clip, **shared, name="cell")
+        reader = recurrent(cell, self, head=lambda size: MemoryReadout(size, self.clip, **shared, name="head"), delay=1)
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

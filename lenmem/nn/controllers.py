@@ -1,0 +1,152 @@
+"""Controllers of memory machines, recurrent cells with a constrained state space or none, and what surrounds them.
+
+Ofner & Kern, "State-Space Constraints Can Improve the Generalisation of the Differentiable Neural Computer to Input
+Sequences With Unseen Length", 2021 (arXiv 2110.09138), section III and supplement B. The cell contract is in
+`lenmem.nn.recurrence`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from flax.linen.dtypes import promote_dtype
+
+from lenmem.nn.linear import check_choices
+from lenmem.types import Dtype, PyTree, Step
+
+Feedback = Literal["hidden", "cell"]
+Kind = Literal["lstm", "peephole", "feedforward"]
+
+
+class LSTMController(nn.Module):
+    """An LSTM whose gates see [x; h_{t-1}], or [x; c_{t-1}] with `feedback="cell"`. The carry is (c, h), each [B, H].
+
+        f, i, o = sigmoid(W [x; .] + b),  c_hat = f c_{t-1} + i tanh(W_c [x; .] + b_c)
+        c = c_hat, h = o tanh(c)          or with `compression`  c = tanh(c_hat), h = o c
+
+    With feedback of the cell state (a peephole LSTM with full matrices, section III-C) h is not passed on through time.
+    Compression (section III-D) keeps the cell state, which is what recurs, in (-1, 1). Weights start as truncated
+    normals of variance 1 / fan-in, biases at 0, the learned initial states as N(0, 1).
+    """
+
+    hidden_size: int = 128
+    feedback: Feedback = "hidden"
+    """What the gates see of the last step: the hidden state h, or the cell state c."""
+    compression: bool = False
+    """Compress the cell state by a tanh."""
+    forget_bias: float = 0.0
+    """Added to what goes into the forget gate."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        check_choices(self, feedback=get_args(Feedback))
+        normal = nn.initializers.normal(1.0)
+        self.start_cell = self.param("start_cell", normal, (self.hidden_size,), self.param_dtype)
+        if self.feedback == "hidden":
+            self.start_hidden = self.param("start_hidden", normal, (self.hidden_size,), self.param_dtype)
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
+        """(c, h), broadcast to the batch. No one sees the first h where c is fed back: it is zero."""
+        cell = self.start_cell.astype(self.dtype or self.param_dtype)
+        hidden = self.start_hidden.astype(cell.dtype) if self.feedback == "hidden" else jnp.zeros_like(cell)
+        shape = (*batch_shape, self.hidden_size)
+        return jnp.broadcast_to(cell, shape), jnp.broadcast_to(hidden, shape)
+
+    @nn.compact
+    def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+        """(new carry, h). Sows `controller_state`, the cell state before any compression."""
+        cell, hidden = carry
+        seen = jnp.concatenate([step.inputs, hidden if self.feedback == "hidden" else cell], axis=-1)
+        shape = (seen.shape[-1], 4 * self.hidden_size)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, self.param_dtype)
+        bias = self.param("bias", nn.initializers.zeros, shape[1:], self.param_dtype)
+        seen, cell, kernel, bias = promote_dtype(seen, cell, kernel, bias, dtype=self.dtype)
+        forget, write, output, candidate = jnp.split(seen @ kernel + bias, 4, axis=-1)
+        cell = nn.sigmoid(forget + self.forget_bias) * cell + nn.sigmoid(write) * jnp.tanh(candidate)
+        self.sow("traces", "controller_state", cell)
+        squashed = jnp.tanh(cell)
+        hidden = nn.sigmoid(output) * squashed
+        return (squashed if self.compression else cell, hidden), hidden
+
+
+class FeedForwardController(nn.Module):
+    """A controller without a state (section III-B): `layers` of `hidden_size`, a tanh on all but the last.
+
+    Weights start by Glorot's uniform rule, biases at 0.
+    """
+
+    hidden_size: int = 128
+    layers: int = 3
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[()]:
+        """There is nothing to carry."""
+        return ()
+
+    @nn.compact
+    def __call__(self, carry: tuple[()], step: Step) -> tuple[tuple[()], jax.Array]:
+        """(nothing, output [B, hidden_size])."""
+        states = step.inputs
+        for layer in range(self.layers):
+            states = jnp.tanh(states) if layer else states
+            states = nn.Dense(
+                self.hidden_size,
+                kernel_init=nn.initializers.glorot_uniform(),
+                dtype=self.dtype,
+                param_dtype=self.param_dtype,
+                name=f"layer_{layer}",
+            )(states)
+        return (), states
+
+
+def make_controller(kind: Kind, hidden_size: int, compression: bool, forget_bias: float, **shared: Any) -> nn.Module:
+    """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. A ValueError for anything else."""
+    if kind not in get_args(Kind):
+        raise ValueError(f"controller is {kind!r}; allowed are {', '.join(get_args(Kind))}")
+    if kind == "feedforward":
+        return FeedForwardController(hidden_size, parent=None, **shared)
+    feedback: Feedback = "hidden" if kind == "lstm" else "cell"
+    return LSTMController(hidden_size, feedback, compression, forget_bias, parent=None, **shared)
+
+
+def oneplus(x: jax.Array) -> jax.Array:
+    """1 + log(1 + exp(x)), at least 1."""
+    return 1 + nn.softplus(x)
+
+
+def clip(values: PyTree, bound: float | None) -> PyTree:
+    """All values between -bound and bound; None: no bounds."""
+    return values if bound is None else jax.tree.map(lambda x: jnp.clip(x, -bound, bound), values)
+
+
+def cut(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, jax.Array]:
+    """A vector [..., sum of sizes] as named arrays [..., *shape], in order."""
+    ends = list(itertools.accumulate(math.prod(shape) for shape in shapes.values()))
+    parts = jnp.split(vector, ends[:-1], axis=-1)
+    return {
+        name: part.reshape(*vector.shape[:-1], *shape)
+        for (name, shape), part in zip(shapes.items(), parts, strict=True)
+    }
+
+
+class MemoryReadout(nn.Module):
+    """y = W_y h + W_r [r^1; ..; r^R] + b of a controller's output and what was read, clipped."""
+
+    features: int
+    clip: float | None = 20.0
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, outputs: jax.Array) -> jax.Array:
+        """[h; r^1; ..; r^R] -> [..., features]."""
+        return clip(nn.Dense(self.features, dtype=self.dtype, param_dtype=self.param_dtype)(outputs), self.clip)

@@ -1,0 +1,65 @@
+"""How near the states of a recurrent network come to each other.
+
+Ofner & Kern, "State-Space Constraints Can Improve the Generalisation of the Differentiable Neural Computer to Input
+Sequences With Unseen Length", 2021 (arXiv 2110.09138), section III-E.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from lenmem.ops.lie import unit
+
+CHUNK = 64
+
+
+def nearest_states_similarity(
+    states: Float[Array, "... T H"], valid: Bool[Array, "... T"], pairs: int
+) -> Float[Array, "..."]:
+    """Mean of the `pairs` largest cosine similarities of two states of a sequence (section III-E).
+
+    All pairs i < j of valid times compete, each once. A sequence with fewer pairs is averaged over those it has; one
+    without any gets 0. The cosine with a zero state is 0, with a finite gradient.
+
+    The nearest pairs are looked for without a gradient, `CHUNK` times against all others at once; then their cosines
+    are formed again. O(T^2 H) time and O(T (H + CHUNK)) memory forward, O(pairs H) more backward.
+    """
+    length = states.shape[-2]
+    pairs = min(pairs, length * (length - 1) // 2)
+    if pairs < 1:
+        return jnp.zeros(states.shape[:-2], states.dtype)
+    directions = unit(jnp.where(valid[..., None], states, 0))
+    similar, first, second = _nearest(jax.lax.stop_gradient(directions), valid, pairs)
+    of_first, of_second = (jnp.take_along_axis(directions, at[..., None], axis=-2) for at in (first, second))
+    real = similar > -jnp.inf
+    cosines = jnp.where(real, jnp.sum(of_first * of_second, axis=-1), 0)
+    return jnp.sum(cosines, axis=-1) / jnp.maximum(jnp.sum(real, axis=-1), 1)
+
+
+def _nearest(directions: jax.Array, valid: jax.Array, pairs: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The largest cosines of pairs i < j, each with its i and j, [..., pairs]; -inf where there are no more."""
+    *leading, length, width = directions.shape
+    size = min(CHUNK, length)
+    blocks = -(-length // size)
+    missing = blocks * size - length
+    none = [(0, 0)] * len(leading)
+    rows = jnp.pad(directions, [*none, (0, missing), (0, 0)]).reshape(*leading, blocks, size, width)
+    real = jnp.pad(valid, [*none, (0, missing)]).reshape(*leading, blocks, size)
+    times = jnp.arange(blocks * size).reshape(blocks, size)
+
+    def search(best, block):
+        rows, real, times = block
+        cosines = jnp.einsum("...ih,...jh->...ij", rows, directions)
+        competing = real[..., :, None] & valid[..., None, :] & (times[:, None] < jnp.arange(length))
+        cosines = jnp.where(competing, cosines, -jnp.inf).reshape(*leading, -1)
+        numbers = jnp.broadcast_to((times[:, None] * length + jnp.arange(length)).ravel(), cosines.shape)
+        cosines, numbers = (jnp.concatenate(both, axis=-1) for both in zip(best, (cosines, numbers), strict=True))
+        best, at = jax.lax.top_k(cosines, pairs)
+        return (best, jnp.take_along_axis(numbers, at, axis=-1)), None
+
+    start = jnp.full((*leading, pairs), -jnp.inf, directions.dtype), jnp.zeros((*leading, pairs), jnp.int32)
+    blocks_first = jnp.moveaxis(rows, -3, 0), jnp.moveaxis(real, -2, 0), times
+    (similar, numbers), _ = jax.lax.scan(search, start, blocks_first)
+    return similar, numbers // length, numbers % length
