@@ -65,7 +65,7 @@ def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, b
 
 def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
     """One cell of Table 1, as published: batches of 512 (LSTMs: 256), 30,000 steps (LSTMs: 20,000)."""
-    mixed = TableLookup(order=order, bucketed=False)
+    mixed = TableLookup(order=order, batches="mixed")
     if "LSTM" in model:
         return experiment(mixed, make(NAMES[model], **fields), ADAM, 20_000, 256)
     if model == NDR:
@@ -80,7 +80,7 @@ def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
 def act(variant: str, model: str, order: Order, steps: int) -> Experiment:
     """One cell of Table 6: adaptive computation time, "A" of Graves or "U" of the Universal Transformer."""
     made = baseline(model, steps=14, halting={"A": "graves", "U": "dehghani"}[variant])
-    return experiment(TableLookup(order=order, bucketed=False), made, adamw(1.5e-4, 0.0025), steps, 512)
+    return experiment(TableLookup(order=order, batches="mixed"), made, adamw(1.5e-4, 0.0025), steps, 512)
 
 
 def baseline(model: str, **fields: Any) -> nn.Module:
@@ -92,7 +92,7 @@ def baseline(model: str, **fields: Any) -> nn.Module:
 def arithmetic(task: Arithmetic, model: str, steps: int) -> Experiment:
     """One cell of Table 2, as published."""
     if "LSTM" in model:
-        task = dataclasses.replace(task, bucketed=False)
+        task = dataclasses.replace(task, batches="mixed")
         return experiment(task, make(NAMES[model], layers=2, embedding_size=200), ADAM, steps, 256)
     if "gate" in model:
         made = make(NAMES[model], steps=15, heads=4, feedforward_size=1024)
@@ -117,8 +117,9 @@ def listops(task: DependencyListOps, model: str, steps: int) -> Experiment:
     return experiment(task, make(NAMES[model], **size), adamw(4e-4, 0.05, clip_norm=1.0), steps, 512)
 
 
-def small(model: str, task: Task, steps: int = 6000) -> Experiment:
-    """A cell at half the width, for a CPU: batches of 128, a rate that falls to zero."""
+def small(model: str, task: TableLookup | Arithmetic, steps: int = 6000) -> Experiment:
+    """A cell at half the width, for a CPU: batches of 128 with all depths alike, a rate that falls to zero."""
+    task = dataclasses.replace(task, batches="balanced")
     size: dict[str, Any] = {"hidden_size": 128, "feedforward_size": 256, "dropout": 0.1}
     size |= {"key_dropout": 0.1, "gate_drop": 0.1} if "gate" in model else {"key_dropout": 0.0}
     training = Training(

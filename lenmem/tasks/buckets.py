@@ -1,4 +1,4 @@
-"""Training batches whose rows are about equally long (Csordás et al. 2022, published code)."""
+"""Training batches whose rows are about equally long (Csordás et al. 2022, published code), or of all lengths alike."""
 
 from __future__ import annotations
 
@@ -48,6 +48,39 @@ class BucketedSource:
         capacity = self.task.train_lengths[1]
         row = tuple(take(array, index) for array in rows.arrays)
         return jax.vmap(lambda *row: self.task.example(row, capacity))(*row)
+
+
+@dataclasses.dataclass(frozen=True)
+class BalancedSource:
+    """Training rows of a task, drawn with replacement: first the length, all alike, then a row of that length.
+
+    A length is the task's own (`RowTask.row_lengths`), not that of the input.
+    """
+
+    task: RowTask
+    batch_size: int
+    seed: jax.Array | int
+
+    def batch(self, step: jax.Array | int) -> Batch:
+        """Batch `step`."""
+        rows, first = _by_own_length(self.task)
+        of_group, of_row = jax.random.split(namespaced(jax.random.key(self.seed), "train", "balanced", step))
+        group = jax.random.randint(of_group, (self.batch_size,), 0, len(first))
+        sizes = jnp.asarray(np.diff(first, append=len(rows)))[group]
+        index = jnp.asarray(first)[group] + jax.random.randint(of_row, (self.batch_size,), 0, sizes)
+        capacity = self.task.train_lengths[1]
+        row = tuple(take(array, index) for array in rows.arrays)
+        return jax.vmap(lambda *row: self.task.example(row, capacity))(*row)
+
+
+@functools.lru_cache(maxsize=8)
+def _by_own_length(task: RowTask) -> tuple[Rows, np.ndarray]:
+    """The training rows in the order of their lengths, and where each length that occurs begins."""
+    rows = _tables(task)["train"]
+    lengths = task.row_lengths(rows)
+    order = np.argsort(lengths, kind="stable")
+    _, first = np.unique(lengths[order], return_index=True)
+    return rows[order], first.astype(np.int32)
 
 
 @functools.lru_cache(maxsize=8)

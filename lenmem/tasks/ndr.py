@@ -23,7 +23,7 @@ from lenmem.data import ctl, trees
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
 from lenmem.tasks.base import Source, Split
-from lenmem.tasks.buckets import BucketedSource
+from lenmem.tasks.buckets import BalancedSource, BucketedSource
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Example, Spec
 
@@ -37,8 +37,9 @@ class DepthTask(RowTask):
     shared_ids: ClassVar[bool]
     chance: ClassVar[float]
 
-    bucketed: bool = True
-    """Training batches hold inputs of about one length, as in most published runs. False: random rows."""
+    batches: Literal["bucketed", "mixed", "balanced"] = "bucketed"
+    """Of training. `bucketed`: inputs of about one length, as in most published runs; `mixed`: random rows; `balanced`:
+    as many rows of each depth, however few there are, which is ours and learns in fewer steps."""
     data_seed: int = 0
     """Draws what is random in the sets."""
 
@@ -71,9 +72,14 @@ class DepthTask(RowTask):
         return Example(tokens, jnp.arange(size) < length, answer[:1], one, one)
 
     def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
-        """Training in buckets, if so wished; otherwise as every `RowTask`."""
-        plain = super().source(split, batch_size, seed)
-        return BucketedSource(self, batch_size, seed) if self.bucketed and split == "train" else plain
+        """Training as `batches` says; otherwise as every `RowTask`."""
+        mixed = super().source(split, batch_size, seed)  # raises for an unknown split, or too large a batch
+        kinds = {"bucketed": BucketedSource, "balanced": BalancedSource}
+        return kinds[self.batches](self, batch_size, seed) if split == "train" and self.batches in kinds else mixed
+
+    def _check_batches(self) -> None:
+        if self.batches not in ("bucketed", "mixed", "balanced"):
+            raise ValueError(f"batches is {self.batches!r}; allowed are 'bucketed', 'mixed' and 'balanced'")
 
 
 def _joined(parts: list[Rows]) -> Rows:
@@ -117,6 +123,7 @@ class TableLookup(DepthTask):
         return (*(f"{symbol:03b}" for symbol in range(ctl.SYMBOLS)), *"abcdefghijk")
 
     def __post_init__(self) -> None:
+        self._check_batches()
         if self.order not in ("backward", "forward"):
             raise ValueError(f"order is {self.order!r}; it has to be 'backward' or 'forward'")
         if not 6 <= self.validation_depth <= 9:
@@ -234,6 +241,7 @@ class TreeTask(DepthTask):
     """The same at depths beyond the test, for which the former leaves little room or none."""
 
     def __post_init__(self) -> None:
+        self._check_batches()
         for name in ("train_size", "held_out_size", "curve_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 1")

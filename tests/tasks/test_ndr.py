@@ -413,8 +413,26 @@ def test_buckets():
     assert not np.array_equal(program(1, jnp.arange(2 * batches)).inputs, stream.inputs)
     backwards = program(0, jnp.arange(2 * batches)[::-1])
     jax.tree.map(lambda there, back: np.testing.assert_array_equal(there, back[::-1]), stream, backwards)
-    plain = briefly(make("arithmetic", **SMALL, bucketed=False).source("train", 64, 0).batch)(0)
+    plain = briefly(make("arithmetic", **SMALL, batches="mixed").source("train", 64, 0).batch)(0)
     assert np.ptp(plain.input_mask.sum(-1)) > 20
+
+
+def test_balanced_batches_hold_each_depth_alike():
+    task = make("ctl", batches="balanced")
+    batch = briefly(task.source("train", 2000, 0).batch)(0)
+    depths = np.asarray(batch.input_mask.sum(-1)) - 1
+    np.testing.assert_allclose(np.bincount(depths, minlength=6)[1:] / 2000, 0.2, atol=0.05)
+    train = task.tables()["train"]
+
+    def pairs(inputs, sizes, labels):
+        rows = zip(np.asarray(inputs).tolist(), np.asarray(sizes).tolist(), np.asarray(labels).tolist(), strict=True)
+        return {(tuple(row[:size]), label) for row, size, label in rows}
+
+    known = pairs(train.inputs, train.input_lengths, train.answers[:, 0])
+    assert pairs(batch.inputs, depths + 1, batch.targets[:, 0]) <= known
+    again, other = (briefly(task.source("train", 64, seed).batch) for seed in (0, 1))
+    assert not np.array_equal(again(0).inputs, again(1).inputs)
+    assert not np.array_equal(again(0).inputs, other(0).inputs)
 
 
 def test_batches_of_other_splits():
@@ -436,6 +454,8 @@ def test_batches_of_other_splits():
     ("name", "fields", "message"),
     [
         ("ctl", {"order": "sideways"}, "order is 'sideways'"),
+        ("ctl", {"batches": "sorted"}, "batches is 'sorted'"),
+        ("arithmetic", {"batches": "sorted"}, "batches is 'sorted'"),
         ("ctl", {"validation_depth": 10}, "validation_depth is 10; it has to be from 6 to 9"),
         ("arithmetic", {"held_out_size": 0}, "held_out_size is 0"),
         ("listops", {"max_length": 20}, "max_length is 20"),
