@@ -56,14 +56,16 @@ plots.plot_attention(ops.geometric_attention_weights(logits), title="geometric a
 # %% [markdown]
 # ## Looking things up
 #
-# `b a d 101` asks for b(a(d(101))). The functions are fixed tables on eight symbols; to find the answer they have to
-# be applied one after the other, from right to left.
+# `101 d a b` asks for b(a(d(101))). The functions are fixed tables on eight symbols; to find the answer they have to
+# be applied one after the other.
 
 # %%
-task = lenmem.tasks.make("ctl")
+task = lenmem.tasks.make("ctl", order="forward", batches="balanced")
 model = lenmem.models.make("ndr", hidden_size=64, feedforward_size=128, dropout=0.1)
-adam = lenmem.Optimizer("adamw", 1e-3, schedule=lenmem.training.Cosine(), clip_norm=1.0, weight_decay=0.01)
-training = lenmem.Training(steps=STEPS, batch_size=128, optimizer=adam, log_every=max(1, STEPS // 10))
+adam = lenmem.Optimizer("adamw", 2e-3, schedule=lenmem.training.Cosine(), clip_norm=1.0, weight_decay=0.01)
+training = lenmem.Training(
+    steps=STEPS, batch_size=128, optimizer=adam, log_every=max(1, STEPS // 10), checkpoint_every=0
+)
 experiment = lenmem.Experiment(task, model, training)
 
 
@@ -85,10 +87,10 @@ plots.plot_curves([curve], metric="exact_match")
 # ## How it reads
 #
 # Which column looked where, in each step of the network; and how far each column was rewritten. A network that
-# generalises goes from the symbol to the left, one function in each step.
+# generalises goes from the symbol to the right, one function after the other.
 
 # %%
-batch = runs.typed_batch(task, "b a d c 101")
+batch = runs.typed_batch(task, "101 c d a b")
 seen = traces.collect(experiment.bound_model, jax.tree.map(lambda x: x[0], result.params), batch)
 names = traces.column_names(task.spec, batch, 0, task.input_names.__getitem__)
 plots.plot_ndr_attention(seen, 0, names=names)
