@@ -51,7 +51,7 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "3000"))
 
 # %%
 logits = jnp.full((9, 9), -4.0).at[:, jnp.array([1, 4, 8])].set(4.0)
-plots.plot_attention(ops.geometric_attention_weights(logits), title="geometric attention")
+plots.plot_attention(ops.geometric_attention_weights(logits), xlabel="source", ylabel="target")
 
 # %% [markdown]
 # ## Looking things up
