@@ -35,6 +35,8 @@ NAMES = {
     "Transformer + geom. att.": "transformer_geometric",
     NDR: "ndr",
 }
+TREE_MODELS = [model for model in STEMS if model not in ("Transformer + rel + gate", "Transformer + geom. att.")]
+"""Of Tables 2 and 3."""
 Order = Literal["backward", "forward"]
 ORDERS: tuple[Order, ...] = ("backward", "forward")
 
@@ -99,6 +101,11 @@ def arithmetic(task: Arithmetic, model: str, steps: int) -> Experiment:
         return experiment(task, made, adamw(1.5e-4, 0.01, clip_norm=1.0), steps, 512)
     made = baseline(model, steps=11, dropout=0.5, key_dropout=0.1, column="first")
     return experiment(task, made, adamw(1.5e-4, 0.0025, clip_norm=1.0), steps, 512)
+
+
+def tree_steps(model: str) -> int:
+    """Steps on arithmetic and ListOps: fewer with a gate."""
+    return 100_000 if "gate" in model else 200_000
 
 
 def listops(task: DependencyListOps, model: str, steps: int) -> Experiment:

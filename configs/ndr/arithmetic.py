@@ -8,16 +8,13 @@ Rows: `arithmetic-<model>`, 100,000 steps with a gate and 200,000 without; `arit
 
 from lenmem.tasks.ndr import Arithmetic
 
-from ._recipe import NDR, STEMS, arithmetic, rows_of
+from ._recipe import NDR, STEMS, TREE_MODELS, arithmetic, rows_of, tree_steps
 
-MODELS = [model for model in STEMS if model not in ("Transformer + rel + gate", "Transformer + geom. att.")]
-
-experiment = arithmetic(Arithmetic(), NDR, 100_000)
+experiment = arithmetic(Arithmetic(), NDR, tree_steps(NDR))
 rows = {}
 for budget in ("200k", "50k"):
     cells = {}
-    for model in MODELS:
-        longest = 100_000 if "gate" in model else 200_000
-        cell = arithmetic(Arithmetic(), model, 50_000 if budget == "50k" else longest)
+    for model in TREE_MODELS:
+        cell = arithmetic(Arithmetic(), model, 50_000 if budget == "50k" else tree_steps(model))
         cells[f"arithmetic-{STEMS[model]}" + ("-50k" if budget == "50k" else "")] = {"model": model}, cell
     rows |= rows_of("table_2", "arithmetic", cells, f"test_{budget}")

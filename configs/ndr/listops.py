@@ -8,16 +8,11 @@ Rows: `listops-<model>`, 100,000 steps with a gate and 200,000 without.
 
 from lenmem.tasks.ndr import DependencyListOps
 
-from ._recipe import NDR, STEMS, listops, rows_of
+from ._recipe import NDR, STEMS, TREE_MODELS, listops, rows_of, tree_steps
 
-MODELS = [model for model in STEMS if model not in ("Transformer + rel + gate", "Transformer + geom. att.")]
-
-experiment = listops(DependencyListOps(), NDR, 100_000)
+experiment = listops(DependencyListOps(), NDR, tree_steps(NDR))
 cells = {
-    f"listops-{STEMS[model]}": (
-        {"model": model},
-        listops(DependencyListOps(), model, 100_000 if "gate" in model else 200_000),
-    )
-    for model in MODELS
+    f"listops-{STEMS[model]}": ({"model": model}, listops(DependencyListOps(), model, tree_steps(model)))
+    for model in TREE_MODELS
 }
 rows = rows_of("table_3", "listops", cells, "test")

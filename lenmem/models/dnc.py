@@ -18,7 +18,6 @@ Cost per step: O(H (X + R W + H) + N^2 + R N (N + W)).
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -27,7 +26,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.nn.cells import as_cell
-from lenmem.nn.controllers import Kind, MemoryReadout, clip, cut, make_controller, oneplus
+from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.types import Dtype, PyTree, Spec, Step
 
@@ -103,8 +102,7 @@ class DNCCell(nn.Module):
             shapes |= {"forward_sharpness": (heads,), "backward_sharpness": (heads,)}
         self.command_shapes = shapes
         self.cell = as_cell(self.controller)
-        size = sum(map(math.prod, shapes.values()))
-        self.interface = nn.Dense(size, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> DNCState:
         """The controller's own start and an empty memory that nobody has touched."""
@@ -118,11 +116,9 @@ class DNCCell(nn.Module):
         return DNCState(self.cell.start(batch_shape, steps), access, zeros(heads * self.width))
 
     def __call__(self, state: DNCState, step: Step) -> tuple[DNCState, jax.Array]:
-        """Controller, write, read. While it answers the controller sees zeros as input, whatever symbol a blank is."""
-        inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
-        inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)
-        controller, hidden = clip(self.cell(state.controller, step._replace(inputs=inputs)), self.clip)
-        commands = self.commands(hidden)
+        """Controller, write, read."""
+        controller, hidden, commands = controlled(self, state, step)
+        commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
         # The backward pass forms the step again from the state before it: several [N, N] matrices less to keep.
         access, reads = jax.checkpoint(self.advance, prevent_cse=False)(state.access, commands)
 
@@ -134,11 +130,6 @@ class DNCCell(nn.Module):
         self.sow("traces", "write_gate", commands["write_gate"][..., 0])
         self.sow("traces", "read_modes", commands["read_modes"])
         return DNCState(controller, access, reads), jnp.concatenate([hidden, reads.astype(hidden.dtype)], axis=-1)
-
-    def commands(self, hidden: jax.Array) -> dict[str, jax.Array]:
-        """The interface vector, cut into commands and squashed to their ranges, in float32."""
-        commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
-        return {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
 
     @nn.nowrap
     def advance(self, state: Access, commands: dict[str, jax.Array]) -> tuple[Access, jax.Array]:

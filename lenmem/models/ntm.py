@@ -16,7 +16,6 @@ Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518), 
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -25,7 +24,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.nn.cells import as_cell
-from lenmem.nn.controllers import Kind, MemoryReadout, clip, cut, make_controller, oneplus
+from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.types import Dtype, PyTree, Spec, Step
 
@@ -71,8 +70,7 @@ class NTMCell(nn.Module):
         }
         self.command_shapes = shapes
         self.cell = as_cell(self.controller)
-        size = sum(map(math.prod, shapes.values()))
-        self.interface = nn.Dense(size, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> NTMState:
         """The controller's own start, a memory of one small number, and all heads at slot 0."""
@@ -82,11 +80,8 @@ class NTMCell(nn.Module):
         return NTMState(self.cell.start(batch_shape, steps), memory, weights, reads)
 
     def __call__(self, state: NTMState, step: Step) -> tuple[NTMState, jax.Array]:
-        """Controller, write, read. While it answers the controller sees zeros as input, whatever symbol a blank is."""
-        inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
-        inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)
-        controller, hidden = clip(self.cell(state.controller, step._replace(inputs=inputs)), self.clip)
-        commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
+        """Controller, write, read."""
+        controller, hidden, commands = controlled(self, state, step)
         # The backward pass forms the step again from the state before it, instead of keeping what it needs.
         memory, weights, reads = jax.checkpoint(access, prevent_cse=False)(state.memory, state.weights, commands)
 

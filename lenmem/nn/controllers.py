@@ -138,6 +138,23 @@ def cut(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, j
     }
 
 
+def make_interface(shapes: Mapping[str, tuple[int, ...]], **shared: Any) -> nn.Dense:
+    """The map from a controller's output to commands of these shapes."""
+    return nn.Dense(sum(map(math.prod, shapes.values())), **shared)
+
+
+def controlled(machine: Any, state: Any, step: Step) -> tuple[PyTree, jax.Array, dict[str, jax.Array]]:
+    """(controller state, output h, commands in float32) of a machine's step, before its heads move.
+
+    The machine has a `cell`, an `interface`, `command_shapes` and a `clip`; its state a `controller` and the last
+    `reads`. While it answers the controller sees zeros as input, whatever symbol a blank is.
+    """
+    inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
+    inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)
+    controller, hidden = clip(machine.cell(state.controller, step._replace(inputs=inputs)), machine.clip)
+    return controller, hidden, cut(machine.interface(hidden).astype(jnp.float32), machine.command_shapes)
+
+
 class MemoryReadout(nn.Module):
     """y = W_y h + W_r [r^1; ..; r^R] + b of a controller's output and what was read, clipped."""
 

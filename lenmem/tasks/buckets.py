@@ -31,7 +31,7 @@ class BucketedSource:
 
     def batch(self, step: jax.Array | int) -> Batch:
         """Batch `step`: batch number `step mod batches` of the current pass."""
-        rows, first = _by_length(self.task)
+        rows, first = _by_length(self.task, of_inputs=True)
         batches, step = len(rows) // self.batch_size, jnp.asarray(step)
         key = namespaced(jax.random.key(self.seed), "train", "buckets", step // batches)
         number = shuffled(namespaced(key, "batches"), step % batches, batches)
@@ -63,7 +63,7 @@ class BalancedSource:
 
     def batch(self, step: jax.Array | int) -> Batch:
         """Batch `step`."""
-        rows, first = _by_own_length(self.task)
+        rows, first = _by_length(self.task, of_inputs=False)
         of_group, of_row = jax.random.split(namespaced(jax.random.key(self.seed), "train", "balanced", step))
         group = jax.random.randint(of_group, (self.batch_size,), 0, len(first))
         sizes = jnp.asarray(np.diff(first, append=len(rows)))[group]
@@ -74,22 +74,13 @@ class BalancedSource:
 
 
 @functools.lru_cache(maxsize=8)
-def _by_own_length(task: RowTask) -> tuple[Rows, np.ndarray]:
-    """The training rows in the order of their lengths, and where each length that occurs begins."""
+def _by_length(task: RowTask, *, of_inputs: bool) -> tuple[Rows, np.ndarray]:
+    """The training rows in the order of their lengths, or of their inputs' lengths, and where each of these begins."""
     rows = _tables(task)["train"]
-    lengths = task.row_lengths(rows)
+    lengths = rows.input_lengths if of_inputs else task.row_lengths(rows)
     order = np.argsort(lengths, kind="stable")
     _, first = np.unique(lengths[order], return_index=True)
     return rows[order], first.astype(np.int32)
-
-
-@functools.lru_cache(maxsize=8)
-def _by_length(task: RowTask) -> tuple[Rows, np.ndarray]:
-    """The training rows in the order of their input lengths, and where each length that occurs begins."""
-    rows = _tables(task)["train"]
-    rows = rows[np.argsort(rows.input_lengths, kind="stable")]
-    _, first = np.unique(rows.input_lengths, return_index=True)
-    return rows, first.astype(np.int32)
 
 
 def _permuted(key: jax.Array, group: jax.Array, index: jax.Array, size: jax.Array) -> jax.Array:

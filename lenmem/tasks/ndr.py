@@ -43,6 +43,10 @@ class DepthTask(RowTask):
     data_seed: int = 0
     """Draws what is random in the sets."""
 
+    def __post_init__(self) -> None:
+        if self.batches not in ("bucketed", "mixed", "balanced"):
+            raise ValueError(f"batches is {self.batches!r}; allowed are 'bucketed', 'mixed' and 'balanced'")
+
     @property
     def train_lengths(self) -> tuple[int, int]:
         """1 .. 5."""
@@ -76,10 +80,6 @@ class DepthTask(RowTask):
         mixed = super().source(split, batch_size, seed)  # raises for an unknown split, or too large a batch
         kinds = {"bucketed": BucketedSource, "balanced": BalancedSource}
         return kinds[self.batches](self, batch_size, seed) if split == "train" and self.batches in kinds else mixed
-
-    def _check_batches(self) -> None:
-        if self.batches not in ("bucketed", "mixed", "balanced"):
-            raise ValueError(f"batches is {self.batches!r}; allowed are 'bucketed', 'mixed' and 'balanced'")
 
 
 def _joined(parts: list[Rows]) -> Rows:
@@ -123,7 +123,7 @@ class TableLookup(DepthTask):
         return (*(f"{symbol:03b}" for symbol in range(ctl.SYMBOLS)), *"abcdefghijk")
 
     def __post_init__(self) -> None:
-        self._check_batches()
+        super().__post_init__()
         if self.order not in ("backward", "forward"):
             raise ValueError(f"order is {self.order!r}; it has to be 'backward' or 'forward'")
         if not 6 <= self.validation_depth <= 9:
@@ -241,7 +241,7 @@ class TreeTask(DepthTask):
     """The same at depths beyond the test, for which the former leaves little room or none."""
 
     def __post_init__(self) -> None:
-        self._check_batches()
+        super().__post_init__()
         for name in ("train_size", "held_out_size", "curve_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 1")
