@@ -26,7 +26,7 @@ from lenmem import configs, papers
 from lenmem.errors import nearest
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import score
-from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import without_dead
@@ -42,6 +42,26 @@ SHARED_PARAMETERS = 500_000
 
 
 @dataclasses.dataclass(frozen=True)
+class ByLength:
+    """Scores read off a curve of accuracy by length (Ofner & Kern 2021), in place of those of a split.
+
+    `longest_length`: the longest length at which the median over seeds is at least `threshold`; of one seed, at which
+    it is itself. `mean_accuracy`: the mean over the lengths `mean_over`.
+    """
+
+    lengths: tuple[int, ...]
+    """Lengths of the curve."""
+    samples: int = 640
+    """Examples per length."""
+    metric: str = "token_accuracy"
+    """The task's metric that makes the curve."""
+    threshold: float = 0.95
+    """Least accuracy of a length that is mastered."""
+    mean_over: tuple[int, int] = (2, 45)
+    """First and last length of the mean; the curve has to reach that far."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Row:
     """One printed row of a paper's table, and the experiment that measures it."""
 
@@ -52,9 +72,16 @@ class Row:
     where: Mapping[str, Any]
     """Columns that identify the row in the table."""
     metrics: Mapping[str, str]
-    """Our metric -> the paper's column. `exact_match` is of the split `test`, `od_easy/exact_match` of another one."""
+    """Our metric -> the paper's column. `exact_match` is of the split `test`, `od_easy/exact_match` of another. With
+    `by_length` they are its scores."""
     lengths: tuple[int, ...] = ()
     """Lengths of the recorded curve beside multiples of the longest training length."""
+    by_length: ByLength | None = None
+    """Score by a curve over these lengths; None: by splits."""
+    after_training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of the model that are changed once it is trained: more slots of a memory, more steps."""
+    trained_as: str | None = None
+    """Another row of the same experiment, whose training this one scores; None: it has its own."""
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
@@ -101,18 +128,24 @@ def reproduce(
     splits = [metric.rpartition("/")[0] or "test" for metric in row.metrics]
     for split in splits:
         experiment.task.lengths_of(split)  # raises for an unknown one
+    measured_as = dataclasses.replace(experiment, model=experiment.model.clone(**row.after_training))
     environment = describe_environment()  # of the code that was loaded, not of what the clone holds hours later
-    directory = runs / paper / name
+    directory = runs / paper / (row.trained_as or name)
     resume = (directory / METRICS).exists()  # A run cut off before its first checkpoint starts again.
     result = train(experiment, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
     params = without_dead(result.params, result.alive)
-    scores = split_scores(experiment, params, splits)
-    missing = [metric for metric in row.metrics if metric not in scores]
+    if row.by_length:
+        curves = curves_by_length(measured_as, params, row.by_length)
+        measured = scores_by_length(curves[0], row.by_length)
+    else:
+        curves = far_curves(measured_as, params, row.lengths)
+        scores = split_scores(measured_as, params, splits)
+        measured = {metric: _in_percent(values) for metric, values in scores.items()}
+    missing = [metric for metric in row.metrics if metric not in measured]
     if missing:
-        raise ValueError(f"row {name!r} wants the metric {missing[0]!r}; the task has {', '.join(scores)}")
-    curves = [curve.to_dict() for curve in far_curves(experiment, params, row.lengths)]
+        raise ValueError(f"row {name!r} wants the metric {missing[0]!r}; there are {', '.join(measured)}")
     record = {
         "paper": paper,
         "row": name,
@@ -121,28 +154,24 @@ def reproduce(
         "metrics": dict(row.metrics),
         "selection": experiment.training.selection,
         "measured": {
-            metric: {
-                "seeds": [_percent(x) for x in values],
-                "median": _percent(summarise(values).median),
-                "best": _percent(summarise(values).best),
-                "paper": printed[row.metrics[metric]] if metric in row.metrics else None,
-            }
-            for metric, values in scores.items()
+            metric: cell | {"paper": printed[row.metrics[metric]] if metric in row.metrics else None}
+            for metric, cell in measured.items()
         },
         "alive": result.alive.tolist(),
-        "samples": experiment.evaluation.scored,
-        "curves": curves,
+        "samples": row.by_length.samples if row.by_length else experiment.evaluation.scored,
+        "curves": [curve.to_dict() for curve in curves],
         "steps": result.step,
         "wall_seconds": round(result.seconds, 1),
         "updates_per_second": round(result.updates_per_second, 2) if math.isfinite(result.updates_per_second) else None,
         "parameters": sum(x.size for x in jax.tree.leaves(result.params)) // len(result.alive),
         "experiment": to_plain(experiment),
+        "after_training": dict(row.after_training),
         "environment": environment,
         "command": command or shlex.join(["lenmem", *sys.argv[1:]]),
     }
     target = results / paper / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if sum(x.size for x in jax.tree.leaves(result.params)) <= SHARED_PARAMETERS:
+    if row.trained_as is None and sum(x.size for x in jax.tree.leaves(result.params)) <= SHARED_PARAMETERS:
         export_params(target.with_suffix(".safetensors"), result.params, {"experiment": record["experiment"]})
     partial = target.with_suffix(".json.partial")
     partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
@@ -159,6 +188,33 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
         prefix = "" if split == "test" else f"{split}/"
         scores |= {f"{prefix}{metric}": values for metric, values in of_split.items()}
     return scores
+
+
+def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:
+    """The curve that `how` scores, and one of the lengths of `far_curves` beyond its own, with fewer examples."""
+    longest = experiment.task.train_lengths[1]
+    far = {longest * factor for factor in (4, 8, 16)} - set(how.lengths)
+    return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
+
+
+def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, Any]]:
+    """The scores that `ByLength` describes, each with the value of every seed, the median and the best seed's."""
+    if how.metric not in curve.values:
+        raise ValueError(f"the curve is to be of {how.metric!r}; the task has {', '.join(curve.values)}")
+    shares = curve.values[how.metric]
+    dead = np.isnan(shares).any(axis=1)
+    first, last = how.mean_over
+    means = mean_over_lengths(curve.lengths, shares, first=first, last=last)
+    reached = [
+        None if gone else longest_length(curve.lengths, seed[None], threshold=how.threshold)
+        for seed, gone in zip(shares, dead, strict=True)
+    ]
+    longest = {
+        "seeds": reached,
+        "median": longest_length(curve.lengths, shares, threshold=how.threshold),
+        "best": max((length for length in reached if length is not None), default=None),
+    }
+    return {"longest_length": longest, "mean_accuracy": _in_percent(means)}
 
 
 def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
@@ -216,6 +272,7 @@ def _measured(path: Path, row: Row) -> dict[str, Any] | None:
     try:
         record = read_record(path)
         same = to_plain(from_plain(record["experiment"])) == to_plain(row.experiment)
+        same = same and record.get("after_training", {}) == dict(row.after_training)
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None
@@ -242,7 +299,7 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     compared = compared_metrics(records)
     rules = ", ".join(sorted({record["selection"] for record in records}))
     names = " / ".join(map(metric_name, compared))
-    table = Table(caption=f"{names} in percent; parameters kept: {rules}", caption_justify="left")
+    table = Table(caption=f"{names}{unit(records[0])}; parameters kept: {rules}", caption_justify="left")
     table.add_column("row")
     for column in ("median", "best seed", "paper", "seeds"):
         table.add_column(column, justify="right")
@@ -266,6 +323,12 @@ def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
     items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
     printed = [metric for metric, value in items if value is not None]
     return list(dict.fromkeys(named or printed or [metric for metric, _ in items]))
+
+
+def unit(record: Mapping[str, Any]) -> str:
+    """The unit of the table a record belongs to, to be put behind the names of its metrics."""
+    printed = papers.tables(record["paper"])[record["table"]]["unit"]
+    return ", in percent" if printed == "percent" else f" ({printed})"
 
 
 def metric_name(metric: str) -> str:
@@ -293,11 +356,17 @@ def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ())
     parts = [(near, evaluation.samples), (far, FAR_SAMPLES)]
     if not task.endless:
         parts = [(set(task.curve_lengths), evaluation.samples)]
+    return _curves(experiment, params, parts)
+
+
+def _curves(experiment: Experiment, params: Any, parts: Iterable[tuple[Iterable[int], int]]) -> list[LengthCurve]:
+    """A curve for each part, (lengths, examples per length), that has lengths."""
+    evaluation, model, task = experiment.evaluation, experiment.bound_model, experiment.task
     key = jax.random.key(evaluation.seed)
-    model = experiment.bound_model
     return [
         length_curve(model, params, task, sorted(part), samples, key, batch_size=min(samples, evaluation.batch_size))
         for part, samples in parts
+        if part
     ]
 
 
@@ -308,6 +377,16 @@ def _printed(paper: str, row: Row) -> dict[str, Any]:
         if column not in printed:
             raise ValueError(f"{paper} {row.table} has no column {column!r}; it has {', '.join(printed)}")
     return printed
+
+
+def _in_percent(shares: np.ndarray) -> dict[str, Any]:
+    """Shares of the seeds, float[S], for a record: all of them, the median and the best."""
+    summary = summarise(shares)
+    return {
+        "seeds": [_percent(x) for x in shares],
+        "median": _percent(summary.median),
+        "best": _percent(summary.best),
+    }
 
 
 def _percent(share: float | np.ndarray) -> float | None:

@@ -21,6 +21,7 @@ from lenmem import reproduce as reproduction
 from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.experiment import Experiment
 from lenmem.reproduce import (
+    ByLength,
     Row,
     best_seed,
     compared_metrics,
@@ -28,6 +29,7 @@ from lenmem.reproduce import (
     reproduce_config,
     results_table,
     rows_of,
+    scores_by_length,
     select,
     shown,
 )
@@ -107,6 +109,72 @@ def test_the_record_says_what_was_measured(made):
         assert measured["median"] == pytest.approx(np.median(measured["seeds"]), abs=1e-3)
         assert measured["best"] == max(measured["seeds"])
     assert {"commit", "device", "versions", "date"} <= record["environment"].keys()
+
+
+def mastered(shares, lengths=(1, 2, 4, 8)):
+    """A curve with these accuracies, [S, L]."""
+    values = {"token_accuracy": np.array(shares, float)}
+    return LengthCurve("", np.array(lengths), values, (1, 2), samples=8)
+
+
+def test_scores_by_length_are_of_all_seeds_and_of_each():
+    curve = mastered([[1, 1, 0.95, 0.5], [1, 0.96, 0.9, 0.2], [1, 0.9, 1, 1]])
+    scores = scores_by_length(curve, ByLength((1, 2, 4, 8), mean_over=(2, 4)))
+    # At length 4 two seeds of three have 0.95, so the median has; alone the third goes on to 8.
+    assert scores["longest_length"] == {"seeds": [4, 2, 8], "median": 4, "best": 8}
+    # Length 3 lies half way between 2 and 4.
+    assert scores["mean_accuracy"]["seeds"] == pytest.approx([97.5, 93.0, 95.0])
+    assert (scores["mean_accuracy"]["median"], scores["mean_accuracy"]["best"]) == pytest.approx((95.0, 97.5))
+
+
+def test_a_dead_seed_masters_nothing():
+    nothing = [np.nan] * 4
+    scores = scores_by_length(mastered([nothing, [1, 1, 1, 0]]), ByLength((1, 2, 4, 8), mean_over=(1, 8)))
+    assert scores["longest_length"] == {"seeds": [None, 4], "median": 0, "best": 4}
+    with pytest.raises(ValueError, match="to be of 'hit_rate'; the task has token_accuracy"):
+        scores_by_length(mastered([nothing]), ByLength((1,), metric="hit_rate"))
+
+
+class Wider(Lookup):
+    """A model with a field that no parameter depends on, but the answers do."""
+
+    answers: int = 4
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+        outputs = super().__call__(inputs, input_mask, target_mask)
+        return jnp.where(jnp.arange(outputs.shape[-1]) < self.answers, outputs, -1e9)
+
+
+def test_a_row_of_a_changed_model_scores_the_training_of_another(tmp_path):
+    how = ByLength((1, 2, 8), samples=4, threshold=0.0, mean_over=(1, 2))
+    task = Copy(vocabulary=4, train_lengths=(1, 2))
+    row = Row(
+        Experiment(task, Wider(), TRAINING, Evaluation(scored=20, batch_size=8)),
+        "table_1b",
+        WHERE,
+        {"mean_accuracy": "fine"},
+        by_length=how,
+    )
+    other = dataclasses.replace(row, after_training={"answers": 1}, trained_as="first")
+    folders = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
+    first = reproduce("lantm", "first", row, **folders)
+    entries = []
+    second = reproduce("lantm", "second", other, report=entries.append, **folders)
+    assert entries == [], "it was trained again"
+    assert not (tmp_path / "runs/lantm/second").exists()
+    assert [path.name for path in sorted((tmp_path / "results/lantm").iterdir())] == [
+        "first.json",
+        "first.safetensors",
+        "second.json",
+    ]
+    assert (first["after_training"], second["after_training"]) == ({}, {"answers": 1})
+    assert first["experiment"] == second["experiment"]
+    assert first["measured"]["longest_length"]["median"] == 8
+    assert first["curves"] != second["curves"]
+    assert second["samples"] == 4
+    assert [curve["lengths"] for curve in second["curves"]] == [[1, 2, 8], [16, 32]]
+    assert second["measured"]["mean_accuracy"]["paper"] == papers.find("lantm", "table_1b", **WHERE)["fine"]
 
 
 def test_the_curves_reach_sixteen_times_the_training_lengths(made):
@@ -260,6 +328,8 @@ def fake(fine: list[float | None], coarse: list[float | None], paper: tuple[floa
 
     measured = {"token_accuracy": cell(fine, paper[0]), "exact_match": cell(coarse, paper[1])}
     return {
+        "paper": "lantm",
+        "table": "table_1b",
         "row": "copy-lstm-L",
         "where": WHERE,
         "selection": "last",
@@ -277,7 +347,7 @@ def test_the_table_puts_the_papers_numbers_beside_ours():
     text = printed(results_table([fake([99.0, 95.0, 97.0], [10.0, 40.0, 20.0]), fake([None, 100.0], [None, 99.99])]))
     for expected in ("97.0 / 20.0", "95.0 / 40.0", "90 / 50", "100.0 / 99.9", "copy-lstm-L", "parameters kept: last"):
         assert expected in text
-    assert "token accuracy / exact match in percent" in text
+    assert "token accuracy / exact match, in percent" in text
     with pytest.raises(ValueError, match="no records given"):
         results_table([])
 

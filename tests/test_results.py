@@ -47,18 +47,20 @@ def test_a_record_is_whole(path):
     assert seeds >= 3
     assert record["steps"] == training["steps"], "the run was cut short"
     assert record["selection"] == training["selection"]
-    assert record["samples"] == record["experiment"]["evaluation"]["scored"]
+    how = row_of(record).by_length
+    assert record["samples"] == (how.samples if how else record["experiment"]["evaluation"]["scored"])
     assert len(record["alive"]) == seeds
     assert record["wall_seconds"] > 0
     assert record["command"].startswith("lenmem ")
     assert record["measured"]
-    for measured in record["measured"].values():
+    for name, measured in record["measured"].items():
+        most = max(how.lengths) if how and name == "longest_length" else 100
         assert len(measured["seeds"]) == seeds
         for value, alive in zip(measured["seeds"], record["alive"], strict=True):
-            assert 0 <= value <= 100 if alive else value is None
+            assert 0 <= value <= most if alive else value is None
         living = [value for value in measured["seeds"] if value is not None]
         assert measured["best"] == max(living)
-        assert min(living) <= measured["median"] <= max(living)
+        assert (0 if name == "longest_length" else min(living)) <= measured["median"] <= max(living)
 
 
 @pytest.mark.parametrize("path", RECORDS)

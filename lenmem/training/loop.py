@@ -29,7 +29,7 @@ from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint
 from lenmem.training.optimizer import Optimizer
 from lenmem.training.step import Record, State, initial_state, keep_best, make_advance, per_seed
-from lenmem.types import PyTree
+from lenmem.types import Batch, PyTree
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 
@@ -52,7 +52,9 @@ class Training:
     """Parameters that are kept: the last; those of the best validation (ties to the latest); or those of the best score
     on the *test* range seen during training. The last rule selects on test lengths and is printed as such."""
     selection_metric: str = "exact_match"
-    """Metric that selects."""
+    """Metric that selects: the largest is best; or `loss`, of which the smallest is."""
+    selection_window: int = 1
+    """The score is the mean over this many latest validations, once there are as many."""
     validation_split: str = "validation"
     """Split of the task that a validation scores; under `running_ood` it is `test`."""
     validate_every: int = 0
@@ -71,7 +73,7 @@ class Training:
     """Devices the batch is spread over. None: as many as divide it."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "seeds", "log_every", "validation_batches", "keep_checkpoints"):
+        for name in ("batch_size", "seeds", "log_every", "validation_batches", "keep_checkpoints", "selection_window"):
             if getattr(self, name) < 1:
                 raise ValueError(f"training.{name} must be at least 1, got {getattr(self, name)}")
         for name in ("steps", "validate_every", "checkpoint_every"):
@@ -86,6 +88,11 @@ class Training:
             raise ValueError(f"training.selection must be last, validation or running_ood, got {self.selection!r}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
+        if self.selection_window > 1 and self.selection_window * self.validate_every > self.steps:
+            raise ValueError(
+                f"training.selection_window={self.selection_window} validations, one each {self.validate_every} steps, "
+                f"are more than {self.steps} steps have"
+            )
         if self.devices is not None and self.devices < 1:
             raise ValueError(f"training.devices must be at least 1, got {self.devices}")
 
@@ -99,9 +106,15 @@ class Training:
         """In words, which parameters are kept."""
         if self.selection == "last":
             return "the parameters after the last step"
-        if self.scored_split == "validation":
-            return "the parameters of the best validation"
-        return f"the parameters with the best score on the split {self.scored_split} seen during training"
+        score = "score" if self.selection_window == 1 else f"mean score of {self.selection_window} validations in a row"
+        if self.scored_split != "validation":
+            return f"the parameters with the best {score} on the split {self.scored_split} seen during training"
+        return "the parameters of the best validation" if self.selection_window == 1 else f"those of the best {score}"
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What a `State` has to have room for."""
+        return {"keep_best": self.selection != "last", "window": self.selection_window}
 
     def device_count(self) -> int:
         """Devices the batch is spread over."""
@@ -182,7 +195,7 @@ def train(
     devices = training.device_count()
     optimizer = training.optimizer.build(training.steps)
     started = time.perf_counter()
-    state = initial_state(model, task, optimizer, keys, keep_best=training.selection != "last")
+    state = initial_state(model, task, optimizer, keys, **training.kept)
     advance = make_advance(model, task, optimizer, training.batch_size, devices=devices)
     with _Run(directory, resume, experiment, key, tensorboard) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
@@ -265,7 +278,7 @@ def restore_params(
         experiment.task,
         training.optimizer.build(training.steps),
         jax.random.split(jax.random.key(0), training.seeds),
-        keep_best=training.selection != "last",
+        **training.kept,
         abstract=True,
     )
     if folder.name == SNAPSHOTS:
@@ -311,14 +324,26 @@ def _validate(
     """Score the current parameters, and remember them where they are a seed's best."""
     split = training.scored_split
     source = task.source(split, training.batch_size, training.seed)
-    scores = evaluate(model, state.members.params, task, source, training.validation_batches)
+    metric = training.selection_metric
+    scored = _WithLoss(task) if metric == "loss" else task
+    scores = evaluate(model, state.members.params, scored, source, training.validation_batches)
     if training.selection != "last":
-        if training.selection_metric not in scores:
-            raise ValueError(
-                f"training.selection_metric is {training.selection_metric!r}; the task has {', '.join(scores)}"
-            )
-        state = keep_best(state, jax.numpy.asarray(scores[training.selection_metric]))
+        if metric not in scores:
+            raise ValueError(f"training.selection_metric is {metric!r}; the task has {', '.join(scores)}, and loss")
+        state = keep_best(state, jax.numpy.asarray(scores[metric] * (-1 if metric == "loss" else 1)))
     return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithLoss(Task):
+    """A task whose metrics have the loss of the batch too."""
+
+    task: Task
+
+    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """The task's, and `loss`, the same for every example."""
+        loss = self.task.loss(outputs, batch)
+        return self.task.metrics(outputs, batch) | {"loss": jax.numpy.broadcast_to(loss, outputs.shape[:1])}
 
 
 @contextmanager

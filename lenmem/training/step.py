@@ -31,6 +31,8 @@ class Member(NamedTuple):
     """Parameters of the best selection score so far; an empty tuple where selection is `last`."""
     best_score: jax.Array
     """float: the best selection score, -inf before the first."""
+    recent: PyTree
+    """float[window]: the latest validations, -inf where there were none yet; an empty tuple for a window of 1."""
 
 
 class State(NamedTuple):
@@ -75,9 +77,13 @@ def initial_state(
     keys: jax.Array,
     *,
     keep_best: bool,
+    window: int = 1,
     abstract: bool = False,
 ) -> State:
-    """A fresh state for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
+    """A fresh state for the seeds with these typed keys, [S]; `abstract`: only its shapes.
+
+    With `keep_best` it has room for the best parameters, by a score that is a mean over `window` validations.
+    """
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
@@ -93,6 +99,7 @@ def initial_state(
             jax.random.key_data(key),
             params if keep_best else (),
             jnp.full((), -jnp.inf),
+            jnp.full((window,), -jnp.inf) if keep_best and window > 1 else (),
         )
 
     step = jnp.zeros((), jnp.int32)
@@ -151,14 +158,22 @@ def make_advance(
 
 
 def keep_best(state: State, score: jax.Array) -> State:
-    """Remember the parameters of every living seed whose selection `score` [S] is its best; ties go to the latest."""
+    """Remember the parameters of every living seed whose selection `score` [S] is its best; ties go to the latest.
+
+    With a window the score is the mean of the latest ones, once there are as many.
+    """
     members = state.members
-    better = (jnp.asarray(score, jnp.float32) >= members.best_score) & members.alive
+    score, recent = jnp.asarray(score, jnp.float32), members.recent
+    if not isinstance(recent, tuple):
+        recent = jnp.concatenate([recent[:, 1:], score[:, None]], axis=1)
+        score = jnp.mean(recent, axis=1)
+    better = (score >= members.best_score) & members.alive
 
     return state._replace(
         members=members._replace(
             best=per_seed(better, members.params, members.best),
             best_score=jnp.where(better, score, members.best_score),
+            recent=recent,
         )
     )
 

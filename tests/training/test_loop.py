@@ -186,6 +186,38 @@ def test_selection_keeps_the_best_and_ties_go_to_the_latest():
     np.testing.assert_array_equal(state.members.best_score, np.array([0.5, 0.5, -np.inf], np.float32))
 
 
+def test_a_window_selects_by_the_mean_of_the_latest_scores():
+    of, keys = experiment(), jax.random.split(jax.random.key(0), 2)
+    state = initial_state(of.bound_model, TASK, optax.sgd(1.0), keys, keep_best=True, window=2)
+    kept, scores = [], np.array([[0.9, 0.1], [0.1, 0.2], [0.7, 0.3], [0.2, 0.0], [0.6, 0.9]])
+    for number, seen in enumerate(scores):
+        params = jax.tree.map(lambda x, n=number: 0 * x + n, state.members.params)
+        state = keep_best(state._replace(members=state.members._replace(params=params)), jnp.array(seen))
+        kept.append(np.asarray(jax.tree.leaves(state.members.best)[0]).reshape(2, -1)[:, 0].tolist())
+    # Means of two in a row: 0.5, 0.4, 0.45, 0.4 for the first seed; 0.15, 0.25, 0.15, 0.45 for the second.
+    assert kept[1:] == [[1, 1], [1, 2], [1, 2], [1, 4]]
+    np.testing.assert_allclose(state.members.best_score, [0.5, 0.45], rtol=1e-6)
+
+
+def test_selection_by_loss_keeps_the_smallest():
+    of = experiment(selection="validation", validate_every=2, selection_metric="loss", validation_batches=1)
+    result = train(of)
+    seen = np.array([entry["validation/loss"] for entry in result.history])
+    batch = TASK.source("validation", of.training.batch_size, of.training.seed).batch(0)
+    model = of.bound_model
+
+    def loss(params):
+        outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
+        return TASK.loss(outputs, batch)
+
+    np.testing.assert_allclose(jax.vmap(loss)(result.params), seen.min(axis=0), rtol=1e-5)
+
+
+def test_a_window_longer_than_the_training_is_refused():
+    with pytest.raises(ValueError, match=r"selection_window=4 validations, one each 2 steps, are more than 6 steps"):
+        experiment(selection="validation", validate_every=2, selection_window=4)
+
+
 @pytest.mark.parametrize(
     ("rule", "split"), [("validation", "validation"), ("validation", "train"), ("running_ood", "test")]
 )
