@@ -202,7 +202,7 @@ def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, A
     if how.metric not in curve.values:
         raise ValueError(f"the curve is to be of {how.metric!r}; the task has {', '.join(curve.values)}")
     shares = curve.values[how.metric]
-    dead = np.isnan(shares).any(axis=1)
+    dead = np.any(np.isnan(shares), axis=1).tolist()
     first, last = how.mean_over
     means = mean_over_lengths(curve.lengths, shares, first=first, last=last)
     reached = [

@@ -133,7 +133,7 @@ def small(model: str, task: TableLookup | Arithmetic, steps: int = 6000) -> Expe
         steps=steps,
         batch_size=128,
         seeds=3,
-        optimizer=Optimizer("adamw", 5e-4, schedule=Cosine(), clip_norm=1.0, weight_decay=0.01),
+        optimizer=Optimizer("adamw", 1e-3, schedule=Cosine(), clip_norm=1.0, weight_decay=0.01),
         selection="validation",
         validation_split="deeper_validation",
         validate_every=500,
