@@ -10,8 +10,9 @@ Tables: `train` (updates per second, share of a step spent drawing data, compile
 against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation), `attention`
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
 (geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon), `lookup`
-(steps per second of the Neural Data Router on table lookup at its published size, by batch and tokens), `devices`
-(outer-product attention with the sequence split over devices; virtual ones on a CPU).
+(steps per second of the Neural Data Router on table lookup at its published size, by batch and tokens), `dnc` (memory
+machines on sorting at the published size: training, where its time goes, and long sequences), `devices` (outer-product
+attention with the sequence split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
 process, since machines are shared and noisy. Repetitions of a training call start at the same optimiser step, so that
@@ -43,19 +44,23 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from lenmem import configs, ops
+from lenmem import configs, models, ops, tasks
 from lenmem.evaluation.lengths import length_curve
 from lenmem.experiment import Experiment
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
-from lenmem.tasks.base import namespaced
+from lenmem.tasks.base import draw, namespaced
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training.checkpoint import describe_environment
+from lenmem.training.loop import Training
 from lenmem.training.step import State, data_seed, initial_state, make_advance
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "devices")
+TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "dnc", "devices")
+MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
+MACHINE_ROWS = 64
+REPEATED = 100
 SCAN_STEPS = (128, 256, 512)
 HEADS, HEAD_WIDTH = 8, 64
 """Of the attention tables; one row, as sequences are long."""
@@ -157,6 +162,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lookup_cost(batch, tokens, effort) for batch, tokens in progress(LOOKUPS, "lookup")
         ]
         console.print(as_table("training of the Neural Data Router of 666,000 parameters on table lookup", rows))
+    if "dnc" in options.tables:
+        rows = measured["dnc"] = [machine_cost(name, effort) for name in progress(MACHINES, "machines")]
+        console.print(as_table(f"training on sorting, batches of {MACHINE_ROWS}, sequences of 15 in 31 steps", rows))
+        rows = measured["dnc_parts"] = addressing_cost(effort)
+        console.print(as_table("a DNC's operations, value and gradient, 64 rows of 50 slots of 16, 4 heads", rows))
+        lengths = (50, 100) if options.quick else (250, 500, 1000)
+        rows = measured["dnc_long"] = [long_cost(length) for length in progress(lengths, "long")]
+        console.print(as_table("a DNC with 500 slots on long sequences, 64 rows", rows))
     if "devices" in options.tables:
         rows = measured["devices"] = devices_cost(effort, options.quick)
         console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
@@ -412,6 +425,72 @@ def lookup_cost(batch_size: int, tokens: int, effort: Effort) -> dict[str, Any]:
     call, seconds = _trainer(experiment, 1, steps)
     (time_of_call,) = in_turns([call], effort.repeats)
     return {"batch": batch_size, "tokens": tokens, "steps/s": steps / time_of_call, "compile s": seconds}
+
+
+def machine_cost(name: str, effort: Effort) -> dict[str, Any]:
+    """Training steps per second of a memory machine of 50 slots of width 16, with 4 heads if it is a DNC."""
+    task = tasks.make("dnc_sort", train_lengths=(15, 15))
+    experiment = Experiment(task, models.make(name, hidden_size=128), Training(batch_size=MACHINE_ROWS))
+    call, seconds = _trainer(experiment, 1, effort.steps)
+    (time_of_call,) = in_turns([call], effort.repeats)
+    return {"model": name, "steps/s": effort.steps / time_of_call, "compile s": seconds}
+
+
+def addressing_cost(effort: Effort) -> list[dict[str, Any]]:
+    """Microseconds of every operation of a DNC's step, each with its gradient, and of its controller's product."""
+    rows, slots, width, heads, hidden = MACHINE_ROWS, 50, 16, 4, 128
+    keys = iter(jax.random.split(jax.random.key(0), 16))
+
+    def values(*shape: int) -> jax.Array:
+        return jax.random.uniform(next(keys), (rows, *shape)) / slots
+
+    memory, link, weights, reads = values(slots, width), values(slots, slots), values(slots), values(heads, slots)
+    inputs, kernel = values(hidden + heads * width + 2), jax.random.normal(next(keys), (hidden + 66, 4 * hidden))
+    parts: dict[str, tuple[Callable[..., Any], tuple[jax.Array, ...]]] = {
+        "content_weights": (ops.content_weights, (memory, values(heads, width), values(heads))),
+        "update_usage": (ops.update_usage, (values(slots), weights, reads, values(heads))),
+        "allocation_weights": (ops.allocation_weights, (values(slots),)),
+        "erase_and_write": (ops.erase_and_write, (memory, values(1, slots), values(1, width), values(1, width))),
+        "update_temporal_link": (ops.update_temporal_link, (link, values(slots), weights)),
+        "directional_weights": (ops.directional_weights, (link, reads)),
+        "reading": (lambda reads, memory: reads @ memory, (reads, memory)),
+        "gates of the LSTM": (jnp.matmul, (inputs, kernel)),
+    }
+    times = in_turns([_many_gradients(function, arguments) for function, arguments in parts.values()], effort.repeats)
+    return [{"operation": name, "us": 1e6 * seconds / REPEATED} for name, seconds in zip(parts, times, strict=True)]
+
+
+def _many_gradients(function: Callable[..., Any], arguments: tuple[jax.Array, ...]) -> Callable[[], Any]:
+    """A call that takes the gradient of `function` `REPEATED` times in one program."""
+
+    def size(arguments: tuple[jax.Array, ...]) -> jax.Array:
+        return sum((jnp.vdot(x, x) for x in jax.tree.leaves(function(*arguments))), jnp.zeros(()))
+
+    def body(arguments: tuple[jax.Array, ...], _: None) -> tuple[tuple[jax.Array, ...], None]:
+        return jax.tree.map(lambda x, g: x - 1e-9 * g, arguments, jax.grad(size)(arguments)), None
+
+    def run(arguments: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return jax.lax.scan(body, arguments, None, length=REPEATED)[0]
+
+    return _call(jax.jit(run).lower(arguments).compile(), (arguments,))
+
+
+def long_cost(length: int) -> dict[str, Any]:
+    """Seconds and temporary memory of answering sequences of this length with ten times the slots of training."""
+    task = tasks.make("dnc_sort")
+    model = models.make("dnc", task.spec, slots=500)
+    batch = draw(task, jax.random.key(0), jnp.full((MACHINE_ROWS,), length), length)
+    inputs = (batch.inputs, batch.input_mask, batch.target_mask)
+    params = jax.jit(model.init)(jax.random.key(1), *inputs)
+    compiled = jax.jit(model.apply).lower(params, *inputs).compile()
+    (seconds,) = in_turns([_call(compiled, (params, *inputs))], 1)
+    steps = 2 * length + 1
+    return {
+        "length": length,
+        "seconds": seconds,
+        "ms/step": 1e3 * seconds / steps,
+        "temporary MiB": _temporary(compiled),
+    }
 
 
 def fla_missing() -> str | None:
