@@ -1,0 +1,100 @@
+"""How Ofner & Kern (2021) trained for Tables II, III and V, and the same comparison for a CPU.
+
+What the paper's text has lost is chosen as the fact sheet argues: rate, bound of gradients, width of the memory, and
+length of the sequences that select.
+"""
+
+import dataclasses
+from typing import Any
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.reproduce import ByLength, Row
+from lenmem.tasks.base import Task
+from lenmem.tasks.dnc import growing_lengths
+from lenmem.training import Cosine, Optimizer, Training
+
+# The tables' controllers, and our names.
+MODELS = {
+    "STATEFUL-BASELINE": "dnc",
+    "STATELESS-BASELINE": "dnc_stateless",
+    "COMPR": "dnc_compression",
+    "REG": "dnc_regularized",
+    "COMPR&REG": "dnc_compression_regularized",
+}
+
+EXTENDED = {"slots": 500}
+"""Ten times the slots of training."""
+
+
+def paper(task: Task, model: str = "STATEFUL-BASELINE") -> Experiment:
+    """One cell of Table II, as published: every 10th step a loss at length 30 is taken, and kept is what has the least
+    mean of 500 of them."""
+    training = Training(
+        steps=300_000,
+        batch_size=64,
+        seeds=10,
+        optimizer=Optimizer("adam", learning_rate=1e-3, clip_norm=50.0),
+        selection="validation",
+        selection_metric="loss",
+        selection_window=500,
+        validation_split="selection",
+        validate_every=10,
+        validation_batches=1,
+        log_every=10,
+        checkpoint_every=10_000,
+    )
+    return Experiment(task, make(MODELS[model]), training)
+
+
+def small(task: Task, model: str = "STATEFUL-BASELINE", steps: int = 10_000, **fields: Any) -> Experiment:
+    """The same cell for a CPU: a shorter training of half the controller and heads, at a rate that falls to zero."""
+    experiment = paper(task, model)
+    training = dataclasses.replace(
+        experiment.training,
+        steps=steps,
+        batch_size=32,
+        seeds=3,
+        optimizer=Optimizer("adam", learning_rate=2e-3, schedule=Cosine(), clip_norm=1.0),
+        selection_window=20,
+        validate_every=50,
+        log_every=50,
+        checkpoint_every=1000,
+    )
+    machine = make(MODELS[model], hidden_size=64, read_heads=2, **fields)
+    return Experiment(task, machine, training, Evaluation(batch_size=64))
+
+
+def table_rows(task: Task, name: str, metric: str = "token_accuracy") -> dict[str, Row]:
+    """A task's lines of Table II, rows `<task>-<model>`, and of Table V, rows `<task>-<model>-extended`."""
+    original = ByLength(tuple(range(2, 101)), samples=640, metric=metric)
+    extended = ByLength(growing_lengths(2, 1000), samples=192, metric=metric)
+    return _rows({model: paper(task, model) for model in MODELS}, name, "", original, extended)
+
+
+def small_rows(task: Task, name: str, metric: str = "token_accuracy", **options: Any) -> dict[str, Row]:
+    """The same lines for a CPU: rows `<task>-<model>-small` and `<task>-<model>-extended-small`."""
+    original = ByLength((*range(2, 46), 50, 60, 70, 80, 90, 100), samples=192, metric=metric)
+    sparse = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 60, 80, 100, 150, 200, 250, 350, 400, 600, 1000)
+    extended = ByLength(sparse, samples=32, metric=metric)
+    return _rows({model: small(task, model, **options) for model in MODELS}, name, "-small", original, extended)
+
+
+def _rows(
+    experiments: dict[str, Experiment], task: str, suffix: str, original: ByLength, extended: ByLength
+) -> dict[str, Row]:
+    rows = {}
+    for model, experiment in experiments.items():
+        of, measured = {"task": task, "model": model}, {"longest_length": "max_length"}
+        stem = f"{task}-{MODELS[model]}"
+        rows[f"{stem}{suffix}"] = Row(experiment, "table_2", of, measured, by_length=original)
+        rows[f"{stem}-extended{suffix}"] = Row(
+            experiment,
+            "table_5",
+            of,
+            measured,
+            by_length=extended,
+            after_training=EXTENDED,
+            trained_as=f"{stem}{suffix}",
+        )
+    return rows
