@@ -38,17 +38,27 @@ from lenmem.ops.outer_product import (
     outer_product_read,
     tensor_memory,
 )
-from lenmem.ops.positions import sinusoidal
+from lenmem.ops.positions import (
+    alibi,
+    fire_distances,
+    random_positions,
+    relative_logits,
+    rotary,
+    sinusoidal,
+    t5_buckets,
+)
 from lenmem.ops.states import nearest_states_similarity
 from lenmem.ops.tape import sharpen, shifted_keys
 
 __all__ = [
+    "alibi",
     "allocation_weights",
     "bounded",
     "content_weights",
     "directional_weights",
     "dot_product_weights",
     "erase_and_write",
+    "fire_distances",
     "geometric_attention",
     "geometric_attention_logits",
     "geometric_attention_weights",
@@ -66,7 +76,10 @@ __all__ = [
     "one_shot",
     "outer_product_memory",
     "outer_product_read",
+    "random_positions",
+    "relative_logits",
     "retention",
+    "rotary",
     "rotate",
     "sharpen",
     "sharpen_directional",
@@ -76,6 +89,7 @@ __all__ = [
     "softmax_distance_weights",
     "squared_distances",
     "strengthened",
+    "t5_buckets",
     "tensor_memory",
     "translate",
     "unit",
