@@ -9,6 +9,7 @@ from typing import Any
 from lenmem.errors import nearest
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.tasks.dnc import BinaryAdd, Differentiation, Logic, QuinaryCopy, QuinaryShift, QuinarySort, Search
+from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.lantm import (
     BigramFlip,
     Copy,
@@ -51,6 +52,7 @@ _TASKS: dict[str, type[Task]] = {
     "dnc_add": BinaryAdd,
     "dnc_search": Search,
     "dnc_logic": Logic,
+    "dyck": Dyck,
 }
 
 
@@ -89,6 +91,7 @@ __all__ = [
     "DependencyListOps",
     "Differentiation",
     "Double",
+    "Dyck",
     "Fibonacci",
     "FreshSource",
     "InterleavedAdd",

@@ -1,0 +1,313 @@
+"""Dyck languages: balanced brackets, read one by one (Suzgun et al. 2019, https://arxiv.org/abs/1911.03329).
+
+After each bracket of a word of D_n, n kinds of brackets, the network says which may come next: any opening bracket
+always may, and of the closing ones that of the innermost open bracket, if there is one. A word counts if all its
+answers are right. Trained on words of up to L brackets, tested on up to 8 L (Le et al. 2024, section 3.2, figure 3a:
+D_2 with L = 10 and D_3 with L = 20, tested at L + 2, 2 L, 4 L and 8 L).
+
+Ids 0 .. n - 1 open, n .. 2n - 1 close. Answers are 2n bits for each bracket. Lengths are numbers of brackets, even.
+
+Words come from the grammar of Suzgun et al.,
+
+    S -> open_i S close_i with probability p, i uniform  |  S S with probability q  |  nothing with 1 - p - q
+
+given their length, drawn exactly from the weights of its derivations; or uniformly from all words of a length, which
+is a walk whose next step has the ratio of the numbers of words that go on either way. Their code draws from the grammar
+until a word fits, allows no repetitions (there are only 1,618 words of D_2 of up to 10 brackets, so 5,000 different
+ones do not exist) and cuts recursions that grow too deep; here words repeat and nothing is cut.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data.cache import cached
+from lenmem.data.rows import Rows, padded
+from lenmem.tasks.base import Source, Split, Task, masked_mean
+from lenmem.tasks.rows import RowTask
+from lenmem.types import Batch, Example, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Dyck(RowTask):
+    """Balanced brackets; after each one, which may come next. Length: brackets.
+
+    The splits `plus_2`, `double`, `quadruple` and `octuple` are the four tests, `test` is all four together.
+    """
+
+    endless: ClassVar[bool] = True
+
+    kinds: int = 2
+    """n: kinds of brackets."""
+    longest: int = 10
+    """L: brackets of the longest training word."""
+    sampling: Literal["grammar", "uniform"] = "grammar"
+    """`grammar`: fixed sets of words drawn from it. `uniform`: new ones, lengths and words of a length all alike."""
+    p: float = 0.5
+    """Probability that a phrase of the grammar is a phrase in brackets."""
+    q: float = 0.25
+    """Probability that it is two phrases."""
+    examples: int = 5000
+    """Words of the training set and of each test."""
+    windows: bool = True
+    """A test holds words longer than those of the test before, or of training, and up to its own length. False: of its
+    own length only. The paper does not say."""
+    data_seed: int = 0
+    """Draws the sets."""
+    squared: bool = True
+    """The loss is the squared error of the sigmoids, as in the published code; False: cross-entropy of the bits."""
+
+    def __post_init__(self) -> None:
+        if self.kinds < 1:
+            raise ValueError(f"kinds is {self.kinds}; at least one kind of brackets is needed")
+        if self.longest < 2 or self.longest % 2:
+            raise ValueError(f"longest is {self.longest}; words have an even number of brackets, at least 2")
+        if self.sampling not in ("grammar", "uniform"):
+            raise ValueError(f"sampling is {self.sampling!r}; allowed are 'grammar' and 'uniform'")
+        if not (0 < self.p < 1 and 0 <= self.q and self.p + self.q < 1 and self.p + 2 * self.q <= 1):
+            # Otherwise a phrase has on average more than one phrase in it, and words without an end are likely.
+            raise ValueError(f"p is {self.p} and q is {self.q}; allowed are p > 0, q >= 0, p + q < 1 and p + 2 q <= 1")
+        if self.examples < 1:
+            raise ValueError(f"examples is {self.examples}; at least 1 is needed")
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """2 .. L."""
+        return 2, self.longest
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """From the shortest word of the first test to 8 L."""
+        return self.splits["plus_2"][0], 8 * self.longest
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """All even lengths up to 2 L, then every fourth, every eighth, .. up to 8 L."""
+        spans = [(2, 2, 2 * self.longest), (2 * self.longest, 4, 4 * self.longest), (4 * self.longest, 8, None)]
+        last = 8 * self.longest
+        lengths = {n for first, step, end in spans for n in range(first, (end or last) + 1, step)}
+        return tuple(sorted(lengths | {last}))
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """Training, a validation of the same lengths, the four tests and all of them."""
+        bounds = [self.longest, self.longest + 2, 2 * self.longest, 4 * self.longest, 8 * self.longest]
+        names = ("plus_2", "double", "quadruple", "octuple")
+        # With L = 2 the first two tests have the same length.
+        tests = {
+            name: (min(shorter + 2, longer) if self.windows else longer, longer)
+            for name, shorter, longer in zip(names, bounds, bounds[1:], strict=False)
+        }
+        trained = (2, self.longest)
+        return {"train": trained, "validation": trained, "test": (tests["plus_2"][0], bounds[-1])} | tests
+
+    @property
+    def spec(self) -> Spec:
+        """2 n brackets in, 2 n bits out for each."""
+        return Spec(
+            vocabulary=2 * self.kinds,
+            output_size=2 * self.kinds,
+            outputs="multi_hot",
+            shared_ids=True,
+            alignment="aligned",
+            causal=True,
+            chance=self.chance,
+            shapes=self.shapes,
+        )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """( [ { < and their partners; beyond four kinds they are numbered."""
+        opening, closing = "([{<", ")]}>"
+        if self.kinds <= len(opening):
+            return (*opening[: self.kinds], *closing[: self.kinds])
+        return (*(f"({i}" for i in range(self.kinds)), *(f"{i})" for i in range(self.kinds)))
+
+    @property
+    def chance(self) -> float:
+        """Share of the training brackets after which the better of two constant answers is right: that nothing can be
+        closed, or always the same bracket."""
+        pairs = np.arange(1, self.longest // 2 + 1)
+        if self.sampling == "uniform":
+            weights, closed = np.ones(len(pairs)), 3 * pairs / (pairs + 2)
+        else:
+            of_length, factors = _inside(self.longest // 2, self.p, self.q)
+            weights, closed = of_length[1:], factors[1:]
+        empty = np.average(closed / (2 * pairs), weights=weights)
+        return float(max(empty, (1 - empty) / self.kinds))
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """As many answers as brackets."""
+        return capacity, capacity
+
+    def tables(self) -> dict[Split, Rows]:
+        """The words of all splits."""
+        settings = {
+            "version": 1,
+            "kinds": self.kinds,
+            "p": self.p,
+            "q": self.q,
+            "examples": self.examples,
+            "splits": {name: list(span) for name, span in self.splits.items()},
+            "seed": self.data_seed,
+        }
+        arrays = cached("dyck", settings, self._build)
+        tables = {}
+        for split in self.splits:
+            if split != "test":
+                words, lengths = arrays[split], arrays[f"{split}_lengths"]
+                tables[split] = Rows(words, lengths, np.zeros((len(words), 1), np.uint8), np.ones_like(lengths))
+        width = self.test_lengths[1]
+        tests = [tables[name] for name in ("plus_2", "double", "quadruple", "octuple")]
+        inputs = np.concatenate([np.pad(test.inputs, ((0, 0), (0, width - test.inputs.shape[1]))) for test in tests])
+        rest = [np.concatenate(arrays) for arrays in zip(*(test.arrays[1:] for test in tests), strict=True)]
+        order = np.random.default_rng(self.data_seed).permutation(len(inputs))
+        return tables | {"test": Rows(inputs, *rest)[order]}
+
+    def _build(self) -> dict[str, np.ndarray]:
+        arrays = {}
+        of_length, _ = _inside(max(last for _, last in self.splits.values()) // 2, self.p, self.q)
+        for number, (split, (first, last)) in enumerate(self.splits.items()):
+            if split == "test":
+                continue
+            rng = np.random.default_rng([self.data_seed, number])
+            pairs = np.arange((first + 1) // 2, last // 2 + 1)
+            drawn = rng.choice(pairs, self.examples, p=of_length[pairs] / of_length[pairs].sum())
+            words = [_word(int(count), self.kinds, of_length, self.p, self.q, rng) for count in drawn]
+            lengths = 2 * drawn.astype(np.int32)
+            arrays[split], arrays[f"{split}_lengths"] = padded(np.concatenate(words).astype(np.uint8), lengths)
+        return arrays
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """Brackets."""
+        return rows.input_lengths
+
+    def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
+        """One word and what may follow each of its brackets; padding is 0."""
+        word, length = row[0].astype(jnp.int32), row[1]
+        return self.answered(jnp.pad(word, (0, max(0, capacity - word.shape[0])))[:capacity], length)
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """A word of that length, an odd one rounded down but to no less than 2; all such words are equally likely."""
+        length = jnp.maximum(jnp.asarray(length) // 2 * 2, 2)
+        steps, brackets = jax.random.split(key)
+        opening = uniform_walk(jax.random.uniform(steps, (max(capacity, 2),)), length)
+        kinds = jax.random.randint(brackets, opening.shape, 0, self.kinds)
+        partner, _ = innermost(opening)
+        kind = jnp.where(opening, kinds, kinds[partner])
+        word = jnp.where(opening, kind, self.kinds + kind)
+        return self.answered(jnp.where(jnp.arange(opening.shape[0]) < length, word, 0)[:capacity], length)
+
+    def answered(self, word: jax.Array, length: jax.Array) -> Example:
+        """The example of a word, int[N], of which `length` brackets are real."""
+        mask = jnp.arange(word.shape[0]) < length
+        opening = word < self.kinds
+        _, inside = innermost(opening)
+        kind = jnp.where(inside >= 0, word[inside], -1)
+        closing = kind[:, None] == jnp.arange(self.kinds)
+        bits = jnp.concatenate([jnp.ones_like(closing), closing], axis=1)
+        return Example(word, mask, jnp.where(mask[:, None], bits, False).astype(jnp.float32), mask, mask)
+
+    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+        """Fixed sets, or fresh words."""
+        return (Task if self.sampling == "uniform" else RowTask).source(self, split, batch_size, seed)
+
+    def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
+        """Even lengths, all alike."""
+        shortest, longest = self.lengths_of(split)
+        return 2 * jax.random.randint(key, shape, (shortest + 1) // 2, longest // 2 + 1)
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
+        """Mean over brackets and bits of (sigmoid(output) - bit)^2, or of the cross-entropy."""
+        if not self.squared:
+            return super().loss(outputs, batch)
+        outputs = jnp.where(batch.score_mask[..., None], outputs, 0).astype(jnp.float32)
+        targets = jnp.where(batch.score_mask[..., None], batch.targets, 0)
+        return masked_mean(jnp.square(jax.nn.sigmoid(outputs) - targets).mean(-1), batch.score_mask)
+
+    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """`token_accuracy`: brackets with all bits right; `exact_match`, the paper's: words with all brackets right."""
+        right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
+        return {
+            "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
+            "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
+        }
+
+
+def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:
+    """bool[N]: which steps go up in a uniformly drawn walk of `length` steps from 0 to 0 that never goes below.
+
+    Of the walks from height h to 0 in r steps, (h + 2) (r - h) / (2 r (h + 1)) begin upwards (Arnold & Sleep 1980).
+    `draws` float[N] in [0, 1) decide. What lies beyond `length` goes down. O(N).
+    """
+
+    def step(state: tuple[jax.Array, jax.Array], draw: jax.Array):
+        height, left = state
+        up = draw * 2 * left * (height + 1) < (height + 2) * (left - height)
+        up = up & (left > 0)
+        return (height + jnp.where(up, 1, -1), left - 1), up
+
+    return jax.lax.scan(step, (jnp.zeros((), jnp.int32), jnp.asarray(length, jnp.int32)), draws)[1]
+
+
+def innermost(opening: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(partner, inside), int[N] each, of bool[N]: the bracket that a closing one closes, and the innermost one that is
+    open after each, -1 where none is.
+
+    Brackets open at the height that they lead to; the innermost one open at height h is the latest that led there.
+    `partner` of an opening bracket, and of a closing one without a partner, is arbitrary. O(N^2).
+    """
+    height = jnp.cumsum(jnp.where(opening, 1, -1))
+    place = jnp.arange(opening.shape[0])
+
+    def latest(level: jax.Array) -> jax.Array:
+        found = opening & (height == level[:, None]) & (place <= place[:, None])
+        return jnp.max(jnp.where(found, place, -1), axis=1)
+
+    return latest(height + 1), latest(height)
+
+
+@functools.lru_cache(maxsize=8)
+def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
+    """(Z, T), float[most + 1]: the weight of all derivations of words of k pairs, and their mean number of factors.
+
+    Z_0 = r + q Z_0^2 with r = 1 - p - q, and Z_k (1 - 2 q Z_0) = p Z_{k-1} + q sum_{0 < i < k} Z_i Z_{k-i}. A factor is
+    a word in brackets that none encloses; T_k adds up over the two phrases of S S and is 1 for a phrase in brackets.
+    """
+    r = 1 - p - q
+    weights, factors = np.zeros(most + 1), np.zeros(most + 1)
+    weights[0] = (1 - np.sqrt(1 - 4 * q * r)) / (2 * q) if q else r
+    for k in range(1, most + 1):
+        split = q * weights[1:k] * weights[k - 1 : 0 : -1]
+        bracketed = p * weights[k - 1]
+        total = bracketed + split.sum()
+        weights[k] = total / (1 - 2 * q * weights[0])
+        factors[k] = (bracketed + (split * (factors[1:k] + factors[k - 1 : 0 : -1])).sum()) / total
+    return weights, factors
+
+
+def _word(pairs: int, kinds: int, weights: np.ndarray, p: float, q: float, rng: np.random.Generator) -> np.ndarray:
+    """A word of that many pairs from the grammar, int[2 pairs]."""
+    word: list[int] = []
+    open_phrases = [pairs]  # Phrases still to be written, and closing brackets as negative numbers.
+    while open_phrases:
+        count = open_phrases.pop()
+        if count < 0:
+            word.append(kinds - 1 - count)
+        elif count:
+            splits = q * weights[1:count] * weights[count - 1 : 0 : -1]
+            choices = np.cumsum(np.append(splits, p * weights[count - 1]))
+            choice = int(np.searchsorted(choices, rng.random() * choices[-1], side="right"))
+            if choice < count - 1:
+                open_phrases += [count - 1 - choice, choice + 1]
+            else:
+                kind = int(rng.integers(kinds))
+                word.append(kind)
+                open_phrases += [-1 - kind, count - 1]
+    return np.array(word)
