@@ -22,6 +22,7 @@ from lenmem.tasks.lantm import (
     Reverse,
 )
 from lenmem.tasks.lra import ByteText, ListOps, PixelImage
+from lenmem.tasks.mathematics import AddOrSub, PlaceValue
 from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
 from lenmem.tasks.scan import Scan
@@ -53,6 +54,8 @@ _TASKS: dict[str, type[Task]] = {
     "dnc_search": Search,
     "dnc_logic": Logic,
     "dyck": Dyck,
+    "add_or_sub": AddOrSub,
+    "place_value": PlaceValue,
 }
 
 
@@ -83,6 +86,7 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 
 
 __all__ = [
+    "AddOrSub",
     "Arithmetic",
     "BigramFlip",
     "BinaryAdd",
@@ -101,6 +105,7 @@ __all__ = [
     "OddFirst",
     "Palindrome",
     "PixelImage",
+    "PlaceValue",
     "PrioritySort",
     "QuinaryCopy",
     "QuinaryShift",

@@ -1,0 +1,245 @@
+"""Addition, subtraction and place values in words (Saxton et al. 2019, https://arxiv.org/abs/1904.01557), by character.
+
+Csordás et al. (2021) and Le et al. (2024, section 3.3 and table 13) train on the three difficulties together and test
+on `extrapolate`, where numbers are longer than any in training. A length is the number of digits in a question. Splits:
+`train`; `validation`, questions of the training distribution that are held out; `interpolate`, of one middle size;
+`test`, the extrapolation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.data import mathematics
+from lenmem.data.cache import cached
+from lenmem.data.rows import Rows, make_rows
+from lenmem.tasks.base import Split
+from lenmem.tasks.rows import RowTask
+from lenmem.types import Example, Spec
+
+DIGITS = "0123456789"
+PHRASES = (*mathematics.ADDITIONS, *mathematics.SUBTRACTIONS, *mathematics.DIFFERENCES, *mathematics.PLACES)
+PLACE_QUESTION = "What is the  digit of ?"
+CHARACTERS = "".join(sorted({*DIGITS, *"-.", *PLACE_QUESTION, *"".join(PHRASES).replace("{p}", "").replace("{q}", "")}))
+"""The characters of questions; their ids are their places."""
+ANSWERS = DIGITS + "-."
+"""The characters of answers; the end symbol follows."""
+END = len(ANSWERS)
+
+
+@dataclasses.dataclass(frozen=True)
+class MathematicsTask(RowTask):
+    """Questions and answers by character. Subclasses name the module and the sizes of its questions."""
+
+    module: ClassVar[str]
+    phrase: ClassVar[int]
+    """Characters of the longest question beside its digits."""
+    extra: ClassVar[int]
+    """Characters of the longest answer to a question of k digits, less k, without the end."""
+    digits: ClassVar[tuple[int, int]]
+    """Most digits of a question in training and in the test."""
+    chance: ClassVar[float]
+
+    examples: int = 2_000_000
+    """Training questions, a third of each difficulty. The released set has as many."""
+    held_out_examples: int = 10_000
+    """Questions of each difficulty that are held out, and of the two tests."""
+    length_given: bool = False
+    """The model is told the length of the answer. False: it has slots for the longest one and ends it itself."""
+    origin: str = "generator"
+    """`generator`; `tfds`, whose two sets lack the test, which is generated; or the folder of the unpacked release."""
+    data_seed: int = 0
+    """Draws the questions, or which ones of other origins are held out."""
+
+    def __post_init__(self) -> None:
+        if self.examples < 3 or self.held_out_examples < 1:
+            raise ValueError(
+                f"examples is {self.examples} and held_out_examples is {self.held_out_examples}; "
+                "at least 3 and 1 are needed"
+            )
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """1 .. most digits."""
+        return 1, self.digits[0]
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """1 .. most digits of the test, which has easy questions too."""
+        return 1, self.digits[1]
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """Beside the usual ones `interpolate`."""
+        return super().splits | {"interpolate": self.train_lengths}
+
+    @property
+    def spec(self) -> Spec:
+        """Characters in, digits, sign, point and end out."""
+        return Spec(
+            vocabulary=len(CHARACTERS),
+            output_size=END + 1,
+            length_rule="given" if self.length_given else "end",
+            end_id=END,
+            chance=self.chance,
+            shapes=self.shapes,
+        )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The characters; a blank is `_`."""
+        return tuple(CHARACTERS.replace(" ", "_"))
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The characters and the end."""
+        return (*ANSWERS, "<eos>")
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): the longest question of that many digits, and its answer with the end."""
+        return capacity + self.phrase, capacity + self.extra + 1
+
+    def tables(self) -> dict[Split, Rows]:
+        """Training, what is held out of it, interpolation and the test."""
+        settings = {
+            "version": 1,
+            "module": self.module,
+            "examples": self.examples,
+            "held_out": self.held_out_examples,
+            "seed": self.data_seed,
+        }
+        drawn = self.origin == "generator"
+        arrays = cached("mathematics", settings, self._arrays) if drawn else self._arrays()
+        names = ("inputs", "input_lengths", "answers", "answer_lengths")
+        return {split: Rows(*(arrays[f"{split}/{name}"] for name in names)) for split in self.splits}
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        tables = {split: encoded(pairs, split) for split, pairs in self._pairs().items()}
+        names = ("inputs", "input_lengths", "answers", "answer_lengths")
+        return {
+            f"{split}/{name}": array
+            for split, rows in tables.items()
+            for name, array in zip(names, rows.arrays, strict=True)
+        }
+
+    def _pairs(self) -> dict[Split, list[mathematics.Pair]]:
+        module, held = mathematics.MODULES[self.module], self.held_out_examples
+        if self.origin == "generator":
+            sets = mathematics.generated(module, self.examples // 3, held, self.data_seed)
+        elif self.origin == "tfds":
+            sets = mathematics.read_tfds(module)
+            sets["extrapolate"] = mathematics.generated(module, 1, held, self.data_seed)["extrapolate"]
+        else:
+            sets = mathematics.read_release(module, self.origin)
+        sets = without_repetitions(sets)
+        train, validation = [], []
+        rng = np.random.default_rng(self.data_seed)
+        pools = [name for name in sets if name not in ("interpolate", "extrapolate")]
+        for name in pools:
+            share = held * len(mathematics.DIFFICULTIES) // len(pools)
+            if len(sets[name]) <= share:
+                raise ValueError(f"the set {name!r} has {len(sets[name])} questions; {share} are to be held out")
+            order = rng.permutation(len(sets[name]))
+            validation += [sets[name][i] for i in order[:share]]
+            train += [sets[name][i] for i in order[share:]]
+        train = [train[i] for i in rng.permutation(len(train))[: self.examples]]
+        validation = [validation[i] for i in rng.permutation(len(validation))]
+        return {
+            "train": train,
+            "validation": validation,
+            "interpolate": sets["interpolate"],
+            "test": sets["extrapolate"],
+        }
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """Digits of the questions."""
+        real = np.arange(rows.inputs.shape[1]) < rows.input_lengths[:, None]
+        return (real & np.isin(rows.inputs, [CHARACTERS.index(digit) for digit in DIGITS])).sum(axis=1)
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """Validation, interpolation and test."""
+        parts = [tables[split] for split in ("validation", "interpolate", "test")]
+        widths = [max(part.arrays[i].shape[1] for part in parts) for i in (0, 2)]
+
+        def wide(array: np.ndarray, width: int) -> np.ndarray:
+            return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+
+        return Rows(
+            np.concatenate([wide(part.inputs, widths[0]) for part in parts]),
+            np.concatenate([part.input_lengths for part in parts]),
+            np.concatenate([wide(part.answers, widths[1]) for part in parts]),
+            np.concatenate([part.answer_lengths for part in parts]),
+        )
+
+    def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
+        """One question; padding is 0."""
+        question, length, answer, answer_length = (array.astype(jnp.int32) for array in row)
+        inputs, slots = self.shapes(capacity)
+        question = jnp.pad(question, (0, max(0, inputs - question.shape[0])))[:inputs]
+        answer = jnp.pad(answer, (0, max(0, slots - answer.shape[0])))[:slots]
+        slot = jnp.arange(slots)
+        score_mask = slot <= answer_length
+        targets = jnp.where(slot < answer_length, answer, jnp.where(score_mask, END, 0))
+        target_mask = score_mask if self.length_given else jnp.ones_like(score_mask)
+        return Example(question, jnp.arange(inputs) < length, targets, target_mask, score_mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class AddOrSub(MathematicsTask):
+    """`Sum -1.4 and 30.` -> `28.6`: sums and differences of integers and decimals. Length: digits of the question."""
+
+    module: ClassVar[str] = "add_or_sub"
+    # "What is the difference between  and ?", two signs and two points.
+    phrase: ClassVar[int] = len(max(mathematics.DIFFERENCES, key=len)) - len("{p}{q}") + 4
+    # A sign and a point; no number has more digits than the two together, but for a carry.
+    extra: ClassVar[int] = 3
+    # A number of entropy e has up to ceil(e) digits, and a zero before the point.
+    digits: ClassVar[tuple[int, int]] = (20, 24)
+    chance: ClassVar[float] = 0.109  # the end symbol, measured on training
+
+
+@dataclasses.dataclass(frozen=True)
+class PlaceValue(MathematicsTask):
+    """`What is the tens digit of 731?` -> `3`: one digit of a positive integer. Length: digits of the integer."""
+
+    module: ClassVar[str] = "place_value"
+    phrase: ClassVar[int] = len(PLACE_QUESTION) + max(map(len, mathematics.PLACES))
+    extra: ClassVar[int] = 0
+    digits: ClassVar[tuple[int, int]] = (11, 13)
+    chance: ClassVar[float] = 0.5  # the end symbol, every other slot
+
+
+def without_repetitions(sets: dict[str, list[mathematics.Pair]]) -> dict[str, list[mathematics.Pair]]:
+    """Each question once, in the first set that has it."""
+    seen: set[str] = set()
+    kept = {}
+    for name, pairs in sets.items():
+        kept[name] = [pair for pair in pairs if not (pair[0] in seen or seen.add(pair[0]))]
+    return kept
+
+
+def encoded(pairs: Iterable[mathematics.Pair], name: str) -> Rows:
+    """Questions and answers as ids. A ValueError for a character that there is none for."""
+    questions, answers = _ids(CHARACTERS), _ids(ANSWERS)
+    rows: list[Any] = []
+    for number, pair in enumerate(pairs, 1):
+        try:
+            rows.append([[ids[c] for c in line] for ids, line in zip((questions, answers), pair, strict=True)])
+        except KeyError as error:
+            raise ValueError(
+                f"question {number} of the set {name!r}, {pair[0]!r} with the answer {pair[1]!r}, has a "
+                f"{error.args[0]!r}; questions have {CHARACTERS!r}, answers {ANSWERS!r}"
+            ) from None
+    return make_rows([question for question, _ in rows], [answer for _, answer in rows])
+
+
+@functools.cache
+def _ids(characters: str) -> dict[str, int]:
+    return {character: number for number, character in enumerate(characters)}
