@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import jax
@@ -18,11 +19,11 @@ class Rows:
     """R pairs of token sequences, each a prefix of its row."""
 
     inputs: np.ndarray
-    """uint8[R, N]."""
+    """uint8[R, N]; int32 where ids are larger."""
     input_lengths: np.ndarray
     """int32[R]."""
     answers: np.ndarray
-    """uint8[R, M]."""
+    """uint8[R, M]; int32 where ids are larger."""
     answer_lengths: np.ndarray
     """int32[R]."""
 
@@ -42,20 +43,23 @@ class Rows:
 def make_rows(
     inputs: Sequence[Sequence[int] | bytes], answers: Sequence[Sequence[int] | bytes], input_size: int = 0
 ) -> Rows:
-    """Rows of lists of small integers (or bytes); inputs are cut at `input_size`, if it is given."""
+    """Rows of lists of integers (or bytes); inputs are cut at `input_size`, if it is given."""
     cut = [row[:input_size] for row in inputs] if input_size else inputs
     return Rows(*padded(*_joined(cut)), *padded(*_joined(answers)))
 
 
 def _joined(rows: Sequence[Sequence[int] | bytes]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(row) for row in rows], np.int32)
-    return np.frombuffer(b"".join(bytes(row) for row in rows), np.uint8), lengths
+    try:
+        return np.frombuffer(b"".join(bytes(row) for row in rows), np.uint8), lengths
+    except ValueError:  # ids beyond 255
+        return np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum()), lengths
 
 
 def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences that lie one after the other, uint8[sum of lengths], as rows padded with 0; and their lengths."""
+    """Sequences that lie one after the other, int[sum of lengths], as rows padded with 0; and their lengths."""
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    rows = np.zeros(mask.shape, np.uint8)
+    rows = np.zeros(mask.shape, values.dtype)
     rows[mask] = values
     return rows, lengths
 

@@ -25,6 +25,7 @@ from lenmem.tasks.lra import ByteText, ListOps, PixelImage
 from lenmem.tasks.mathematics import AddOrSub, PlaceValue
 from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
+from lenmem.tasks.pairs import Pairs
 from lenmem.tasks.scan import Scan
 
 _TASKS: dict[str, type[Task]] = {
@@ -56,6 +57,7 @@ _TASKS: dict[str, type[Task]] = {
     "dyck": Dyck,
     "add_or_sub": AddOrSub,
     "place_value": PlaceValue,
+    "pairs": Pairs,
 }
 
 
@@ -103,6 +105,7 @@ __all__ = [
     "ListOps",
     "Logic",
     "OddFirst",
+    "Pairs",
     "Palindrome",
     "PixelImage",
     "PlaceValue",
