@@ -26,6 +26,7 @@ from lenmem.tasks.mathematics import AddOrSub, PlaceValue
 from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
 from lenmem.tasks.pairs import Pairs
+from lenmem.tasks.panm import DynamicRecall, IDSort, Mix, PanmCopy, PanmPrioritySort, PanmReverse
 from lenmem.tasks.scan import Scan
 
 _TASKS: dict[str, type[Task]] = {
@@ -54,6 +55,12 @@ _TASKS: dict[str, type[Task]] = {
     "dnc_add": BinaryAdd,
     "dnc_search": Search,
     "dnc_logic": Logic,
+    "panm_copy": PanmCopy,
+    "panm_reverse": PanmReverse,
+    "panm_mix": Mix,
+    "panm_dynamic_recall": DynamicRecall,
+    "panm_priority_sort": PanmPrioritySort,
+    "panm_id_sort": IDSort,
     "dyck": Dyck,
     "add_or_sub": AddOrSub,
     "place_value": PlaceValue,
@@ -98,15 +105,21 @@ __all__ = [
     "Differentiation",
     "Double",
     "Dyck",
+    "DynamicRecall",
     "Fibonacci",
     "FreshSource",
+    "IDSort",
     "InterleavedAdd",
     "LantmTask",
     "ListOps",
     "Logic",
+    "Mix",
     "OddFirst",
     "Pairs",
     "Palindrome",
+    "PanmCopy",
+    "PanmPrioritySort",
+    "PanmReverse",
     "PixelImage",
     "PlaceValue",
     "PrioritySort",

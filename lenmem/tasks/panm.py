@@ -1,0 +1,391 @@
+"""The six algorithmic tasks of Pointer-Augmented Neural Memory (Le et al., arXiv 2404.11870v1, section 3.1, app. D.1).
+
+Input tokens 0 .. 9 are uniform and independent, and so may repeat. In two tasks a token has features, float channels
+beside its one-hot vector. An answer is made of tokens of the input; it has exactly as many slots as tokens, without an
+end symbol. Trained on lengths 1 to L, one for a whole batch, and judged on five lengths from L to about 8 (L + 1):
+`length_9`, `length_10`, .. are splits, each a column of the paper's Tables 7 to 12, and `test` takes the five in turn,
+so that its score is their mean, as in Table 1. The split `selection` has length L + 1, by which the paper picks the
+parameters it keeps.
+
+The published code has Copy and Reverse alone. What the text leaves open is a field; its default is said to be a choice.
+Where an input does not determine its answer, `ceiling_at` is the token accuracy that nothing can exceed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.tasks.base import FreshSource, Source, Split, Task
+from lenmem.tasks.dnc import growing_lengths
+from lenmem.tasks.lantm import reversed_prefix
+from lenmem.types import Example, Spec
+
+
+class Problem(NamedTuple):
+    """A problem and its answer; what lies beyond their sizes is arbitrary."""
+
+    inputs: jax.Array
+    """int[N]: tokens, as many as `PanmTask.input_size` says."""
+    answer: jax.Array
+    """int[M]: tokens."""
+    answer_size: Any
+    """How many tokens the answer has."""
+    features: jax.Array | None = None
+    """float[N, channels]."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PanmTask(Task):
+    """What the six tasks share. Subclasses give `problem`."""
+
+    vocabulary: int = 10
+    """V: number of tokens."""
+    train_lengths: tuple[int, int] = (1, 9)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Smallest and largest training length, both included: the largest is the paper's L."""
+    scored_lengths: tuple[int, ...] = (9, 10, 20, 40, 80)
+    """Test lengths, ascending: L, L + 1, 2 (L + 1), 4 (L + 1) and 8 (L + 1) of Tables 7 to 10."""
+
+    def __post_init__(self) -> None:
+        shortest, longest = self.train_lengths
+        if not 1 <= shortest <= longest:
+            raise ValueError(
+                f"train_lengths is ({shortest}, {longest}); it has to be (shortest, longest) with both >= 1"
+            )
+        lengths = self.scored_lengths
+        if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
+            raise ValueError(f"scored_lengths are {lengths}; they have to be one or more, ascending from 1 or later")
+        if self.vocabulary < 2:
+            raise ValueError(f"vocabulary is {self.vocabulary}; at least 2 tokens are needed")
+
+    def problem(self, key: jax.Array, tokens: jax.Array, length: jax.Array | int) -> Problem:
+        """The problem whose input begins with the first `length` of `tokens`, int[capacity]."""
+        raise NotImplementedError
+
+    @property
+    def channels(self) -> int:
+        """Features of a token."""
+        return 0
+
+    def input_size(self, length: Any) -> Any:
+        """Tokens of an input. May be traced."""
+        return length
+
+    def ceiling_at(self, length: int) -> float:
+        """The best token accuracy that is possible at a length: 1 where inputs determine answers."""
+        return 1.0
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """The shortest and the longest test length."""
+        return self.scored_lengths[0], self.scored_lengths[-1]
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """Beside the usual ones `selection`, of length L + 1, and one for each test length."""
+        selection = self.train_lengths[1] + 1
+        return super().splits | {
+            "selection": (selection, selection),
+            **{f"length_{length}": (length, length) for length in self.scored_lengths},
+        }
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """From training to the longest test, at intervals that grow, and every test length."""
+        first, last = self.train_lengths[0], max(self.train_lengths[1], self.scored_lengths[-1])
+        return tuple(sorted({*growing_lengths(first, last), *self.scored_lengths}))
+
+    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+        """Fresh batches."""
+        self.lengths_of(split)
+        return (InTurn if split == "test" else FreshSource)(self, split, batch_size, seed)
+
+    @property
+    def chance(self) -> float:
+        """Token accuracy of the best constant answer, over the training lengths: tokens are uniform."""
+        return 1 / self.vocabulary
+
+    @property
+    def spec(self) -> Spec:
+        """Tokens in, with features or not, and the same tokens out. The ceiling is that of the split `test`."""
+        ceiling = float(np.mean([self.ceiling_at(length) for length in self.scored_lengths]))
+        return Spec(
+            vocabulary=self.vocabulary,
+            channels=self.channels,
+            output_size=self.vocabulary,
+            shared_ids=True,
+            chance=self.chance,
+            ceiling=ceiling if ceiling < 1 else None,
+            shapes=self.shapes,
+        )
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): as many answer tokens as input tokens."""
+        return self.input_size(capacity), capacity
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """One example; padding is 0."""
+        token_key, problem_key = jax.random.split(key)
+        # A longer draw keeps the first tokens.
+        tokens = jax.random.randint(token_key, (capacity,), 0, self.vocabulary, jnp.int32)
+        problem = self.problem(problem_key, tokens, length)
+        size, slots = self.shapes(capacity)
+        input_mask = jnp.arange(size) < self.input_size(length)
+        mask = jnp.arange(slots) < problem.answer_size
+        inputs = jnp.where(input_mask, problem.inputs, 0)
+        if problem.features is not None:
+            one_hot = jax.nn.one_hot(problem.inputs, self.vocabulary)
+            inputs = jnp.where(input_mask[:, None], jnp.concatenate([one_hot, problem.features], axis=-1), 0)
+        return Example(inputs, input_mask, jnp.where(mask, problem.answer, 0), mask, mask)
+
+    def _check_choice(self, field: str, allowed: tuple[Any, ...]) -> None:
+        if getattr(self, field) not in allowed:
+            raise ValueError(f"{field} is {getattr(self, field)!r}; allowed are {' and '.join(map(repr, allowed))}")
+
+
+@dataclasses.dataclass(frozen=True)
+class InTurn(FreshSource):
+    """Fresh batches that take the test lengths in turn, one for each batch."""
+
+    task: PanmTask
+
+    def lengths(self, step: jax.Array | int) -> jax.Array:
+        """int[batch_size]: all rows of batch b have test length number b modulo their number."""
+        lengths = jnp.asarray(self.task.scored_lengths)
+        return jnp.broadcast_to(lengths[jnp.asarray(step) % len(lengths)], (self.batch_size,))
+
+
+# By position ----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class PanmCopy(PanmTask):
+    """y_t = x_t."""
+
+    def problem(self, key, tokens, length):
+        return Problem(tokens, tokens, length)
+
+
+@dataclasses.dataclass(frozen=True)
+class PanmReverse(PanmTask):
+    """y_t = x_{L + 1 - t}."""
+
+    def problem(self, key, tokens, length):
+        return Problem(tokens, reversed_prefix(tokens, length), length)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mix(PanmTask):
+    """Two rules that take turns: odd t x_{ceil(L / 2)}, even t x_1, where t = 1 .. L."""
+
+    rule: Literal["formula", "example"] = "formula"
+    """`formula`: section 3.1, as above. `example`: what Table 6 shows instead, odd t x_1 and even t x_t. The formula is
+    a choice; it fits the printed numbers, 54% being one half right and the other at chance."""
+    first_step: Literal[1, 0] = 1
+    """The number of the first step, which says what is odd: 0 swaps the rules. 1 as in the text and in Table 6."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("rule", ("formula", "example"))
+        self._check_choice("first_step", (1, 0))
+
+    def problem(self, key, tokens, length):
+        odd = (jnp.arange(len(tokens)) + self.first_step) % 2 == 1
+        rules = (tokens[(length + 1) // 2 - 1], tokens[0]) if self.rule == "formula" else (tokens[0], tokens)
+        return Problem(tokens, jnp.where(odd, *rules), length)
+
+
+# By content -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class DynamicRecall(PanmTask):
+    """x_1 .. x_L q -> the neighbour of q: the left one if L is even, the right one if L is odd.
+
+    q is the token at a place drawn uniformly. The same token may stand at other places too, and which of them was drawn
+    nobody can know. So the task as described is ambiguous: at lengths 9, 10, 20, 40 and 80 no network is right more
+    often than in 71.8, 69.4, 52.3, 38.4 and 29.6% of the answers. The paper prints 92, 89, 45, 22 and 16% for PANM and
+    up to 90% for others; at 9 and 10 this takes a rule that says which place is meant, such as `occurrence="first"`.
+    """
+
+    left: Literal["even", "odd"] = "even"
+    """Lengths, q not counted, that ask for the left neighbour. As in Table 6, where 10 does; the text does not say."""
+    occurrence: Literal["any", "first", "last"] = "any"
+    """Whose neighbour is asked for: that of the place drawn, or of the first or last place of the same token."""
+    ends: Literal["wrap", "avoid"] = "wrap"
+    """What becomes of a place without that neighbour. `wrap`: the first and the last token are neighbours. `avoid`: no
+    such place is drawn. Wrapping is a choice; a single token is its own neighbour either way."""
+    answer: Literal["one", "rest"] = "one"
+    """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, as the text may be
+    read; the number of slots then tells where the answer starts, and nothing is ambiguous."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_choice("left", ("even", "odd"))
+        self._check_choice("occurrence", ("any", "first", "last"))
+        self._check_choice("ends", ("wrap", "avoid"))
+        self._check_choice("answer", ("one", "rest"))
+
+    def input_size(self, length):
+        return length + 1
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): the sequence with the query, and one token or up to all."""
+        return capacity + 1, 1 if self.answer == "one" else capacity
+
+    def problem(self, key, tokens, length):
+        left = (jnp.asarray(length) % 2 == 0) == (self.left == "even")
+        avoided = (length > 1) & (self.ends == "avoid")
+        first = jnp.where(left & avoided, 1, 0)
+        count = jnp.where(avoided, length - 1, length)
+        drawn = first + jax.random.randint(key, (), 0, count)
+        query = tokens[drawn]
+        place = jnp.arange(len(tokens))
+        same = (tokens == query) & (place >= first) & (place < first + count)
+        meant = {
+            "any": drawn,
+            "first": jnp.argmax(same),
+            "last": len(tokens) - 1 - jnp.argmax(same[::-1]),
+        }[self.occurrence]
+        start = (meant + jnp.where(left, -1, 1)) % length
+        answer = tokens[jnp.minimum(start + jnp.arange(self.shapes(len(tokens))[1]), len(tokens) - 1)]
+        inputs = jnp.append(tokens, 0).at[length].set(query)
+        return Problem(inputs, answer, 1 if self.answer == "one" else length - start)
+
+    def ceiling_at(self, length: int) -> float:
+        """That of the commonest neighbour, where the place is not known: see `neighbour_ceiling`."""
+        if self.occurrence != "any" or self.answer == "rest":
+            return 1.0
+        return neighbour_ceiling(length, self.vocabulary, ring=self.ends == "wrap" or length == 1)
+
+
+@functools.cache
+def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
+    """How often the best guess of a token's right neighbour is right, if the token, but not its place, is given.
+
+    The place is uniform among all of a ring, or all but the last of a row. If the token has itself for a neighbour at J
+    of its places and others at R, which are uniform and independent, then the best guess is the commonest neighbour. So
+
+        ceiling = V E[max(J, C_R)] / places,    C_R: the most of R balls in one of V - 1 cells,
+
+    where J and R follow from counting through the sequence. Exact; O(length^3 V). Left neighbours are the same.
+    """
+    places = length if ring else length - 1
+    p = 1 / vocabulary
+
+    def counted(chances: np.ndarray, axis: int) -> np.ndarray:
+        """One more in J (axis 0) or R (axis 1)."""
+        return np.roll(chances, 1, axis)  # what comes round is 0, since J + R <= places
+
+    def run(token: np.ndarray, other: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """Chances of (J, R) with the token, or another one, at the current place."""
+        for _ in range(steps):
+            token, other = (counted(token, 0) + other) * p, (counted(token, 1) + other) * (1 - p)
+        return token, other
+
+    nothing = np.zeros((places + 1, places + 1))
+    start = nothing.copy()
+    start[0, 0] = 1
+    if ring:
+        token, other = run(start * p, nothing, length - 1)  # begins with the token, which follows the last place
+        joint = counted(token, 0) + other
+        token, other = run(nothing, start * (1 - p), length - 1)
+        joint = joint + counted(token, 1) + other
+    else:
+        joint = sum(run(start * p, start * (1 - p), length - 1))
+    # E[max(J, C)] = J + the sum over m >= J of the chance that C > m
+    above = 1 - most_in_a_cell(places, vocabulary - 1)
+    excess = np.cumsum(above[:, ::-1], axis=1)[:, ::-1]  # [R, J]
+    expected = np.arange(places + 1)[:, None] + excess.T
+    return float(np.sum(joint * expected) / p / places)
+
+
+def most_in_a_cell(balls: int, cells: int) -> np.ndarray:
+    """float[balls + 1, balls + 1]: the chance that, of n balls thrown into cells, no cell gets more than m: [n, m]."""
+    n, k = np.ogrid[: balls + 1, : balls + 1]
+    within = (n <= k).astype(float)
+    for cell in range(2, cells + 1):
+        # in_cell[n, k]: the chance that k of n balls fall into this one of `cell` cells
+        in_cell = np.zeros((balls + 1, balls + 1))
+        in_cell[0, 0] = 1
+        for thrown in range(1, balls + 1):
+            in_cell[thrown] = in_cell[thrown - 1] * (1 - 1 / cell) + np.roll(in_cell[thrown - 1], 1) / cell
+        rest = np.maximum(n - k, 0)  # balls in the cells before
+        columns = [np.sum((in_cell * within[rest, m])[:, : m + 1], axis=1) for m in range(balls + 1)]
+        within = np.stack(columns, axis=1)
+    return within
+
+
+@dataclasses.dataclass(frozen=True)
+class PanmPrioritySort(PanmTask):
+    """Tokens with a score each, from N(0, 1) -> the tokens by ascending score. The score is a channel."""
+
+    train_lengths: tuple[int, int] = (1, 10)
+    """Smallest and largest training length, both included: the largest is the paper's L."""
+    scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
+    """Test lengths, ascending. Those that Tables 11 and 12 print, under the labels of the others."""
+    descending: bool = False
+    """The highest score first, as in older code of the authors."""
+
+    @property
+    def channels(self) -> int:
+        """The score."""
+        return 1
+
+    def problem(self, key, tokens, length):
+        scores = jax.random.normal(key, tokens.shape)
+        keys = jnp.where(jnp.arange(len(tokens)) < length, -scores if self.descending else scores, jnp.inf)
+        return Problem(tokens, tokens[jnp.argsort(keys)], length, scores[:, None])
+
+
+@dataclasses.dataclass(frozen=True)
+class IDSort(PanmTask):
+    """Tokens in pairs of the same id, a vector from N(0, I) -> for each token, the one that has the same id.
+
+    Pairs are drawn uniformly. The id is `id_size` channels. Of an odd number of tokens one has an id of its own; all
+    lengths beyond L that the paper tests are odd.
+    """
+
+    train_lengths: tuple[int, int] = (1, 10)
+    """Smallest and largest training length, both included. A choice; the text does not say."""
+    scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
+    """Test lengths, ascending. Those that Tables 11 and 12 print, under the labels of the others."""
+    id_size: int = 8
+    """Components of an id. A choice."""
+    alone: Literal["itself", "zero"] = "itself"
+    """What a token without a partner is answered by. `itself`: it has its own id. `zero`: token 0, which is what an
+    empty one-hot target comes to. Itself is a choice; PANM's 100% at 11 tokens allow either."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.id_size < 1:
+            raise ValueError(f"id_size is {self.id_size}; at least 1 is needed")
+        self._check_choice("alone", ("itself", "zero"))
+
+    @property
+    def channels(self) -> int:
+        """As `id_size`."""
+        return self.id_size
+
+    @property
+    def chance(self) -> float:
+        """That of token 0, which one token of an odd number may be sure of."""
+        odd = np.arange(self.train_lengths[0], self.train_lengths[1] + 1)
+        sure = np.mean(odd % 2 / odd) if self.alone == "zero" else 0
+        return float(sure + (1 - sure) / self.vocabulary)
+
+    def problem(self, key, tokens, length):
+        """Tokens in a random order; ranks 0 and 1, 2 and 3, .. of it are pairs."""
+        order_key, id_key = jax.random.split(key)
+        rank = jnp.arange(len(tokens))
+        order = jnp.argsort(jnp.where(rank < length, jax.random.uniform(order_key, tokens.shape), jnp.inf))
+        paired = (rank ^ 1) < length
+        answer = jnp.where(paired | (self.alone == "itself"), tokens[order[jnp.where(paired, rank ^ 1, rank)]], 0)
+        ids = jax.random.normal(id_key, (len(tokens), self.id_size))
+        answers = jnp.zeros_like(tokens).at[order].set(answer)
+        return Problem(tokens, answers, length, jnp.zeros_like(ids).at[order].set(ids[rank // 2]))
