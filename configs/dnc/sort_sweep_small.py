@@ -1,0 +1,29 @@
+"""Weight and number of pairs of the regularisation of states, of which the paper's text has lost both, on sorting.
+
+lenmem reproduce dnc/sort_sweep_small --rows sort-lambda0.1-k20-small
+
+Rows: `sort-lambda<weight>-k<pairs>-small`, the compressed and regularised controller trained shortly.
+"""
+
+import dataclasses
+
+from lenmem.reproduce import ByLength, Row
+from lenmem.tasks.dnc import QuinarySort
+
+from ._recipe import small
+
+WEIGHTS, PAIRS = (0.03, 0.1, 0.3), (10, 20, 50)
+
+experiment = small(QuinarySort(), "COMPR&REG", steps=4000)
+lengths = ByLength((*range(2, 46), 50, 60, 70, 80, 90, 100), samples=192)
+rows = {
+    f"sort-lambda{weight}-k{pairs}-small": Row(
+        dataclasses.replace(experiment, model=experiment.model.clone(regularization=weight, nearest_pairs=pairs)),
+        "table_2",
+        {"task": "sort", "model": "COMPR&REG"},
+        {"longest_length": "max_length"},
+        by_length=lengths,
+    )
+    for weight in WEIGHTS
+    for pairs in PAIRS
+}
