@@ -18,9 +18,11 @@ from lenmem.models.namtm import NAMTM
 from lenmem.models.ndr import NDR
 from lenmem.models.ndr_baselines import LSTMClassifier
 from lenmem.models.ntm import NTM
+from lenmem.models.pointer_network import PointerNetwork
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.transformer import Transformer
+from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.types import Spec
 
 __all__ = [
@@ -40,9 +42,11 @@ __all__ = [
     "LSTMAttention",
     "LSTMClassifier",
     "NAMTransformer",
+    "PointerNetwork",
     "RAMTape",
     "RecurrentLSAM",
     "Transformer",
+    "TransformerSeq2Seq",
     "UniversalTransformer",
     "fields_of",
     "make",
@@ -69,7 +73,13 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "lstm": (LSTM, {}),
     "gru": (GRU, {}),
     "transformer": (Transformer, {}),
+    "transformer_seq2seq": (TransformerSeq2Seq, {}),
+    "transformer_seq2seq_relative": (TransformerSeq2Seq, {"positions": "relative", "embedding": "xavier"}),
+    "transformer_seq2seq_universal": (TransformerSeq2Seq, {"shared_layers": True}),
     "attention": (Attention, {}),
+    "location_attention": (Attention, {"attention": "location"}),
+    "hybrid_attention": (Attention, {"attention": "hybrid"}),
+    "pointer_network": (PointerNetwork, {}),
     "nam_transformer": (NAMTransformer, {}),
     "linear_transformer": (NAMTransformer, {"attention": "linear"}),
     "lsam": (LSAM, {}),

@@ -1,37 +1,53 @@
-"""Recurrent encoder-decoder with additive attention.
+"""Recurrent encoder-decoder with attention by content, by location, or by both.
 
-Bahdanau, Cho & Bengio, "Neural Machine Translation by Jointly Learning to Align and Translate", ICLR 2015,
-https://arxiv.org/abs/1409.0473. An encoder, by default bidirectional, turns the input into a memory of one state per
-position. A decoder fills one answer slot per step, each time looking at a mean of the memory, weighted by a small
-network of the decoder's state and each entry.
+Content: Bahdanau, Cho & Bengio, "Neural Machine Translation by Jointly Learning to Align and Translate", ICLR 2015,
+https://arxiv.org/abs/1409.0473. Location: Luong, Pham & Manning, "Effective Approaches to Attention-based Neural
+Machine Translation", EMNLP 2015, https://arxiv.org/abs/1508.04025. Hybrid, a baseline of Le et al. (2024,
+https://arxiv.org/abs/2404.11870): both means of the memory side by side.
+
+An encoder, by default bidirectional, turns the input into a memory of one state per position. A decoder fills one
+answer slot per step, each time looking at a mean of the memory, weighted by a small network of the decoder's state and
+each entry (content), or by a linear map of the decoder's state alone (location).
 
 Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.attention import AttentionDecoder
+from lenmem.nn.attention import AttentionDecoder, AttentionKind
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import EncoderDecoder, after_input
-from lenmem.nn.linear import Init
+from lenmem.nn.linear import Init, check_choices
 from lenmem.types import Dtype, Spec
+
+Cell = Literal["gru", "lstm"]
+
+
+def recurrent_cell(kind: Cell, size: int, **options: Any) -> nn.Module:
+    """A `GRUCell` or `LSTMCell` that starts from zeros."""
+    cells = {"gru": GRUCell, "lstm": LSTMCell}
+    return cells[kind](size, learned_start=False, parent=None, **options)
 
 
 class Attention(nn.Module):
-    """Recurrent encoder, and a recurrent decoder with additive attention."""
+    """Recurrent encoder, and a recurrent decoder with attention."""
 
     hidden_size: int = 256
     """Cells of the decoder, and of each direction of the encoder."""
     embedding_size: int = 128
     """Width of the embeddings of inputs and fed-back answers."""
-    cell: Literal["gru", "lstm"] = "gru"
+    attention: AttentionKind = "content"
+    """What the weights depend on: each entry of the memory, its place, or one head of each kind (`hybrid`)."""
+    max_positions: int = 512
+    """Longest input, padding included, of attention by location. Places beyond the trained ones stay untrained."""
+    cell: Cell = "gru"
     """The kind of all cells."""
     bidirectional: bool = True
     """The encoder reads in both directions."""
@@ -59,19 +75,16 @@ class Attention(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        cells = {"gru": GRUCell, "lstm": LSTMCell}
-        if self.cell not in cells:
-            raise ValueError(f"cell is {self.cell!r}; allowed are {', '.join(map(repr, cells))}")
+        check_choices(self, attention=get_args(AttentionKind), cell=get_args(Cell))
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def cell():
-            return cells[self.cell](
-                self.hidden_size, initialization=self.initialization, learned_start=False, parent=None, **options
-            )
+            return recurrent_cell(self.cell, self.hidden_size, initialization=self.initialization, **options)
 
+        looking = self.hidden_size, self.attention, self.max_positions
         reader = EncoderDecoder(
             Recurrent(cell(), self.bidirectional, name="encoder"),
-            AttentionDecoder(cell(), self.hidden_size, **options, name="decoder"),
+            AttentionDecoder(cell(), *looking, **options, name="decoder"),
             self.spec,
             self.embedding_size,
             self.feedback,

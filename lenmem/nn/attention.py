@@ -1,8 +1,8 @@
-"""Attention: scaled dot products with several heads, and the additive attention of recurrent decoders."""
+"""Attention: scaled dot products with several heads, and recurrent decoders that attend by content or location."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
@@ -10,9 +10,11 @@ import jax.numpy as jnp
 
 from lenmem.nn.cells import as_cell
 from lenmem.nn.encoders import first_and_last
-from lenmem.nn.linear import Linear
+from lenmem.nn.linear import Linear, check_choices
 from lenmem.ops import masked_softmax
 from lenmem.types import Dtype, PyTree, Step
+
+AttentionKind = Literal["content", "location", "hybrid"]
 
 
 class MultiHeadAttention(nn.Module):
@@ -91,20 +93,110 @@ class AdditiveAttention(nn.Module):
         return masked_softmax(scores.astype(jnp.float32), mask)
 
 
+class LocationAttention(nn.Module):
+    """Attention to places, whatever is there (Luong, Pham & Manning 2015, Eq. 8): weights softmax(W q + b).
+
+    Each of `max_positions` places has weights of its own. Those beyond the longest input of the training are never
+    trained. The softmax runs over the places that a row has.
+    """
+
+    max_positions: int
+    """Longest memory, padding included."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def keys(self, memory: jax.Array) -> None:
+        """Nothing: what the memory holds plays no role. A ValueError where it is longer than `max_positions`."""
+        if memory.shape[1] > self.max_positions:
+            raise ValueError(
+                f"an input of {memory.shape[1]} positions (padding included) is longer than max_positions, "
+                f"{self.max_positions}"
+            )
+
+    @nn.compact
+    def __call__(self, query: jax.Array, keys: None, mask: jax.Array) -> jax.Array:
+        """[B, q], bool[B, N] -> weights float32[B, N], exactly 0 where masked."""
+        scores = Linear(self.max_positions, dtype=self.dtype, param_dtype=self.param_dtype, name="score")(query)
+        return masked_softmax(scores[:, : mask.shape[-1]].astype(jnp.float32), mask)
+
+
 class AttentionDecoder(nn.Module):
-    """A recurrent decoder with additive attention (Bahdanau, Cho & Bengio 2015): a decoder for `EncoderDecoder`.
+    """A recurrent decoder with attention (Bahdanau, Cho & Bengio 2015): a decoder for `EncoderDecoder`.
 
     With s the vectors of the cell's carry, y what is read and m_j the memory:
 
         c_i = sum_j a_ij m_j,  a_i = AdditiveAttention(s_{i-1}, m),  s_i = cell(s_{i-1}, [y_i; c_i]),  output [s_i; c_i]
 
+    With `attention="location"` a_i = LocationAttention(s_{i-1}). With "hybrid" c_i is [content's c_i; location's c_i].
+
     The cell starts from its own start plus tanh of a linear map of the memory at the first and the last real position
-    (the final states of the backward and the forward direction). Traces `attention` [B, N].
+    (the final states of the backward and the forward direction). Traces `attention` [B, N], of both kinds in turn if
+    hybrid.
     """
 
     cell: nn.Module
     features: int
     """Width of the attention network."""
+    attention: AttentionKind = "content"
+    max_positions: int = 512
+    """Longest memory of attention by location, padding included."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        check_choices(self, attention=get_args(AttentionKind))
+        if self.attention != "location":
+            self.scorer = AdditiveAttention(self.features, self.dtype, self.param_dtype)
+        if self.attention != "content":
+            self.locator = LocationAttention(self.max_positions, self.dtype, self.param_dtype)
+        self.bridge = Bridge(self.dtype, self.param_dtype)
+        self.recurrence = as_cell(self.cell)
+
+    @nn.nowrap
+    def scorers(self) -> list[Any]:
+        """What weighs the memory: by content, by location, or both in this order."""
+        names = {"content": ["scorer"], "location": ["locator"], "hybrid": ["scorer", "locator"]}
+        return [getattr(self, name) for name in names[self.attention]]
+
+    def start(self, states: jax.Array, mask: jax.Array) -> tuple[PyTree, PyTree]:
+        """[B, N, d], bool[B, N] -> (the cell's carry, (keys, states, mask))."""
+        states = jnp.where(mask[..., None], states, 0)
+        carry = self.bridge(self.recurrence.start(mask.shape[:1], 0), first_and_last(states, mask))
+        return carry, ([scorer.keys(states) for scorer in self.scorers()], states, mask)
+
+    def __call__(self, carry: PyTree, step: Step, memory: PyTree) -> tuple[PyTree, jax.Array]:
+        """(new carry, [s_i; c_i])."""
+        all_keys, states, mask = memory
+        query = jnp.concatenate(jax.tree.leaves(carry), axis=-1)
+        contexts = []
+        for scorer, keys in zip(self.scorers(), all_keys, strict=True):
+            weights = scorer(query, keys, mask)
+            self.sow("traces", "attention", weights)
+            contexts.append(jnp.einsum("bn,bnd->bd", weights.astype(states.dtype), states))
+        inputs = jnp.concatenate([step.inputs, *contexts], axis=-1)
+        carry, output = self.recurrence(carry, step._replace(inputs=inputs))
+        return carry, jnp.concatenate([output, *contexts], axis=-1)
+
+
+class PointingDecoder(nn.Module):
+    """A recurrent decoder that points at the input (Vinyals, Fortunato & Jaitly 2015): a decoder for `EncoderDecoder`.
+
+    The encoder gives [m_j; x_j], with x_j one-hot, or zero where j cannot be pointed at. With d the vectors of the
+    cell's carry and y what is read:
+
+        d_i = cell(d_{i-1}, [y_i; c_{i-1}]),  a_i = AdditiveAttention(d_i, m),  c_i = sum_j a_ij m_j, c_0 = 0
+
+    and the output is sum_j a_ij x_j, float32[B, symbols]: the pointer of Eq. 3, summed over positions that hold the
+    same. The paper's cell reads the one input that was pointed at; here it reads the mean c. The cell starts as that of
+    `AttentionDecoder`. Traces `attention` [B, N].
+    """
+
+    cell: nn.Module
+    features: int
+    """Width of the attention network."""
+    symbols: int
+    """Width of x."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -114,20 +206,23 @@ class AttentionDecoder(nn.Module):
         self.recurrence = as_cell(self.cell)
 
     def start(self, states: jax.Array, mask: jax.Array) -> tuple[PyTree, PyTree]:
-        """[B, N, d], bool[B, N] -> (the cell's carry, (keys, states, mask))."""
+        """[B, N, d + symbols], bool[B, N] -> ((the cell's carry, c_0), (keys, m, x, mask))."""
         states = jnp.where(mask[..., None], states, 0)
+        states, symbols = jnp.split(states, [states.shape[-1] - self.symbols], axis=-1)
         carry = self.bridge(self.recurrence.start(mask.shape[:1], 0), first_and_last(states, mask))
-        return carry, (self.scorer.keys(states), states, mask)
+        mask = mask & jnp.any(symbols > 0, axis=-1)
+        return (carry, jnp.zeros_like(states[:, 0])), (self.scorer.keys(states), states, symbols, mask)
 
     def __call__(self, carry: PyTree, step: Step, memory: PyTree) -> tuple[PyTree, jax.Array]:
-        """(new carry, [s_i; c_i])."""
-        keys, states, mask = memory
-        weights = self.scorer(jnp.concatenate(jax.tree.leaves(carry), axis=-1), keys, mask)
+        """(new carry, sum_j a_ij x_j)."""
+        state, context = carry
+        keys, states, symbols, mask = memory
+        inputs = jnp.concatenate([step.inputs, context], axis=-1)
+        state, _ = self.recurrence(state, step._replace(inputs=inputs))
+        weights = self.scorer(jnp.concatenate(jax.tree.leaves(state), axis=-1), keys, mask)
         self.sow("traces", "attention", weights)
         context = jnp.einsum("bn,bnd->bd", weights.astype(states.dtype), states)
-        inputs = jnp.concatenate([step.inputs, context], axis=-1)
-        carry, output = self.recurrence(carry, step._replace(inputs=inputs))
-        return carry, jnp.concatenate([output, context], axis=-1)
+        return (state, context), jnp.einsum("bn,bnk->bk", weights, symbols.astype(weights.dtype))
 
 
 class Bridge(nn.Module):

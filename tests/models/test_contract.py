@@ -27,9 +27,11 @@ from lenmem.models import (
     LSTMAttention,
     LSTMClassifier,
     NAMTransformer,
+    PointerNetwork,
     RAMTape,
     RecurrentLSAM,
     Transformer,
+    TransformerSeq2Seq,
     UniversalTransformer,
 )
 from lenmem.types import Spec
@@ -50,6 +52,8 @@ state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
 flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
 machine: dict[str, Any] = {"hidden_size": 32, "slots": 12, "width": 8}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
+pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
+looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
 
 CASES = [
     Case("lantm", LANTM(**small), BEYOND),
@@ -64,7 +68,26 @@ CASES = [
     Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.6)),
     Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.55)),
     Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.6)),
+    Case("location_attention", Attention(**looking, attention="location"), within(0.8)),
+    Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.8)),
+    Case("pointer_network", PointerNetwork(hidden_size=16, embedding_size=8), within(0.8)),
     Case("transformer", Transformer(**layer), within(0.45, learning_rate=3e-3)),
+    Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.7, updates=600, learning_rate=3e-3)),
+    Case(
+        "transformer_seq2seq_open_loop",
+        TransformerSeq2Seq(**pairs, feedback="open_loop"),
+        within(0.7, updates=600, learning_rate=3e-3),
+    ),
+    Case(
+        "transformer_seq2seq_relative",
+        TransformerSeq2Seq(**pairs, positions="relative", embedding="xavier"),
+        within(0.7, updates=600, learning_rate=3e-3),
+    ),
+    Case(
+        "transformer_seq2seq_universal",
+        TransformerSeq2Seq(**pairs | {"encoder_layers": 2, "decoder_layers": 2}, shared_layers=True),
+        within(0.7, updates=600, learning_rate=3e-3),
+    ),
     Case("nam_transformer", NAMTransformer(**layer), within(0.5, learning_rate=3e-3)),
     Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.5, learning_rate=3e-3)),
     Case("lsam", LSAM(**state, heads=4, feedforward_size=64), Learning(0.6, updates=1200)),

@@ -1,4 +1,4 @@
-"""`EncoderDecoder`: an encoder makes a memory of the input, a recurrent decoder answers from it."""
+"""`EncoderDecoder`: an encoder makes a memory of the input, a decoder answers from it slot by slot."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.typing import Out
 
 from lenmem.nn.interfaces.encoding import encode
-from lenmem.nn.interfaces.packing import BLANK, SPECIAL, Embedding, after_input, place, require_spec
+from lenmem.nn.interfaces.packing import (
+    BEGIN,
+    BLANK,
+    DELIMITER,
+    SPECIAL,
+    Embedding,
+    after_input,
+    place,
+    require_spec,
+)
 from lenmem.nn.linear import Linear
 from lenmem.nn.recurrence import RNG_STREAMS, SOWN
 from lenmem.types import Dtype, PyTree, Spec, Step
@@ -23,9 +33,15 @@ class EncoderDecoder(nn.Module):
         start(states [B, N, d], mask bool[B, N]) -> (carry, memory)     `memory` stays the same in all steps
         __call__(carry, Step, memory) -> (carry, output)                one answer slot
 
-    for instance `lenmem.nn.attention.AttentionDecoder(cell)`. With `feedback="open_loop"` every step reads the same
-    learned vector. With "teacher_forced" step j reads answer j - 1, step 0 a begin symbol: the target in training, the
-    model's own greedy answer otherwise, whether or not targets are given.
+    for instance `lenmem.nn.attention.AttentionDecoder(cell)`. A decoder that keeps what it did in earlier slots has an
+    attribute `needs_slots = True`, and is told their number: `start(states, mask, slots)` (see `start_decoder`). A
+    decoder that can work on all slots at once also has
+
+        decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
+
+    which takes the place of the steps wherever all reads are known beforehand. With `feedback="open_loop"` every step
+    reads the same learned vector. With "teacher_forced" step j reads answer j - 1, step 0 a begin symbol: the target in
+    training, the model's own greedy answer otherwise, whether or not targets are given.
     """
 
     encoder: nn.Module
@@ -37,6 +53,8 @@ class EncoderDecoder(nn.Module):
     """What the decoder reads: nothing but a blank, or the answer so far."""
     head: nn.Module | None = None
     """Maps the decoder's outputs to `output_size` logits or values; None: a linear map."""
+    delimiters: bool = False
+    """The encoder reads the input between a begin and an end symbol, which then are in the memory too."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -70,23 +88,37 @@ class EncoderDecoder(nn.Module):
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]; targets as in `Batch`."""
         spec = require_spec(self.spec, self)
-        symbols = place(inputs, jnp.sum(input_mask, axis=-1), jnp.full((1, inputs.shape[1]), BLANK), spec)
-        states = encode(self.encoder, self.embedding(symbols), input_mask, train=train)
-        carry, memory = self.decoder.start(states, input_mask)
-        valid = target_mask.T
+        symbols, mask = self.laid_out(inputs, input_mask)
+        states = encode(self.encoder, self.embedding(symbols), mask, train=train)
+        slots = target_mask.shape[-1]
         if self.feedback == "teacher_forced" and not train:
+            carry, memory = start_decoder(self.decoder, states, mask, slots)
             begin = begin_answers(spec, inputs.shape[0])
-            outputs = self.scan(_answer_greedily, train)(self, (carry, begin), memory, valid)[1]
+            outputs = self.scan(_answer_greedily, train)(self, (carry, begin), memory, target_mask.T)[1]
             return jnp.swapaxes(outputs, 0, 1)
         if self.feedback == "open_loop":
             blank = self.blank.astype(self.dtype or self.param_dtype)
-            read = jnp.broadcast_to(blank, (*valid.shape, blank.shape[-1]))
+            reads = jnp.broadcast_to(blank, (*target_mask.shape, blank.shape[-1]))
         elif targets is None:
             raise ValueError("teacher forcing reads the targets in training: call the model with targets=batch.targets")
         else:
-            read = self.answer_embedding(jnp.swapaxes(shifted_answers(targets, target_mask, spec), 0, 1))
-        outputs = self.scan(_decode, train)(self, carry, memory, (read, valid))[1]
+            reads = self.answer_embedding(shifted_answers(targets, target_mask, spec))
+        if hasattr(self.decoder, "decode_all"):
+            return self.answer(decode_all(self.decoder, states, mask, reads, target_mask, train=train))
+        carry, memory = start_decoder(self.decoder, states, mask, slots)
+        steps = jnp.swapaxes(reads, 0, 1), target_mask.T
+        outputs = self.scan(_decode, train)(self, carry, memory, steps)[1]
         return self.answer(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs))
+
+    @nn.nowrap
+    def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """What the encoder reads, as `Embedding` takes it, and its mask."""
+        spec, lengths = require_spec(self.spec, self), jnp.sum(input_mask, axis=-1)
+        if not self.delimiters:
+            return place(inputs, lengths, jnp.full((1, inputs.shape[1]), BLANK), spec), input_mask
+        columns = jnp.arange(inputs.shape[1] + 2)
+        special = jnp.where(columns < 1, BEGIN, DELIMITER)[None]
+        return place(inputs, lengths, special, spec, start=1), columns < lengths[:, None] + 2
 
     def answer(self, outputs: PyTree) -> jax.Array:
         """The decoder's outputs [..., ] -> logits or values [..., K]."""
@@ -99,10 +131,25 @@ class EncoderDecoder(nn.Module):
         return nn.scan(
             body,
             variable_broadcast="params",
-            variable_axes=dict.fromkeys(SOWN, 0),
+            variable_axes=dict.fromkeys(SOWN, Out(0)),  # What the encoder has sown stays outside.
             split_rngs={"params": False, **streams},
             in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
         )
+
+
+def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, slots: int) -> tuple[PyTree, PyTree]:
+    """`decoder.start(states, mask)`, to which a decoder that needs them is given the answer slots."""
+    return decoder.start(states, mask, slots) if getattr(decoder, "needs_slots", False) else decoder.start(states, mask)
+
+
+def decode_all(decoder: Any, *arguments: jax.Array, train: bool) -> PyTree:
+    """`decoder.decode_all(states, mask, reads, valid)`, which is given the stream `dropout` only if `train`."""
+    if train or not decoder.has_rng("dropout"):
+        return decoder.decode_all(*arguments)
+    # As in `encode`: lifting is Flax's way to withhold a stream.
+    return nn.remat(lambda module, *arguments: module.decode_all(*arguments), rngs=("params", "address", "gate"))(
+        decoder, *arguments
+    )
 
 
 def _decode(module: EncoderDecoder, carry: PyTree, memory: PyTree, xs: tuple[jax.Array, jax.Array]):

@@ -1,0 +1,133 @@
+"""Pointer Network (Vinyals, Fortunato & Jaitly, NeurIPS 2015, https://arxiv.org/abs/1506.03134).
+
+An encoder turns the input into a memory of one state per position, and a decoder answers each slot by pointing at one
+of them: its output is the attention itself. Labels here are tokens and not positions, so the probability of a token is
+the weight of all positions that hold it (as in the baseline of Le et al. 2024, https://arxiv.org/abs/2404.11870).
+
+Notation: a_ij is the weight of position j in answer slot i, x_j the one-hot token there (of inputs with channels their
+one-hot part). Of K answer classes
+
+    p_i = sum_j a_ij x_j,     output_i = log((1 - f) p_i + f / K)        with f = 1e-6
+
+so a token that the input does not have gets log f / K and no gradient, and the outputs are log-probabilities as they
+are. The answer's end symbol, if the task has one, is pointed at too: at the end delimiter after the input. Weight on
+tokens that are no answers (ids from K on) is lost; a softmax of the outputs makes up for it.
+
+Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.models.seq2seq import Cell, recurrent_cell
+from lenmem.nn.attention import PointingDecoder
+from lenmem.nn.encoders import Recurrent
+from lenmem.nn.interfaces import DELIMITER, EncoderDecoder, after_input, require_spec
+from lenmem.nn.linear import Linear, check_choices
+from lenmem.types import Dtype, Spec
+
+FLOOR = 1e-6
+"""f: probability shared by all classes."""
+
+
+class SymbolMemory(nn.Module):
+    """[what an encoder makes of the embedded inputs | what each position holds, one-hot]. An encoder of raw inputs.
+
+    The last of `spec.vocabulary` + 1 symbols is the answer's end, which the end delimiter stands for; without an end
+    symbol in the answers nothing does. The begin symbol holds none.
+    """
+
+    encoder: nn.Module
+    spec: Spec
+    features: int
+    """Width of the embedding."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """Raw inputs with special columns [B, N, input_width + 3], bool[B, N] -> [B, N, d + vocabulary + 1]."""
+        end = states[..., self.spec.input_width + DELIMITER, None]
+        end = end if self.spec.end_id is not None else jnp.zeros_like(end)
+        embed = Linear(self.features, dtype=self.dtype, param_dtype=self.param_dtype, name="embedding")
+        encoded = self.encoder(embed(states), mask)
+        return jnp.concatenate([encoded, states[..., : self.spec.vocabulary], end], axis=-1)
+
+
+class LogMixture(nn.Module):
+    """Probabilities of symbols, [.., vocabulary + 1], to log-probabilities of answer classes, [.., K]."""
+
+    spec: Spec
+
+    @nn.compact
+    def __call__(self, symbols: jax.Array) -> jax.Array:
+        """The end's is added to the class `end_id`; a class that is no symbol gets the floor."""
+        spec, classes = self.spec, self.spec.output_size
+        known = min(spec.vocabulary, classes)
+        answers = jnp.zeros((*symbols.shape[:-1], classes), symbols.dtype).at[..., :known].set(symbols[..., :known])
+        if spec.end_id is not None:
+            answers = answers.at[..., spec.end_id].add(symbols[..., -1])
+        return jnp.log((1 - FLOOR) * answers + FLOOR / classes)
+
+
+class PointerNetwork(nn.Module):
+    """Recurrent encoder, and a recurrent decoder that points at the input."""
+
+    hidden_size: int = 256
+    """Cells of the decoder, and of each direction of the encoder."""
+    embedding_size: int = 128
+    """Width of the embedding of inputs. Answers are fed back one-hot."""
+    cell: Cell = "lstm"
+    """The kind of all cells."""
+    bidirectional: bool = False
+    """The encoder reads in both directions."""
+    feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
+    """What the decoder reads beside what it pointed at: nothing, or the answer so far."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        if spec.outputs != "tokens" or not spec.vocabulary or not spec.shared_ids:
+            return "it answers with tokens of the input; the task's answers are not drawn from its inputs"
+        return after_input(spec)
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> log-probabilities float32[B, M, K]."""
+        check_choices(self, cell=get_args(Cell))
+        spec = require_spec(self.spec, self)
+        if reason := self.supports(spec):
+            raise ValueError(f"a Pointer Network cannot take the task: {reason}")
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+
+        def cell():
+            return recurrent_cell(self.cell, self.hidden_size, **options)
+
+        encoder = Recurrent(cell(), self.bidirectional, parent=None)
+        reader = EncoderDecoder(
+            SymbolMemory(encoder, spec, self.embedding_size, **options, name="encoder"),
+            PointingDecoder(cell(), self.hidden_size, spec.vocabulary + 1, **options, name="decoder"),
+            spec,
+            None,
+            self.feedback,
+            LogMixture(spec, parent=None),
+            delimiters=True,
+            **options,
+        )
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

@@ -1,0 +1,161 @@
+"""The encoder-decoder Transformer (Vaswani et al., NeurIPS 2017, https://arxiv.org/abs/1706.03762).
+
+After Csordas, Irie & Schmidhuber, "The Devil is in the Detail: Simple Tricks Improve Systematic Generalization of
+Transformers", EMNLP 2021, https://arxiv.org/abs/2108.12284: post-norm layers with ReLU, the input between a begin and
+an end symbol, and answers read off the very table that embeds those fed back. How well it generalises hangs on small
+things, which are fields here: kinds of positions, the scale of embeddings, weights shared by all layers (a Universal
+Transformer without halting). The layers are in `lenmem.nn.transformer_decoder`.
+
+The recipe's variants are `embedding` with `positions`:
+
+    scaledinit   embeddings N(0, 2 / d), positions / sqrt(d)     "position embedding downscaling"
+    opennmt      embeddings Xavier, times sqrt(d)
+    noscale      embeddings N(0, 1)
+    xavier       embeddings Xavier                               with positions="relative" or "none"
+
+Training fills all answer slots in one pass that is told the right answers; testing fills them one by one, from a
+cache, with the likeliest symbol at each.
+
+Cost with E and L layers: E of O(N^2 d) + O(N d d_FF), and L of O(M (M + N) d) + O(M d d_FF), d_FF at least d.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, after_input, require_spec
+from lenmem.nn.interfaces.decoding import answers_as_inputs
+from lenmem.nn.linear import check_choices
+from lenmem.nn.ndr import glorot
+from lenmem.nn.transformer_decoder import PositionKind, PostNormEncoder, TransformerDecoder
+from lenmem.types import Dtype, Spec
+
+Variant = Literal["scaledinit", "opennmt", "noscale", "xavier"]
+Feedback = Literal["open_loop", "teacher_forced"]
+
+
+class TiedEncoderDecoder(EncoderDecoder):
+    """`EncoderDecoder` whose tables start as `table_init` says, and whose answers may be read off a table.
+
+    If `tied`, the logit of symbol k is state . row k + b_k, of the table that embeds the symbols fed back.
+    """
+
+    table_init: nn.initializers.Initializer = nn.initializers.normal(1.0)
+    """First distribution of tables of tokens."""
+    tied: bool = False
+
+    def setup(self):
+        spec = require_spec(self.spec, self)
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        width = self.embedding_size
+
+        def table(spec: Spec, special: int) -> nn.Module:
+            if spec.takes_tokens and width is not None:
+                return nn.Embed(spec.vocabulary + special, width, embedding_init=self.table_init, **options)
+            return Embedding(spec, width, special, **options)
+
+        self.embedding = table(spec, SPECIAL)
+        if self.feedback == "teacher_forced":
+            self.answer_embedding = table(answers_as_inputs(spec), 1)
+        else:
+            self.blank = self.param("blank", nn.initializers.normal(1.0), (width,), self.param_dtype)
+        if self.tied:
+            self.bias = self.param("bias", nn.initializers.zeros, (spec.output_size,), self.param_dtype)
+        else:
+            self.readout = nn.Dense(spec.output_size, kernel_init=glorot(), **options)
+
+    def answer(self, outputs: jax.Array) -> jax.Array:
+        """States [..., d] -> logits or values [..., K]."""
+        if not self.tied:
+            return self.readout(outputs)
+        logits = self.answer_embedding.attend(outputs)  # pyright: ignore[reportAttributeAccessIssue]
+        return logits[..., : self.bias.size] + self.bias.astype(logits.dtype)
+
+
+class TransformerSeq2Seq(nn.Module):
+    """Encoder-decoder Transformer. The defaults are the recipe's size for SCAN: 0.99 M parameters."""
+
+    hidden_size: int = 128
+    """d: width of the states and of the embeddings."""
+    encoder_layers: int = 3
+    """Layers of the encoder."""
+    decoder_layers: int = 3
+    """Layers of the decoder."""
+    heads: int = 8
+    """Attention heads of each layer; they divide `hidden_size`."""
+    feedforward_size: int = 256
+    """d_FF: hidden width of the feed-forward networks."""
+    positions: PositionKind = "absolute"
+    """`absolute`: sinusoids. `relative`: Transformer-XL's, where a sequence attends to itself. `none`: no positions."""
+    shared_layers: bool = False
+    """All layers of the encoder are one, and so are those of the decoder."""
+    embedding: Variant = "scaledinit"
+    """How embeddings start and how they and the positions are scaled; see above."""
+    tied: bool = True
+    """Read answers off the table that embeds those fed back. Where there is none, a linear map does it."""
+    feedback: Feedback = "teacher_forced"
+    """What the decoder reads: the answer so far (training: the target; else its own greedy answer), or nothing."""
+    dropout: float = 0.1
+    """Dropout of attention weights, hidden units, what layers add, and embeddings with absolute positions."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        return after_input(spec)
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        choices = {"positions": PositionKind, "embedding": Variant, "feedback": Feedback}
+        check_choices(self, **{name: get_args(kind) for name, kind in choices.items()})
+        forced = self.feedback == "teacher_forced"
+        if not forced and self.positions != "absolute":
+            raise ValueError(
+                f"with feedback='open_loop' only positions tell answer slots apart: positions is {self.positions!r}, "
+                "and has to be 'absolute'"
+            )
+        spec = require_spec(self.spec, self)
+        root = self.hidden_size**0.5
+        table_init, input_scale, position_scale = {
+            "scaledinit": (nn.initializers.normal(2**0.5 / root), 1.0, 1 / root),
+            "opennmt": (glorot(), root, 1.0),
+            "noscale": (nn.initializers.normal(1.0), 1.0, 1.0),
+            "xavier": (glorot(), 1.0, 1.0),
+        }[self.embedding]
+        layers: dict[str, Any] = {
+            "heads": self.heads,
+            "feedforward_size": self.feedforward_size,
+            "positions": self.positions,
+            "shared_layers": self.shared_layers,
+            "input_scale": input_scale,
+            "position_scale": position_scale,
+            "dropout": self.dropout,
+        }
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        reader = TiedEncoderDecoder(
+            PostNormEncoder(self.encoder_layers, **layers, **options, name="encoder"),
+            TransformerDecoder(self.hidden_size, self.decoder_layers, **layers, **options, name="decoder"),
+            spec,
+            self.hidden_size,
+            self.feedback,
+            delimiters=True,
+            table_init=table_init,
+            tied=self.tied and forced and spec.outputs == "tokens",
+            **options,
+        )
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

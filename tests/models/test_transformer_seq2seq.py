@@ -1,0 +1,211 @@
+"""The encoder-decoder Transformer: decoding, the recipe's variants and sizes, and what it learns.
+
+The layers' twins are in `tests.nn`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
+from lenmem.tasks.base import masked_loss
+from lenmem.types import Batch, Spec
+from tests.models.contract import briefly
+
+SPEC = Spec(vocabulary=5, output_size=6)
+LENGTHS, ANSWERS = (4, 2), (3, 5)
+INPUTS = jax.random.randint(jax.random.key(0), (2, 4), 0, 5)
+MASK = jnp.arange(4) < jnp.array(LENGTHS)[:, None]
+SLOTS = jnp.arange(5) < jnp.array(ANSWERS)[:, None]
+CALL = (INPUTS, MASK, SLOTS)
+SMALL = {"hidden_size": 8, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "feedforward_size": 12, "dropout": 0.2}
+
+
+def small(**fields):
+    return TransformerSeq2Seq(**(SMALL | {"spec": SPEC} | fields))
+
+
+def shapes(model, call=CALL):
+    return jax.eval_shape(model.init, jax.random.key(0), *call)["params"]
+
+
+def drawn(model, call=CALL):
+    """Parameters U(-0.8, 0.8)."""
+    generator = np.random.default_rng(1)
+    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-0.8, 0.8, x.shape), x.dtype), shapes(model, call))
+
+
+# Decoding -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("positions", "shared"), [("absolute", False), ("relative", True), ("none", False)])
+def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared):
+    """Each answer, told the greedy ones before it, by one causal pass without a cache; targets are never looked at."""
+    model = small(positions=positions, shared_layers=shared)
+    params = drawn(model)
+    greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL, targets=jnp.full((2, 5), 99)))(params))
+    whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True))
+    answers = np.argmax(greedy, -1)
+    for told in (answers, np.where(np.arange(5) < 2, answers, 0)):  # Only earlier answers matter.
+        outputs = whole(params, jnp.asarray(told))
+        until = 5 if told is answers else 3
+        for row, m in enumerate(ANSWERS):
+            np.testing.assert_allclose(outputs[row, : min(m, until)], greedy[row, : min(m, until)], atol=3e-5)
+    assert len({tuple(row) for row in np.round(greedy[1], 4)}) > 1
+
+
+def test_open_loop_is_told_nothing():
+    model = small(feedback="open_loop", dropout=0.0, embedding="noscale")
+    params = drawn(model)
+    given = {"targets": jnp.ones((2, 5), int), "train": True}
+    outputs, told = briefly(lambda p: [model.apply({"params": p}, *CALL, **each) for each in ({}, given)])(params)
+    np.testing.assert_array_equal(told, outputs)
+    assert not np.allclose(outputs[1, 0], outputs[1, 1], rtol=0, atol=1e-4)
+
+
+# The recipe -----------------------------------------------------------------------------------------------------------
+
+
+def count(spec, **fields):
+    call = jnp.zeros((1, 3), int), jnp.ones((1, 3), bool), jnp.ones((1, 2), bool)
+    return sum(x.size for x in jax.tree.leaves(shapes(TransformerSeq2Seq(spec=spec, **fields), call)))
+
+
+def test_published_sizes():
+    """SCAN 0.99 M, mathematics 44.2 M. Ours have one more row in each table: a blank, and a begin symbol."""
+    scan, big = Spec(vocabulary=13, output_size=7), Spec(vocabulary=73, output_size=73)
+    layer = 4 * 128**2 + 2 * 128 * 256 + 256 + 128 + 4 * 128
+    published = 3 * layer + 3 * (layer + 4 * 128**2 + 2 * 128) + (13 + 2) * 128 + 7 * 128 + 7
+    assert count(scan) == published + 2 * 128
+    assert round(published / 1e6, 2) == 0.99
+    assert count(scan, positions="relative", embedding="xavier") == count(scan) + 6 * (128**2 + 2 * 128)
+    assert count(scan, shared_layers=True) == count(scan) - 4 * layer - 2 * (4 * 128**2 + 2 * 128)
+    maths = {"hidden_size": 512, "encoder_layers": 6, "decoder_layers": 6, "feedforward_size": 2048}
+    assert round(count(big, **maths) / 1e6, 1) == 44.2
+
+
+@pytest.mark.parametrize(
+    ("embedding", "std", "read", "place"),
+    [
+        ("scaledinit", (2 / 64) ** 0.5, 1, 1 / 8),
+        ("opennmt", (2 / (1000 + 64)) ** 0.5, 8, 1),
+        ("noscale", 1.0, 1, 1),
+        ("xavier", (2 / (1000 + 64)) ** 0.5, 1, 1),
+    ],
+)
+def test_embeddings(embedding, std, read, place):
+    """Spread of the tables, and scales of what the layers read."""
+    model = TransformerSeq2Seq(64, 1, 1, embedding=embedding, dropout=0.0, spec=Spec(997, 999))
+
+    @briefly
+    def start(key):
+        variables = model.init(key, *CALL)
+        options = {"targets": jnp.zeros((2, 5), int), "train": True, "capture_intermediates": True}
+        _, inside = model.apply({"params": variables["params"]}, *CALL, **options)
+        return variables["params"]["TiedEncoderDecoder_0"], inside["intermediates"]["encoder"]["place"]["__call__"][0]
+
+    params, placed = start(jax.random.key(0))
+    for table in ("embedding", "answer_embedding"):
+        assert np.std(params[table]["embedding"]) == pytest.approx(std, rel=0.03)
+    rows = params["embedding"]["embedding"]
+    angle = 1 / 10_000 ** (np.arange(0, 64, 2) / 64)
+    signal = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(-1)
+    np.testing.assert_allclose(placed[1, 1], read * rows[INPUTS[1, 0]] + place * signal, atol=1e-4)
+    np.testing.assert_allclose(placed[0, 0], read * rows[997] + place * np.tile([0, 1], 32), atol=1e-4)  # begin
+    np.testing.assert_allclose(placed[1, 3, 0], read * rows[998, 0] + place * np.sin(3), atol=1e-4)  # end
+
+
+def test_tied_answers_are_read_off_the_table():
+    """Logits are linear in the row of a symbol that is never fed back, and in its bias."""
+    model = small()
+    params = drawn(model)
+    reader = params["TiedEncoderDecoder_0"]
+    assert set(reader) == {"embedding", "answer_embedding", "bias"} and reader["bias"].shape == (6,)
+    targets = jnp.ones((2, 5), int)
+    run = briefly(lambda p: model.apply({"params": p}, *CALL, targets=targets, train=True))
+    table = reader["answer_embedding"]["embedding"]
+    moved = params | {"TiedEncoderDecoder_0": reader | {"answer_embedding": {"embedding": table.at[4].multiply(2)}}}
+    bias = reader["bias"][4]
+    before, after = np.asarray(run(params)), np.asarray(run(moved))
+    np.testing.assert_allclose(after[..., 4] - bias, 2 * (before[..., 4] - bias), atol=1e-5)
+    np.testing.assert_allclose(np.delete(after, 4, -1), np.delete(before, 4, -1), atol=1e-6)
+    assert set(shapes(small(tied=False))["TiedEncoderDecoder_0"]) == {"embedding", "answer_embedding", "readout"}
+
+
+def test_values_and_channels():
+    """[one-hot | channels] in, bits out: linear maps instead of tables."""
+    spec = Spec(vocabulary=5, channels=2, output_size=3, outputs="multi_hot")
+    inputs = jnp.where(MASK[..., None], jax.random.normal(jax.random.key(0), (2, 4, 7)), jnp.nan)
+    model, call = small(spec=spec, positions="relative", embedding="xavier"), (inputs, MASK, SLOTS)
+    params = drawn(model, call)
+    greedy = briefly(lambda p: model.apply({"params": p}, *call))(params)
+    bits = (greedy > 0).astype(jnp.float32)
+    forced = briefly(lambda p: model.apply({"params": p}, *call, targets=bits, train=True))(params)
+    np.testing.assert_allclose(greedy[SLOTS], forced[SLOTS], atol=3e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"positions": "learned"}, "positions is 'learned'; allowed are absolute, relative, none"),
+        ({"embedding": "normal"}, "embedding is 'normal'; allowed are scaledinit, opennmt, noscale, xavier"),
+        ({"feedback": "free"}, "feedback is 'free'; allowed are open_loop, teacher_forced"),
+        ({"feedback": "open_loop", "positions": "relative"}, "positions is 'relative', and has to be 'absolute'"),
+        ({"heads": 3}, "3 heads do not divide a width of 8"),
+        ({"spec": None}, "TransformerSeq2Seq has no spec"),
+    ],
+)
+def test_errors(fields, message):
+    with pytest.raises(ValueError, match=message):
+        shapes(small(**fields))
+
+
+def test_causal_tasks_are_refused():
+    causal = dataclasses.replace(SPEC, alignment="aligned", causal=True)
+    assert "causal" in small().supports(causal) and small().supports(SPEC) is None
+
+
+# Learning -------------------------------------------------------------------------------------------------------------
+
+
+def copies(key, rows=32):
+    """1 to 3 tokens below 4, to be copied and ended by 4; always 5 slots to fill, and those up to the end count."""
+    tokens, lengths = jax.random.randint(key, (rows, 3), 0, 4), jax.random.randint(key, (rows, 1), 1, 4)
+    slot = jnp.arange(5)
+    targets = jnp.where(slot < lengths, jnp.pad(tokens, ((0, 0), (0, 2))), 4)
+    return Batch(tokens, jnp.arange(3) < lengths, targets, jnp.ones((rows, 5), bool), slot <= lengths)
+
+
+def test_it_learns_to_stop_by_itself():
+    """Room for answers is always the same: what ends an answer is the end symbol that the model gives."""
+    spec = Spec(vocabulary=4, output_size=5, shared_ids=True, length_rule="end", end_id=4)
+    model = TransformerSeq2Seq(16, 1, 1, heads=2, feedforward_size=32, dropout=0.0, spec=spec)
+    batch = copies(jax.random.key(0))
+    params = briefly(model.init)(jax.random.key(0), *batch[:2], batch.target_mask)["params"]
+    optimizer = optax.adam(1e-2)
+
+    @jax.jit
+    def update(params, state, step):
+        batch = copies(jax.random.key(step))
+
+        def loss(params):
+            outputs = model.apply({"params": params}, *batch[:2], batch.target_mask, targets=batch.targets, train=True)
+            return masked_loss("tokens", outputs, batch)
+
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    state = optimizer.init(params)
+    for step in range(300):
+        params, state = update(params, state, step)
+    batch = copies(jax.random.key(10_000), 128)
+    answers = np.argmax(briefly(lambda p: model.apply({"params": p}, *batch[:2], batch.target_mask))(params), -1)
+    wanted = [[*tokens[:n].tolist(), 4] for tokens, n in zip(batch.inputs, batch.input_mask.sum(-1), strict=True)]
+    got = [row[: row.tolist().index(4) + 1].tolist() if 4 in row else row.tolist() for row in answers]
+    assert np.mean([a == b for a, b in zip(got, wanted, strict=True)]) > 0.9
