@@ -7,6 +7,7 @@ from lenmem.nn.interfaces import Aligned, Completion, EncoderDecoder, Readout, T
 from lenmem.nn.linear import Linear
 from lenmem.nn.recurrence import AppendOnlyCell, scan_cell
 from lenmem.nn.transformer import TransformerEncoder, TransformerLayer
+from lenmem.nn.transformer_decoder import PostNormEncoder, TransformerDecoder
 
 __all__ = [
     "AdditiveAttention",
@@ -20,10 +21,12 @@ __all__ = [
     "LSTMCell",
     "Linear",
     "MultiHeadAttention",
+    "PostNormEncoder",
     "Readout",
     "Recurrent",
     "Stacked",
     "Transducer",
+    "TransformerDecoder",
     "TransformerEncoder",
     "TransformerLayer",
     "scan_cell",
