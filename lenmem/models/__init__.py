@@ -10,6 +10,7 @@ import flax.linen as nn
 
 from lenmem.errors import nearest
 from lenmem.models.dnc import DNC
+from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
 from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
@@ -17,10 +18,13 @@ from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransforme
 from lenmem.models.namtm import NAMTM
 from lenmem.models.ndr import NDR
 from lenmem.models.ndr_baselines import LSTMClassifier
+from lenmem.models.neural_stack import NeuralStack
+from lenmem.models.nram import NRAM
 from lenmem.models.ntm import NTM
 from lenmem.models.pointer_network import PointerNetwork
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
+from lenmem.models.stack_rnn import StackRNN
 from lenmem.models.transformer import Transformer
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.types import Spec
@@ -28,6 +32,7 @@ from lenmem.types import Spec
 __all__ = [
     "BERT",
     "DNC",
+    "ESBN",
     "GRU",
     "LANTM",
     "LSAM",
@@ -35,6 +40,7 @@ __all__ = [
     "MODELS",
     "NAMTM",
     "NDR",
+    "NRAM",
     "NTM",
     "RAM",
     "SLANTM",
@@ -42,9 +48,11 @@ __all__ = [
     "LSTMAttention",
     "LSTMClassifier",
     "NAMTransformer",
+    "NeuralStack",
     "PointerNetwork",
     "RAMTape",
     "RecurrentLSAM",
+    "StackRNN",
     "Transformer",
     "TransformerSeq2Seq",
     "UniversalTransformer",
@@ -80,6 +88,10 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "location_attention": (Attention, {"attention": "location"}),
     "hybrid_attention": (Attention, {"attention": "hybrid"}),
     "pointer_network": (PointerNetwork, {}),
+    "neural_stack": (NeuralStack, {}),
+    "stack_rnn": (StackRNN, {}),
+    "nram": (NRAM, {}),
+    "esbn": (ESBN, {}),
     "nam_transformer": (NAMTransformer, {}),
     "linear_transformer": (NAMTransformer, {"attention": "linear"}),
     "lsam": (LSAM, {}),

@@ -47,6 +47,19 @@ from lenmem.ops.positions import (
     sinusoidal,
     t5_buckets,
 )
+from lenmem.ops.registers import (
+    integer_difference,
+    integer_equal,
+    integer_less,
+    integer_less_or_equal,
+    integer_maximum,
+    integer_minimum,
+    integer_shift,
+    integer_sum,
+    read_tape,
+    write_tape,
+)
+from lenmem.ops.stacks import stack_read_weights, stack_update, superposition_stack
 from lenmem.ops.states import nearest_states_similarity
 from lenmem.ops.tape import sharpen, shifted_keys
 
@@ -62,6 +75,14 @@ __all__ = [
     "geometric_attention",
     "geometric_attention_logits",
     "geometric_attention_weights",
+    "integer_difference",
+    "integer_equal",
+    "integer_less",
+    "integer_less_or_equal",
+    "integer_maximum",
+    "integer_minimum",
+    "integer_shift",
+    "integer_sum",
     "interpolate",
     "inverse_square_weights",
     "linear_attention",
@@ -77,6 +98,7 @@ __all__ = [
     "outer_product_memory",
     "outer_product_read",
     "random_positions",
+    "read_tape",
     "relative_logits",
     "retention",
     "rotary",
@@ -88,11 +110,15 @@ __all__ = [
     "sinusoidal",
     "softmax_distance_weights",
     "squared_distances",
+    "stack_read_weights",
+    "stack_update",
     "strengthened",
+    "superposition_stack",
     "t5_buckets",
     "tensor_memory",
     "translate",
     "unit",
     "update_temporal_link",
     "update_usage",
+    "write_tape",
 ]

@@ -13,6 +13,7 @@ import pytest
 from lenmem.models import (
     BERT,
     DNC,
+    ESBN,
     GRU,
     LANTM,
     LSAM,
@@ -20,6 +21,7 @@ from lenmem.models import (
     MODELS,
     NAMTM,
     NDR,
+    NRAM,
     NTM,
     RAM,
     SLANTM,
@@ -27,16 +29,20 @@ from lenmem.models import (
     LSTMAttention,
     LSTMClassifier,
     NAMTransformer,
+    NeuralStack,
     PointerNetwork,
     RAMTape,
     RecurrentLSAM,
+    StackRNN,
     Transformer,
     TransformerSeq2Seq,
     UniversalTransformer,
 )
+from lenmem.tasks.lantm import Reverse
 from lenmem.types import Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning
+from tests.models.test_esbn import Naming
 
 BEYOND = Learning(accuracy=0.6)
 """It extrapolates. A constant answer gets 0.18 of these slots, and no seed of RAM, RAM/tape or LSTM more than 0.41."""
@@ -51,6 +57,8 @@ small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size":
 state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
 flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
 machine: dict[str, Any] = {"hidden_size": 32, "slots": 12, "width": 8}
+stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
+reverse = Reverse(vocabulary=8, train_lengths=(1, 10))
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
@@ -71,6 +79,11 @@ CASES = [
     Case("location_attention", Attention(**looking, attention="location"), within(0.8)),
     Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.8)),
     Case("pointer_network", PointerNetwork(hidden_size=16, embedding_size=8), within(0.8)),
+    Case("neural_stack", NeuralStack(**stack), within(0.5, updates=600)),
+    Case("stack_rnn", StackRNN(**stack, slots=24), Learning(0.9, updates=400), reverse),
+    Case("stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), Learning(0.9, updates=400), reverse),
+    Case("nram", NRAM(hidden_size=20, registers=4), Learning(0.9, updates=150)),
+    Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, updates=600), Naming()),
     Case("transformer", Transformer(**layer), within(0.45, learning_rate=3e-3)),
     Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.7, updates=600, learning_rate=3e-3)),
     Case(

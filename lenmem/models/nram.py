@@ -1,0 +1,210 @@
+"""The neural random-access machine (NRAM).
+
+Kurach, Andrychowicz & Sutskever, "Neural Random-Access Machines", ICLR 2016 (arXiv 1511.06392). R registers and the
+cells of a tape hold distributions over the integers 0 .. M - 1. At each step a controller wires registers and 14 fixed
+modules (arithmetic, comparisons, reading and writing the tape) to a circuit, whose outputs are the next registers. It
+sees nothing of the registers but the probability that each is 0, so no parameter depends on M, and a pointer works the
+same on any length.
+
+Notation: h controller output [B, H]; r registers [B, R, M]; tape [B, M, M]; wires: the registers, then the outputs of
+the Q = 14 modules. All sums are modulo the number of integers of a row. Cost per step: O(H (H + Q (R + Q)) + M^2).
+
+The paper gives the machine a tape and reads a tape. For pairs of sequences here:
+
+* Input, as the paper lays out arrays, a pointer first and 0 at the end: cell 0 holds the address of the first cell
+  behind the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; 0 is everywhere else.
+  All registers start at 0. Aligned tasks are taken in the same way, the whole input first.
+* Output: after `delay` steps each step fills one answer slot with what is then in the last register. Class k is the
+  integer k + 1; the end symbol, where a task has one, is 0. The logits are log P, as in the paper's cost. The number of
+  slots is given, so there is no halting.
+* A row of n inputs has as many integers as its tokens, classes and addresses need: max(V + 1, K + 1, n + 2). It does
+  not depend on what else is in the batch. `integers` sets one number for all rows instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.cells import as_cell
+from lenmem.nn.controllers import Kind, cut, make_controller, make_interface
+from lenmem.nn.interfaces import BLANK, FlatModel, place, require_spec
+from lenmem.nn.recurrence import scan_cell
+from lenmem.ops.registers import (
+    integer_difference,
+    integer_equal,
+    integer_less,
+    integer_less_or_equal,
+    integer_maximum,
+    integer_minimum,
+    integer_shift,
+    integer_sum,
+    read_tape,
+    write_tape,
+)
+from lenmem.types import Dtype, PyTree, Spec, Step
+
+FLOOR = 1e-6
+"""Keeps the logarithm of a probability finite."""
+
+
+def constant(value: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """A module without arguments: `value` with certainty."""
+
+    def module(tape: jax.Array, integers: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(jax.nn.one_hot(value, tape.shape[-1]), tape.shape[:-1])
+
+    return module
+
+
+MODULES: dict[str, tuple[int, Callable[..., jax.Array]]] = {
+    "read": (1, lambda tape, integers, a: read_tape(tape, a)),
+    "zero": (0, constant(0)),
+    "one": (0, constant(1)),
+    "two": (0, constant(2)),
+    "inc": (1, lambda tape, integers, a: integer_shift(a, 1, integers)),
+    "add": (2, lambda tape, integers, a, b: integer_sum(a, b, integers)),
+    "sub": (2, lambda tape, integers, a, b: integer_difference(a, b, integers)),
+    "dec": (1, lambda tape, integers, a: integer_shift(a, -1, integers)),
+    "less": (2, lambda tape, integers, a, b: integer_less(a, b)),
+    "less_or_equal": (2, lambda tape, integers, a, b: integer_less_or_equal(a, b)),
+    "equal": (2, lambda tape, integers, a, b: integer_equal(a, b)),
+    "min": (2, lambda tape, integers, a, b: integer_minimum(a, b)),
+    "max": (2, lambda tape, integers, a, b: integer_maximum(a, b)),
+    "write": (2, lambda tape, integers, a, b: constant(0)(tape, integers)),
+}
+"""name -> (number of arguments, function of (tape, number of integers, arguments)), in the order of the circuit."""
+
+
+class NRAMState(NamedTuple):
+    """The carry of an NRAM."""
+
+    controller: PyTree
+    registers: jax.Array
+    """[B, R, M]."""
+    tape: jax.Array
+    """[B, M, M]."""
+    integers: jax.Array
+    """int[B]: how many integers each row has."""
+
+
+class NRAMCell(nn.Module):
+    """One step of an NRAM; see `NRAM` for the fields. Its output is the last register."""
+
+    controller: nn.Module
+    """Any recurrent cell."""
+    registers: int = 8
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        shapes: dict[str, tuple[int, ...]] = {
+            name: (arguments, self.registers + before) for before, (name, (arguments, _)) in enumerate(MODULES.items())
+        }
+        shapes["registers"] = (self.registers, self.registers + len(MODULES))
+        self.command_shapes = shapes
+        self.cell = as_cell(self.controller)
+        self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
+
+    def start(self, tape: jax.Array, integers: jax.Array) -> NRAMState:
+        """The controller's own start, all registers 0, and a tape [B, M, M] of so many integers int[B]."""
+        zero = jax.nn.one_hot(0, tape.shape[-1])
+        registers = jnp.broadcast_to(zero, (len(tape), self.registers, tape.shape[-1]))
+        return NRAMState(self.cell.start(tape.shape[:1], 0), registers, tape, integers)
+
+    def __call__(self, state: NRAMState, step: Step) -> tuple[NRAMState, jax.Array]:
+        """Controller, then one run of its circuit."""
+        seen = state.registers[..., 0].astype(self.dtype or self.param_dtype)
+        controller, hidden = self.cell(state.controller, step._replace(inputs=seen))
+        commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
+        wiring = jax.tree.map(nn.softmax, commands)
+        registers, tape = circuit(state.registers, state.tape, state.integers, wiring)
+        self.sow("traces", "registers", registers)
+        self.sow("traces", "register_sources", wiring["registers"])
+        return NRAMState(controller, registers, tape, state.integers), registers[:, -1]
+
+
+def circuit(
+    registers: jax.Array, tape: jax.Array, integers: jax.Array, wiring: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """Section 3.1: the modules in order, then the registers and the tape after the step.
+
+    An argument is a mean of the wires before its module, a new register one of all wires; `wiring` holds the weights.
+    """
+    wires, written = registers, tape
+    for name, (_, module) in MODULES.items():
+        arguments = jnp.unstack(jnp.einsum("baw,bwm->abm", wiring[name], wires))
+        if name == "write":
+            written = write_tape(tape, *arguments)
+        wires = jnp.concatenate([wires, module(tape, integers, *arguments)[:, None]], axis=1)
+    return jnp.einsum("brw,bwm->brm", wiring["registers"], wires), written
+
+
+class NRAM(FlatModel):
+    """A neural random-access machine that starts with the input on its tape and fills one answer slot per step."""
+
+    hidden_size: int = 128
+    """Width of the controller."""
+    registers: int = 8
+    """R: number of registers."""
+    controller: Kind = "lstm"
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    delay: int = 1
+    """Steps before the first answer."""
+    integers: int | None = None
+    """M: number of integers, for all rows; None: as many as each row needs. No parameter depends on it."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or why this model cannot take the task."""
+        if not spec.takes_tokens:
+            return "a random-access machine computes with integers; the task's inputs are not tokens alone"
+        if spec.outputs != "tokens":
+            return f"a random-access machine answers with integers; the task's answers are {spec.outputs}"
+        return "the machine starts when the whole input is on its tape; the task is causal" if spec.causal else None
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
+        """int[B, N], bool[B, N], bool[B, M] -> logits [B, M, K]."""
+        spec = require_spec(self.spec, self)
+        reason = self.supports(spec)
+        if reason:
+            raise ValueError(reason)
+        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        controller = make_controller(self.controller, self.hidden_size, False, 0.0, **shared)
+        cell = NRAMCell(controller, self.registers, **shared, name="cell")
+
+        # Valid at all steps up to a row's last answer.
+        valid = jnp.pad(target_mask.T, [(self.delay, 0), (0, 0)], constant_values=True)
+        decoding = jnp.broadcast_to((jnp.arange(len(valid)) >= self.delay)[:, None], valid.shape)
+        steps = Step(jnp.zeros((*valid.shape, 0)), decoding, valid)
+        answers = scan_cell(cell, cell.start(*self.load(inputs, input_mask, spec)), steps, train=train)[1]
+        answers = jnp.swapaxes(answers[self.delay :], 0, 1)
+        classes = jnp.arange(spec.output_size)
+        return jnp.log(answers[..., jnp.where(classes == spec.end_id, 0, classes + 1)] + FLOOR)
+
+    @nn.nowrap
+    def load(self, inputs: jax.Array, input_mask: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
+        """The tape [B, M, M] of each row, and its number of integers int[B]."""
+        rows, capacity = inputs.shape
+        lengths = jnp.sum(input_mask, axis=-1)
+        values = max(spec.vocabulary, spec.output_size) + 1
+        needed = max(values, capacity + 2)
+        size = needed if self.integers is None else self.integers
+        if size < needed:
+            raise ValueError(
+                f"integers is {size}; {capacity} inputs, {spec.vocabulary} ids and {spec.output_size} classes need at "
+                f"least {needed}"
+            )
+        tokens = place(inputs, lengths, jnp.full((1, capacity), BLANK), spec) + 1
+        cells = jnp.concatenate([lengths[:, None] + 1, jnp.where(input_mask, tokens, 0)], axis=1)
+        tape = jax.nn.one_hot(jnp.pad(cells, [(0, 0), (0, size - capacity - 1)]), size)
+        each = jnp.maximum(values, lengths + 2) if self.integers is None else jnp.full((rows,), size)
+        return tape, each

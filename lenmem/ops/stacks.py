@@ -1,0 +1,70 @@
+"""Differentiable stacks: the neural stack with strengths, and the superposition stack.
+
+Grefenstette et al., "Learning to Transduce with Unbounded Memory", NeurIPS 2015 (arXiv 1506.02516), section 3.1: every
+value ever pushed is kept, and a strength says how much of it is still on the stack. Joulin & Mikolov, "Inferring
+Algorithmic Patterns with Stack-Augmented Recurrent Nets", NeurIPS 2015 (arXiv 1503.01007), section 3.2, in the form of
+Suzgun et al., "Memory-Augmented Recurrent Neural Networks Can Learn Generalized Dyck Languages", 2019 (arXiv
+1911.03329): the stack is a mean of what it would be after each action.
+
+Shapes: `strengths` [..., T] of T preallocated slots, the bottom of the stack first; `stack` [..., T, W], its top first;
+`push`, `pop` and `no_op` [...]; any leading axes.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+
+def stack_update(
+    strengths: Float[Array, "... T"],
+    push: Float[Array, "..."],
+    pop: Float[Array, "..."],
+    time: Int[Array, "..."] | Float[Array, "..."] | int,
+) -> Float[Array, "... T"]:
+    """Pop, then push (Grefenstette et al., equation 2): the strengths after step t = `time`, the first being 0.
+
+        s_t[i] = max(0, s_{t-1}[i] - max(0, u_t - sum_{j > i} s_{t-1}[j]))  for i < t,  s_t[t] = d_t,  0 for i > t
+
+    with d = `push` and u = `pop`, both in [0, 1]. The value pushed at step t belongs in slot t (equation 1), which has
+    the strength d_t. A pop takes u off the stack's strength from the top down; popping an empty stack does nothing. At
+    `time` >= T nothing is pushed. Slots after t have neither value nor gradient, so more slots change nothing. O(T).
+    """
+    slots = jnp.arange(strengths.shape[-1])
+    time = jnp.asarray(time)[..., None]
+    left_to_pop = jnp.maximum(0, pop[..., None] - _above(strengths))
+    popped = jnp.maximum(0, strengths - left_to_pop)
+    return jnp.where(slots == time, push[..., None], jnp.where(slots < time, popped, 0))
+
+
+def stack_read_weights(strengths: Float[Array, "... T"]) -> Float[Array, "... T"]:
+    """w[i] = min(s[i], max(0, 1 - sum_{j > i} s[j])): the topmost strength of 1 (Grefenstette et al., equation 3).
+
+    What is read is sum_i w[i] V[i]. Weights sum to min(1, sum_i s[i]); an empty stack reads zeros. O(T).
+    """
+    return jnp.minimum(strengths, jnp.maximum(0, 1 - _above(strengths)))
+
+
+def _above(strengths: jax.Array) -> jax.Array:
+    """sum_{j > i} s[j] for every slot i: a cumulative sum from the top."""
+    sums = jax.lax.cumsum(strengths, axis=strengths.ndim - 1, reverse=True)
+    return jnp.concatenate([sums[..., 1:], jnp.zeros_like(sums[..., :1])], axis=-1)
+
+
+def superposition_stack(
+    stack: Float[Array, "... T W"],
+    new: Float[Array, "... W"],
+    push: Float[Array, "..."],
+    pop: Float[Array, "..."],
+    no_op: Float[Array, "..."] | None = None,
+) -> Float[Array, "... T W"]:
+    """S' = push [new; S_0 .. S_{T-2}] + pop [S_1 .. S_{T-1}; 0] (+ no_op S) (Joulin & Mikolov, equations 3 to 5).
+
+    Push, pop and no-op are probabilities that sum to 1. What is pushed beyond T slots falls off the bottom; below it
+    there is nothing but zeros, which come up when a stack is popped that is empty. O(T W).
+    """
+    pushed = jnp.concatenate([new[..., None, :], stack[..., :-1, :]], axis=-2)
+    popped = jnp.concatenate([stack[..., 1:, :], jnp.zeros_like(stack[..., :1, :])], axis=-2)
+    mixed = push[..., None, None] * pushed + pop[..., None, None] * popped
+    return mixed if no_op is None else mixed + no_op[..., None, None] * stack
