@@ -296,24 +296,39 @@ def export(arguments: list[str]) -> None:
 
 
 def list_names(arguments: list[str]) -> None:
-    """`lenmem list`: configurations, tasks, models, and the pairs of these that do not go together."""
+    """`lenmem list [--markdown]`: configurations, tasks, models, and the pairs of these that do not go together."""
+    if arguments == ["--markdown"]:
+        console.print(markdown_tables(), markup=False, highlight=False, soft_wrap=True)
+        return
     if arguments:
-        raise ValueError(f"list takes no options, got {' '.join(arguments)}")
+        raise ValueError(f"list takes no options but --markdown, got {' '.join(arguments)}")
     console.print("[bold]configurations[/] " + ", ".join(configs.names()), highlight=False)
-    made_tasks = {name: tasks.make(name) for name in tasks.names()}
-    made_models = {name: models.make(name) for name in models.names()}
-    for title, made in (("task", made_tasks), ("model", made_models)):
-        table = Table(title, "what it is", box=None, pad_edge=False)
-        for name, thing in made.items():
-            preset = models.MODELS[name][1] if title == "model" else {}
-            fields = "".join(f" {field}={value!r}" for field, value in preset.items())
-            table.add_row(name, escape((type(thing).__doc__ or "").splitlines()[0] + fields))
+    for title, about in (("task", tasks.ABOUT), ("model", models.ABOUT)):
+        table = Table(title, "what it is" if title == "model" else "the answer", box=None, pad_edge=False)
+        for names, text in about.items():
+            text = text if isinstance(text, str) else f"{text[0]} ({text[1]})"
+            table.add_row("\n".join(names), escape(text.replace("`", "")))
         console.print()
         console.print(table)
-    refused = _refused(made_models, made_tasks)
+    refused = _refused(
+        {name: models.make(name) for name in models.names()}, {name: tasks.make(name) for name in tasks.names()}
+    )
     console.print("\nEvery model takes every task" + (", but for:" if refused else "."))
     for line in refused:
         console.print(line, highlight=False)
+
+
+def markdown_tables() -> str:
+    """All models and all tasks as two tables in Markdown, as they are in the README."""
+    lines = ["| model | what it is | from |", "|---|---|---|"]
+    lines += [f"| {_quoted(names)} | {what} | {source} |" for names, (what, source) in models.ABOUT.items()]
+    lines += ["", "| task | the answer |", "|---|---|"]
+    lines += [f"| {_quoted(names)} | {answer} |" for names, answer in tasks.ABOUT.items()]
+    return "\n".join(lines)
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _refused(made_models: dict[str, Any], made_tasks: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from lenmem import models, tasks
+from lenmem.cli import markdown_tables
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 FENCE = re.compile(r"^(<!-- ci: skip[^\n]*-->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,10 +50,11 @@ def test_the_two_commands_are_run_by_ci():
 
 
 def test_every_model_and_task_is_listed():
-    """The tables name all models and tasks, and none that does not exist."""
-    tables = "\n".join(line.split("|")[1] for line in README.splitlines() if line.startswith("| `"))
-    listed = re.findall(r"`(\w+)`", tables)
-    assert sorted(listed) == sorted((*models.names(), *tasks.names()))
+    """The tables are those of `lenmem list --markdown`, which name each model and each task once."""
+    for listed, known in ((models.ABOUT, models.names()), (tasks.ABOUT, tasks.names())):
+        assert sorted(name for names in listed for name in names) == sorted(known)
+    _, _, tables = README.partition("(written by `lenmem list --markdown`) -->\n")
+    assert tables.partition("\n<!-- list:end -->")[0] == markdown_tables()
 
 
 def test_links_lead_somewhere():

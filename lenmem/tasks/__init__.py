@@ -67,6 +67,43 @@ _TASKS: dict[str, type[Task]] = {
     "pairs": Pairs,
 }
 
+ABOUT: dict[tuple[str, ...], str] = {
+    ("copy",): "the input",
+    ("reverse",): "the input backwards",
+    ("bigram_flip",): "the input with the tokens of each pair swapped",
+    ("double",): "a number times two",
+    ("interleaved_add",): "the sum of two numbers whose digits are interleaved",
+    ("odd_first",): "the tokens at odd positions, then those at even ones",
+    ("repeat_copy",): "the input, several times over",
+    ("priority_sort",): "the input tokens in the order of their priorities",
+    ("fibonacci",): "the sum of two numbers, lowest digit first",
+    ("palindrome",): "the digits backwards",
+    ("reduce",): "the digits that are not 0",
+    ("scan",): "the actions of a command",
+    ("lra_listops",): "the value of a long nested expression",
+    ("lra_text",): "whether a film review, read as bytes, is positive",
+    ("lra_image",): "what a picture, read pixel by pixel, shows",
+    ("ctl",): "what fixed functions, one after the other, make of a symbol",
+    ("arithmetic",): "the value of nested sums and products, modulo 10",
+    ("listops",): "the value of a nested expression, by the depth of what it depends on",
+    ("dnc_sort",): "numerals in ascending order",
+    ("dnc_copy",): "the same numerals",
+    ("dnc_differentiation",): "the differences of neighbouring numerals",
+    ("dnc_shift",): "the numerals rotated by half their number",
+    ("dnc_add",): "the sums of two bits each, step by step",
+    ("dnc_search",): "the positions of a numeral",
+    ("dnc_logic",): "the truth value of a formula",
+    ("panm_copy", "panm_reverse"): "the input, and the input backwards, without an end symbol",
+    ("panm_mix",): "the first token and the middle one in turns",
+    ("panm_dynamic_recall",): "the neighbour of a token",
+    ("panm_priority_sort",): "the tokens by their scores",
+    ("panm_id_sort",): "for each token, the one that has the same id",
+    ("dyck",): "which brackets may come next",
+    ("add_or_sub", "place_value"): "sums and differences, and a digit of a number, asked in words",
+    ("pairs",): "whatever your own file of inputs and answers says",
+}
+"""names -> what the answer is."""
+
 
 def names() -> tuple[str, ...]:
     """The names `make` knows, in the order of the papers."""
@@ -95,6 +132,7 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 
 
 __all__ = [
+    "ABOUT",
     "AddOrSub",
     "Arithmetic",
     "BigramFlip",

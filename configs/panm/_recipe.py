@@ -1,0 +1,139 @@
+"""How Le et al. (2024) trained for Tables 7 to 12, and the same comparison at a width for a CPU."""
+
+from typing import Any
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make, supports
+from lenmem.reproduce import Row
+from lenmem.tasks.panm import PanmTask
+from lenmem.training import Cosine, Optimizer, Training
+
+TABLES = {
+    "copy": "table_7",
+    "reverse": "table_8",
+    "mix": "table_9",
+    "dynamic_recall": "table_10",
+    "priority_sort": "table_11",
+    "id_sort": "table_12",
+}
+
+# Our rows: the tables' model, our name, the published width, and other fields. The text gives widths of 512 to LSTM,
+# attention and Transformer (one layer), and of 256 to PANM, NTM and DNC. Of Neural Stack and NRAM it says 1.1 million
+# parameters only. Heads and dropout of the Transformer are those of the published code. No answer is fed back.
+MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
+    "lstm": ("lstm", "lstm", 512, {}),
+    "location_attention": ("location_attention", "location_attention", 512, {}),
+    "content_attention": ("content_attention", "attention", 512, {}),
+    "hybrid_attention": ("hybrid_attention", "hybrid_attention", 512, {}),
+    "transformer": (
+        "transformer",
+        "transformer",
+        512,
+        {"layers": 1, "heads": 8, "feedforward_size": 512, "dropout": 0.2},
+    ),
+    "transformer_seq2seq": (
+        "transformer",
+        "transformer_seq2seq",
+        512,
+        {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "heads": 8,
+            "feedforward_size": 512,
+            "dropout": 0.2,
+            "feedback": "open_loop",
+        },
+    ),
+    "ntm": ("ntm", "ntm", 256, {"slots": 128, "width": 32}),
+    "dnc": ("dnc", "dnc", 256, {"slots": 128, "width": 32, "read_heads": 1}),
+    "neural_stack": ("neural_stack", "neural_stack", 256, {}),
+    "ptrnet": ("ptrnet", "pointer_network", 512, {}),
+    "nram": ("nram", "nram", 256, {}),
+    "esbn": ("esbn", "esbn", 512, {}),
+    "panm": ("panm", "panm", 256, {}),
+    "panm_paper": ("panm", "panm_paper", 256, {}),
+    "panm_published": ("panm", "panm_published", 128, {}),
+}
+
+
+def paper(task: PanmTask, model: str = "panm", steps: int = 50_000) -> Experiment:
+    """One line of a table as published: RMSProp, batches of one length, entries of the gradient clipped.
+
+    Parameters are those of the best validation at length L + 1, as in the text (the published code takes 2 L + 1).
+    """
+    _, name, width, fields = MODELS[model]
+    training = _training(
+        steps,
+        batch_size=128,
+        seeds=5,
+        optimizer=Optimizer("rmsprop", learning_rate=1e-4, decay=0.95, momentum=0.9, clip_value=10.0),
+    )
+    return Experiment(task, make(name, hidden_size=width, **fields), training, Evaluation(scored=1280, batch_size=128))
+
+
+def small(task: PanmTask, model: str = "panm", steps: int = 2000, **changes: Any) -> Experiment:
+    """The same line at width 128, for a CPU: batches of 64, Adam with a rate that falls to zero, few steps."""
+    _, name, _, fields = MODELS[model]
+    training = _training(
+        steps,
+        batch_size=64,
+        seeds=3,
+        optimizer=Optimizer("adam", learning_rate=1e-3, schedule=Cosine(), clip_norm=1.0),
+    )
+    size: dict[str, Any] = {"hidden_size": 128}
+    return Experiment(task, make(name, **(size | fields | changes)), training, Evaluation(scored=1280))
+
+
+def _training(steps: int, **options: Any) -> Training:
+    return Training(
+        steps,
+        **options,
+        selection="validation",
+        selection_metric="token_accuracy",
+        validation_split="selection",
+        validate_every=200,
+    )
+
+
+def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
+    """A table at the published scale: rows `<task>-<model>`.
+
+    `transformer` is encoder-only as in the published code, `transformer_seq2seq` has a decoder. `panm_paper` is the
+    network of the text to the letter, `panm_published` that of the code, `panm` lenmem's own choice between them.
+    """
+    return {f"{name}-{model}": _row(task, paper(task, model, **options), name, model) for model in _able(task)}
+
+
+def small_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
+    """The same table at width 128: rows `<task>-<model>-small`."""
+    return {f"{name}-{model}-small": _row(task, small(task, model, **options), name, model) for model in _able(task)}
+
+
+def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, int]]], **options: Any) -> dict[str, Row]:
+    """PANM at width 128 with other numbers of Mode-1 and Mode-2 pointers: rows `<task>-panm_a<Mode 1>_c<Mode 2>-small`.
+
+    `heads`: a figure of the paper -> numbers of pointers that are shown there. Under the name of the task's table are
+    those that the paper does not show; they stand beside its PANM, which has 2 and 1.
+    """
+    rows = {}
+    for table, numbers in heads.items():
+        for address, content in numbers:
+            experiment = small(task, address_heads=address, content_heads=content, **options)
+            row = _row(task, experiment, name, "panm")
+            if table != TABLES[name]:
+                where = {"task": name, "model": "panm", "address_heads": address, "content_heads": content}
+                shown = f"length_{task.scored_lengths[2]}"
+                row = Row(experiment, table, where, {f"{shown}/token_accuracy": shown}, task.scored_lengths)
+            rows[f"{name}-panm_a{address}_c{content}-small"] = row
+    return rows
+
+
+def _able(task: PanmTask) -> list[str]:
+    """The rows of models that can take a task: lenmem's NRAM computes with integers and takes no features."""
+    return [model for model, (_, name, *_) in MODELS.items() if supports(make(name), task.spec) is None]
+
+
+def _row(task: PanmTask, experiment: Experiment, name: str, model: str) -> Row:
+    """All five columns of a table; each test length is a split of its own."""
+    columns = {f"length_{length}/token_accuracy": f"length_{length}" for length in task.scored_lengths}
+    return Row(experiment, TABLES[name], {"task": name, "model": MODELS[model][0]}, columns, task.scored_lengths)

@@ -1,0 +1,15 @@
+"""Dynamic Recall of Le et al. (2024) at width 128, for a CPU.
+
+lenmem train panm/dynamic_recall_small
+lenmem reproduce panm/dynamic_recall_small --rows dynamic_recall-panm-small
+
+As described the task is ambiguous: no network can be right in more than 71.8, 69.4, 52.3, 38.4 and 29.6% at lengths 9,
+10, 20, 40 and 80 (`DynamicRecall.ceiling_at`). At 9 and 10 the printed numbers are above.
+"""
+
+from lenmem.tasks.panm import DynamicRecall
+
+from ._recipe import small, small_rows
+
+experiment = small(DynamicRecall(), steps=3000)
+rows = small_rows(DynamicRecall(), "dynamic_recall", steps=3000)

@@ -1,0 +1,14 @@
+"""Mix of Le et al. (2024) at width 128, for a CPU.
+
+lenmem train panm/mix_small
+lenmem reproduce panm/mix_small --rows mix-panm-small
+
+The printed rows of LSTM, Transformer, NTM and ESBN are copies of those of Table 8 and no reference for this task.
+"""
+
+from lenmem.tasks.panm import Mix
+
+from ._recipe import small, small_rows
+
+experiment = small(Mix(), steps=2000)
+rows = small_rows(Mix(), "mix", steps=2000)

@@ -1,0 +1,12 @@
+"""Priority Sort of Le et al. (2024) at width 128, for a CPU.
+
+lenmem train panm/priority_sort_small
+lenmem reproduce panm/priority_sort_small --rows priority_sort-panm-small
+"""
+
+from lenmem.tasks.panm import PanmPrioritySort
+
+from ._recipe import small, small_rows
+
+experiment = small(PanmPrioritySort(), steps=3000)
+rows = small_rows(PanmPrioritySort(), "priority_sort", steps=3000)

@@ -1,0 +1,12 @@
+"""Reverse of Le et al. (2024) at width 128, for a CPU.
+
+lenmem train panm/reverse_small
+lenmem reproduce panm/reverse_small --rows reverse-panm-small
+"""
+
+from lenmem.tasks.panm import PanmReverse
+
+from ._recipe import small, small_rows
+
+experiment = small(PanmReverse(), steps=2000)
+rows = small_rows(PanmReverse(), "reverse", steps=2000)

@@ -1,0 +1,250 @@
+"""Pointer-Augmented Neural Memory (PANM).
+
+Le, Nguyen, Do, Venkatesh & Tran, "Enhancing Length Extrapolation in Sequential Models with Pointer-Augmented Neural
+Memory", 2024, https://arxiv.org/abs/2404.11870 (TMLR 2024, with code at https://github.com/thaihungle/PANM).
+
+An encoder turns the input into a memory, one slot per position, and each slot is bound to a physical address: a binary
+number, counted up from a base that is drawn anew for every training sequence. Pointer units walk over addresses and
+never see data, so that what they learn ("the next address") holds for data and positions they have not met; what a
+pointer points at is read from the memory (Mode 1), asks for what is related to it (Mode 2), and goes straight to the
+answer. Equations 1 to 7 stand in `lenmem.nn.pointers`.
+
+Notation: M memory [B, N, d]; A addresses [B, N, b] of b bits; p_B, p_E base and end address, of the first and the last
+slot; p a pointer, *p what it points at; w its weights over the slots; H_a address heads of width H, H_c content heads;
+z_t what the controller is told beside: nothing in open loop, the last answer under teacher forcing, or the output of
+another decoder. Cost per step: O(H_a (H^2 + N H) + H_c N d + H (H + (H_a + H_c) d)).
+
+The paper, the code its authors released, and the defaults here (what extrapolated best to copies of up to 80 tokens):
+
+    ==================  ======================  ==========================================  =====================
+    .                   `PAPER`                 `PUBLISHED`                                 default
+    ==================  ======================  ==========================================  =====================
+    encoder             LSTM                    GRUs in both directions, summed             as published
+    slots of M          the inputs              begin, the inputs, end                      as published
+    width H             256                     128                                         256
+    bits b              10                      8                                           10
+    attention           cosine                  scaled dot product of linear maps           cosine x temperature
+    g_a, g_c, g_o       one hidden layer, 128   linear                                      as in the paper
+    controller reads    Mode 1, Mode 2, z       z, Mode 1, an additive attention over M     as in the paper
+    Mode-2 weights      as they are             dropout 0.5                                 as in the paper
+    base at test        0                       random                                      0
+    ==================  ======================  ==========================================  =====================
+
+Not taken over from the code: batches of more than one row mix up the addresses that pointers are made of (a reshape
+where a transposition was meant); address 0 is drawn twice as often as others; the additive attention has a ReLU, here
+tanh; the projected values go through two linear maps in a row, here one. Its controller starts from the forward GRU's
+last state, here from the last slot, which differs by a constant vector: the backward GRU's state at the end delimiter.
+Which bit comes first makes no difference to maps that are learned.
+
+`BEYOND` is for lengths far from training. A softmax over the slots of short memories only learns to tell near addresses
+apart: four bits will do for 10 inputs, and 16 slots further on they come again. So pointers choose from the whole
+address space, through which the memory is repeated: whatever is beside the right address reads something wrong. And
+nothing is carried but the pointers: units without a state, a memory of the bare tokens, an answer from what is pointed
+at, and pointers that are rounded outside training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.cells import GRUCell, LSTMCell
+from lenmem.nn.encoders import Recurrent
+from lenmem.nn.interfaces import (
+    BEGIN,
+    BLANK,
+    DELIMITER,
+    SPECIAL,
+    EncoderDecoder,
+    FlatModel,
+    place,
+    recurrent,
+    require_spec,
+)
+from lenmem.nn.linear import check_choices
+from lenmem.nn.pointers import MLP, Candidates, Code, Controller, PointerCell, PointerDecoder, TestBase, Unit
+from lenmem.nn.transformer import TransformerEncoder
+from lenmem.ops.pointers import Similarity
+from lenmem.types import Dtype, Spec
+
+Encoder = Literal["lstm", "bigru", "transformer", "none"]
+Sharpening = Literal["none", "evaluation", "straight_through"]
+
+PAPER: dict[str, Any] = {"encoder": "lstm", "delimiters": False, "attention": "cosine"}
+"""The fields of PANM as the paper describes it."""
+PUBLISHED: dict[str, Any] = {
+    "hidden_size": 128,
+    "bits": 8,
+    "attention": "dot",
+    "mlp_size": None,
+    "controller": "attentive",
+    "dropout": 0.5,
+    "test_base": "random",
+}
+"""The fields of PANM as its authors' code has it."""
+BEYOND: dict[str, Any] = {
+    "encoder": "none",
+    "bits": 8,
+    "content_heads": 0,
+    "controller": "none",
+    "pointer_unit": "feedforward",
+    "candidates": "space",
+    "sharpening": "evaluation",
+    "address_code": "phases",
+}
+"""The fields of a PANM whose every step is the same, however long the sequence."""
+
+
+class Encoded(nn.Module):
+    """M: what `PANM.encoder` makes of embedded inputs. A bidirectional one sums its directions."""
+
+    kind: Encoder = "bigru"
+    hidden_size: int = 256
+    layers: int = 2
+    heads: int = 4
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, H], or the same states for `none`."""
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        if self.kind == "lstm":
+            cell = LSTMCell(self.hidden_size, learned_start=False, **options, parent=None)
+            return Recurrent(cell, name="lstm")(states, mask)
+        if self.kind == "bigru":
+            cell = GRUCell(self.hidden_size, **options, parent=None)
+            forward, backward = jnp.split(Recurrent(cell, True, name="gru")(states, mask), 2, axis=-1)
+            return forward + backward
+        if self.kind == "transformer":
+            feedforward = 2 * self.hidden_size
+            return TransformerEncoder(self.layers, self.heads, feedforward, **options, name="transformer")(states, mask)
+        return states
+
+
+class Answer(nn.Module):
+    """g_o: the decoder's output to logits or values."""
+
+    features: int
+    mlp_size: int | None = 128
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, outputs: jax.Array) -> jax.Array:
+        """[..., d] -> [..., features]."""
+        return MLP(self.mlp_size, self.dtype, self.param_dtype, name="mlp")(outputs, self.features)
+
+
+class PANM(FlatModel):
+    """Pointer-Augmented Neural Memory; `PANM(**PAPER)`, `PANM(**PUBLISHED)` and `PANM(**BEYOND)` set fields together.
+
+    Where answers are aligned with inputs (Dyck languages) there is no encoder and there are no delimiters: the memory
+    is the embedded inputs so far, and z_t the present one.
+    """
+
+    hidden_size: int = 256
+    """H: width of encoder, pointer units and controller."""
+    embedding_size: int | None = None
+    """Width of the embeddings; None: one-hot, as in the paper. A Transformer encoder embeds in `hidden_size`."""
+    encoder: Encoder = "bigru"
+    """Makes the memory. `bigru`: GRUs in both directions, summed. `none`: slots hold the embedded inputs themselves."""
+    delimiters: bool = True
+    """Slots for a begin and an end symbol around the inputs, which base and end pointer start from."""
+    bits: int = 10
+    """b: bits of an address. The 2^b addresses have to outnumber the slots of the (padded) memory."""
+    address_heads: int = 2
+    """H_a: pointers that start at the base, the end and the middle address, in this order; 0 to 3."""
+    content_heads: int = 1
+    """H_c: heads of Mode 2; 0 to 2."""
+    attention: Similarity = "cosine_temperature"
+    """`cosine`: equations 2 and 5. `cosine_temperature`: times a learned number per head. `dot`: as published."""
+    mlp_size: int | None = 128
+    """Hidden width of the MLPs g_a, g_c and g_o; None: linear maps."""
+    controller: Controller = "gru"
+    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and an additive attention of its own over M. `none`:
+    the answer is made of what the heads read, and of z_t."""
+    pointer_unit: Unit = "gru"
+    """`gru`: equation 1. `feedforward`: an MLP of the last pointer alone, so that all steps are the same map."""
+    candidates: Candidates = "memory"
+    """A pointer mixes the addresses of the memory's slots, or all 2^b, which then hold the memory again and again."""
+    sharpening: Sharpening = "none"
+    """Round pointers to the address of their largest weight: never; outside training; always (straight-through)."""
+    address_code: Code = "bits"
+    """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases`, in which adding 1 is a linear map."""
+    test_base: TestBase = "zero"
+    """p_B where no stream `address` is given, that is outside training: 0, or drawn with a constant key per length."""
+    dropout: float = 0.0
+    """Dropout of the Mode-2 weights."""
+    feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
+    """z_t: nothing, or the answer before (training: the target; else the model's own greedy one)."""
+    layers: int = 2
+    """Layers of a Transformer encoder."""
+    heads: int = 4
+    """Attention heads of a Transformer encoder; they divide `hidden_size`."""
+    spec: Spec | None = None
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        check_choices(self, encoder=get_args(Encoder), sharpening=get_args(Sharpening))
+        spec = require_spec(self.spec, self)
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        pointers = {
+            "hidden_size": self.hidden_size,
+            "bits": self.bits,
+            "address_heads": self.address_heads,
+            "content_heads": self.content_heads,
+            "attention": self.attention,
+            "mlp_size": self.mlp_size,
+            "controller": self.controller,
+            "pointer_unit": self.pointer_unit,
+            "candidates": self.candidates,
+            "hard": self.sharpening == "straight_through" or (self.sharpening == "evaluation" and not train),
+            "address_code": self.address_code,
+            "test_base": self.test_base,
+            "dropout": self.dropout,
+            **options,
+        }
+
+        def head(size: int) -> nn.Module:
+            return Answer(size, self.mlp_size, **options, name="head")
+
+        if spec.alignment == "aligned":
+            width = self.embedding_size or spec.input_width + SPECIAL
+            reader = recurrent(PointerCell(**pointers, memory_width=width, name="cell"), self, head=head)
+            return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        if self.delimiters:
+            inputs, input_mask, spec = delimited(inputs, input_mask, spec)
+        reader = EncoderDecoder(
+            Encoded(self.encoder, self.hidden_size, self.layers, self.heads, **options, name="encoder"),
+            PointerDecoder(**pointers, reads=self.feedback == "teacher_forced", name="decoder"),
+            spec,
+            self.hidden_size if self.encoder == "transformer" else self.embedding_size,
+            self.feedback,
+            head(spec.output_size),
+            **options,
+        )
+        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+
+
+def delimited(inputs: jax.Array, mask: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array, Spec]:
+    """Rows `[begin | inputs | end]` with their mask, and the spec of a task with two more input symbols."""
+    lengths, columns = jnp.sum(mask, axis=-1), jnp.arange(mask.shape[-1] + 2)
+    rows = place(inputs, lengths, jnp.where(columns < 1, BEGIN, DELIMITER)[None], spec, start=1, kinds=BLANK)
+    wider = {"vocabulary": spec.vocabulary + BLANK} if spec.takes_tokens else {"channels": spec.channels + BLANK}
+    return rows, columns < lengths[:, None] + 2, dataclasses.replace(spec, **wider)

@@ -1,0 +1,428 @@
+"""The parts of Pointer-Augmented Neural Memory (Le et al. 2024): heads, a decoder, and a growing memory.
+
+The paper, its notation and its variants are described in `lenmem.models.panm`. `PointerDecoder` reads the memory that
+any encoder made (a decoder of `lenmem.nn.interfaces.EncoderDecoder`); `PointerCell` reads a memory of all inputs so far
+(a cell of `lenmem.nn.recurrence`). One step of both is
+
+    h_t^a = GRU(p_{t-1}, h_{t-1}^a), h_0^a = 0          (1)    for each address head
+    w_t^a[n] = softmax_n cos(h_t^a, g_a(A[n]))          (2)
+    p_t = sum_n w_t^a[n] A[n]                           (3)    and *p_t^a = sum_n w_t^a[n] M[n]    (Mode 1)
+    q_t = g_c([*p_t^a of all address heads])            (4)    for each content head
+    w_t^c[n] = softmax_n cos(q_t, M[n])                 (5)
+    *p_t^c = sum_n w_t^c[n] M[n]                        (6)                                        (Mode 2)
+    h_t^c = GRU([*p_t^a, *p_t^c, z_t], h_{t-1}^c)       (7)
+    output [*p_t^a, *p_t^c, h_t^c] of all heads, for the MLP g_o of the interface's head
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.attention import AdditiveAttention
+from lenmem.nn.cells import GRUCell, as_cell
+from lenmem.nn.linear import Linear, check_choices
+from lenmem.nn.recurrence import AppendOnlyCell
+from lenmem.ops.pointers import Similarity, address_bank, dereference, phase_bank, pointer_weights, sample_base
+from lenmem.types import Dtype, PyTree, Step
+
+Controller = Literal["gru", "attentive", "none"]
+Unit = Literal["gru", "feedforward"]
+Candidates = Literal["memory", "space"]
+Code = Literal["bits", "signs", "phases"]
+TestBase = Literal["zero", "random"]
+TEMPERATURE = 10.0
+"""The learned temperature at first."""
+
+
+class MLP(nn.Module):
+    """W_2 relu(W_1 x + b_1) + b_2, or with `hidden=None` a single linear map."""
+
+    hidden: int | None = 128
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, features: int) -> jax.Array:
+        """[..., d] -> [..., features]."""
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        if self.hidden is not None:
+            inputs = nn.relu(Linear(self.hidden, **options, name="hidden")(inputs))
+        return Linear(features, **options, name="output")(inputs)
+
+
+class Similar(nn.Module):
+    """Attention by `lenmem.ops.pointer_weights`, with what is learned of it.
+
+    `cosine`: nothing. `cosine_temperature`: beta is the softplus of a parameter, 10 at first. `dot`: linear maps of
+    query, keys and what is read, as in attention with one head.
+    """
+
+    kind: Similarity
+    features: int
+    """Width of the linear maps of `dot`."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        if self.kind == "cosine_temperature":
+            start = nn.initializers.constant(jnp.log(jnp.expm1(TEMPERATURE)))
+            self.temperature = self.param("temperature", start, (), self.param_dtype)
+        elif self.kind == "dot":
+            options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+            self.of_query, self.of_key, self.of_value = (Linear(self.features, **options) for _ in range(3))
+
+    def keys(self, candidates: jax.Array) -> jax.Array:
+        """[..., N, d] -> [..., N, d or features]."""
+        return self.of_key(candidates) if self.kind == "dot" else candidates
+
+    def __call__(self, query: jax.Array, keys: jax.Array, mask: jax.Array | None) -> jax.Array:
+        """[B, d], [B, N, d] or [N, d], and bool[B, N] -> weights float32[B, N]."""
+        query = self.of_query(query) if self.kind == "dot" else query
+        temperature = nn.softplus(self.temperature) if self.kind == "cosine_temperature" else None
+        return pointer_weights(query, keys, mask=mask, kind=self.kind, temperature=temperature)
+
+    def read(self, values: jax.Array, weights: jax.Array) -> jax.Array:
+        """The mean [B, d or features] of values [B, N, d]; its map is applied after the mean, which is the same."""
+        value = dereference(values, weights)
+        return self.of_value(value) if self.kind == "dot" else value
+
+
+class Slots(NamedTuple):
+    """What belongs to the slots of a memory, the slots on the axis before the last; or to one slot, without it."""
+
+    values: jax.Array
+    """M, [B, N, d]."""
+    address_keys: tuple[jax.Array, ...]
+    """g_a(A) of each address head, [B, N, H]; [2^b, H] where pointers go over all addresses."""
+    content_keys: tuple[jax.Array, ...]
+    """What each content head compares its query with, [B, N, d]."""
+    additive_keys: tuple[jax.Array, ...]
+    """What the controller's own attention compares its state with, [B, N, H], if it has one."""
+
+
+class Memory(NamedTuple):
+    """What a step reads."""
+
+    slots: Slots
+    mask: jax.Array
+    """bool[B, N]: the slots that hold something, a prefix."""
+    base: jax.Array
+    """p_B, int[B]."""
+    holder: tuple[jax.Array, ...]
+    """Where pointers go to all addresses: one-hot[B, 2^b, N], the slot that each address holds."""
+
+
+class Pointed(NamedTuple):
+    """Where one address head is after a step."""
+
+    hidden: jax.Array
+    """h_t^a, [B, H]."""
+    pointer: jax.Array
+    """p_t, float32[B, b]."""
+    weights: jax.Array
+    """w_t^a of the slots, float32[B, N]."""
+    address: jax.Array
+    """p_t as a number, int[B]; -1 if no address has more than half of the weight."""
+
+
+class PointerState(NamedTuple):
+    """What is carried from step to step."""
+
+    hidden: tuple[jax.Array, ...]
+    """h^a of each address head, [B, H]."""
+    pointers: tuple[jax.Array, ...]
+    """p of each address head, float32[B, b]."""
+    controller: jax.Array
+    """h^c, [B, H]."""
+    decoder: PyTree
+    """The carry of the network below."""
+
+
+class PointerNetwork(nn.Module):
+    """What `PointerDecoder` and `PointerCell` share: fields, heads, and equations 1 to 7."""
+
+    decoder: nn.Module | None = None
+    """The network below, whose output is z_t: a decoder under `PointerDecoder`, a cell under `PointerCell`."""
+    hidden_size: int = 256
+    """H: width of pointer units and controller."""
+    bits: int = 10
+    """b: bits of an address."""
+    address_heads: int = 2
+    """H_a: pointers that start at the base, the end and the middle address, in this order."""
+    content_heads: int = 1
+    """H_c: heads of Mode 2."""
+    attention: Similarity = "cosine_temperature"
+    """How addresses and contents are compared."""
+    mlp_size: int | None = 128
+    """Hidden width of the MLPs g_a and g_c; None: linear maps."""
+    controller: Controller = "gru"
+    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and an additive attention of its own over M. `none`:
+    z_t takes the place of h_t^c, if there is one."""
+    pointer_unit: Unit = "gru"
+    """`gru`: equation 1. `feedforward`: h_t^a is an MLP of p_{t-1} alone."""
+    candidates: Candidates = "memory"
+    """What pointers are mixtures of: the addresses of the memory's slots (`memory`), or all 2^b (`space`). The others
+    then hold the memory again and again, so that to point beside it is to read something wrong."""
+    hard: bool = False
+    """A pointer is the address of its largest weight, with the gradient of the softmax (straight-through)."""
+    address_code: Code = "bits"
+    """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases` (`lenmem.ops.phase_bank`)."""
+    test_base: TestBase = "zero"
+    """p_B where there is no stream `address`: 0, or for each length one that a constant key draws."""
+    dropout: float = 0.0
+    """Dropout of the Mode-2 weights."""
+    reads: bool = True
+    """Without a `decoder`, z_t is what the step reads. False: there is no z_t, unless nothing else could be read."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        check_choices(
+            self,
+            attention=get_args(Similarity),
+            controller=get_args(Controller),
+            pointer_unit=get_args(Unit),
+            candidates=get_args(Candidates),
+            address_code=get_args(Code),
+            test_base=get_args(TestBase),
+        )
+        if not 0 <= self.address_heads <= 3 or not 0 <= self.content_heads <= 2:
+            got = f"got {self.address_heads} and {self.content_heads}"
+            raise ValueError(f"address_heads is 0 to 3 (base, end, middle), content_heads 0 to 2; {got}")
+        if self.address_heads == 0 and (self.content_heads or self.controller == "none"):
+            raise ValueError("address_heads is 0: that needs content_heads=0, and a controller to answer from")
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+
+        def each(count: int, make: Any, *arguments: Any) -> list[Any]:
+            return [make(*arguments, **options) for _ in range(count)]
+
+        unit = GRUCell if self.pointer_unit == "gru" else MLP
+        self.units = each(self.address_heads, unit, self.hidden_size)
+        self.address_maps = each(self.address_heads, MLP, self.mlp_size)
+        self.address_attention = each(self.address_heads, Similar, self.attention, self.hidden_size)
+        self.content_maps = each(self.content_heads, MLP, self.mlp_size)
+        self.content_attention = each(self.content_heads, Similar, self.attention, self.hidden_size)
+        self.drop = nn.Dropout(self.dropout)
+        if self.controller != "none":
+            self.recurrence = GRUCell(self.hidden_size, **options)
+        if self.controller == "attentive":
+            self.scorer = AdditiveAttention(self.hidden_size, **options)
+
+    def first_base(self, lengths: jax.Array, slots: int) -> jax.Array:
+        """p_B, int[B]: drawn for each row in training. A ValueError where `slots` outnumber the addresses."""
+        if slots >= 2**self.bits:
+            raise ValueError(
+                f"bits is {self.bits}: its {2**self.bits} addresses have to outnumber the {slots} slots of the memory"
+            )
+        if self.has_rng("address"):
+            return sample_base(self.make_rng("address"), self.bits, lengths.shape)
+        if self.test_base == "zero":
+            return jnp.zeros_like(lengths)
+        return jax.vmap(lambda n: sample_base(jax.random.fold_in(jax.random.key(0), n), self.bits))(lengths)
+
+    def bank(self, base: jax.Array, length: int) -> jax.Array:
+        """A, float32[..., length, b], or 2 b numbers where they are phases."""
+        if self.address_code == "phases":
+            return phase_bank(base, length, self.bits)
+        bank = address_bank(base, length, self.bits)
+        return 2 * bank - 1 if self.address_code == "signs" else bank
+
+    def all_addresses(self) -> jax.Array:
+        """float32[2^b, b]."""
+        return self.bank(jnp.zeros((), jnp.int32), 2**self.bits)
+
+    def address_keys(self, addresses: jax.Array) -> tuple[jax.Array, ...]:
+        """g_a(A) of each address head."""
+        heads = zip(self.address_maps, self.address_attention, strict=True)
+        return tuple(attention.keys(mapped(addresses, self.hidden_size)) for mapped, attention in heads)
+
+    def fill(self, values: jax.Array, addresses: jax.Array) -> Slots:
+        """Slots, or one slot, of M [..., d] and A [..., b], with all that can be computed of them beforehand."""
+        everywhere = self.candidates == "space"
+        return Slots(
+            values,
+            () if everywhere else self.address_keys(addresses),
+            tuple(attention.keys(values) for attention in self.content_attention),
+            (self.scorer.keys(values),) if self.controller == "attentive" else (),
+        )
+
+    def places(self, memory: Memory) -> tuple[jax.Array, ...]:
+        """The addresses of the first, the last and the middle slot, float32[B, b] for each address head."""
+        last = jnp.maximum(jnp.sum(memory.mask, axis=-1) - 1, 0)
+        slots = (jnp.zeros_like(last), last, last // 2)[: self.address_heads]
+        return tuple(self.bank(memory.base + slot, 1)[:, 0] for slot in slots)
+
+    def advance_heads(self, state: PointerState, memory: Memory, z: jax.Array | None) -> tuple[PointerState, jax.Array]:
+        """Equations 1 to 7: the new state, with `decoder` as it was, and [*p_t^a, *p_t^c, h_t^c]."""
+        values = memory.slots.values
+        moved = [self.move(head, state, memory) for head in range(self.address_heads)]
+        reads = [self.address_attention[head].read(values, new.weights) for head, new in enumerate(moved)]
+        related = [self.relate(head, reads, memory) for head in range(self.content_heads)]
+        seen = [attention.read(values, w) for attention, w in zip(self.content_attention, related, strict=True)]
+
+        controller, answer = state.controller, [] if z is None else [z]
+        if self.controller == "attentive":
+            weights = self.scorer(controller, memory.slots.additive_keys[0], memory.mask)
+            controller = self.recurrence.update(controller, side_by_side(*answer, *reads, dereference(values, weights)))
+        elif self.controller == "gru":
+            controller = self.recurrence.update(controller, side_by_side(*reads, *seen, *answer))
+        if self.controller != "none":
+            answer = [controller]
+        self.trace(moved, related)
+        hidden, pointers = tuple(new.hidden for new in moved), tuple(new.pointer for new in moved)
+        return PointerState(hidden, pointers, controller, state.decoder), side_by_side(*reads, *seen, *answer)
+
+    def move(self, head: int, state: PointerState, memory: Memory) -> Pointed:
+        """Equations 1 to 3 of one address head."""
+        pointer, keys = state.pointers[head], memory.slots.address_keys[head]
+        if self.pointer_unit == "gru":
+            hidden = self.units[head].update(state.hidden[head], pointer)
+        else:
+            hidden = self.units[head](pointer, self.hidden_size)
+        everywhere = self.candidates == "space"
+        weights = self.address_attention[head](hidden, keys, None if everywhere else memory.mask)
+        if self.hard:
+            largest = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
+            weights = weights + jax.lax.stop_gradient(largest - weights)
+        if everywhere:
+            at = jnp.einsum("ba,ban->bn", weights, memory.holder[0])
+            return Pointed(
+                hidden,
+                dereference(self.all_addresses(), weights),
+                at,
+                sharp_at(weights, jnp.zeros_like(memory.base), 2**self.bits),
+            )
+        pointer = dereference(self.bank(memory.base, memory.mask.shape[-1]), weights)
+        return Pointed(hidden, pointer, weights, sharp_at(weights, memory.base, 2**self.bits))
+
+    def relate(self, head: int, reads: list[jax.Array], memory: Memory) -> jax.Array:
+        """Equations 4 and 5 of one content head: w_t^c."""
+        query = self.content_maps[head](side_by_side(*reads), memory.slots.values.shape[-1])
+        weights = self.content_attention[head](query, memory.slots.content_keys[head], memory.mask)
+        return self.drop(weights, deterministic=not self.has_rng("dropout"))
+
+    def trace(self, moved: list[Pointed], related: list[jax.Array]) -> None:
+        """Sow pointer weights [B, H_a, N], the addresses they are at int[B, H_a], and Mode-2 weights [B, H_c, N]."""
+        if moved:
+            self.sow("traces", "pointer_weights", jnp.stack([new.weights for new in moved], axis=1))
+            self.sow("traces", "address", jnp.stack([new.address for new in moved], axis=1))
+        if related:
+            self.sow("traces", "relation_weights", jnp.stack(related, axis=1))
+
+    def everywhere(self, slots: Slots, mask: jax.Array, base: jax.Array) -> Memory:
+        """The memory, and for pointers to all addresses, [2^b], their keys and the slots that they hold."""
+        if self.candidates == "memory":
+            return Memory(slots, mask, base, ())
+        count = 2**self.bits
+        length = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
+        holder = (jnp.arange(count) - base[:, None]) % count % length
+        slots = slots._replace(address_keys=self.address_keys(self.all_addresses()))
+        return Memory(slots, mask, base, (jax.nn.one_hot(holder, mask.shape[-1]),))
+
+    def still(self, rows: int) -> tuple[jax.Array, ...]:
+        """h_0^a = 0 of each address head."""
+        return (jnp.zeros((rows, self.hidden_size), self.dtype or self.param_dtype),) * self.address_heads
+
+
+def sharp_at(weights: jax.Array, base: jax.Array, addresses: int) -> jax.Array:
+    """int[B]: the address (`base` + n) mod `addresses` that holds more than half of the weights [B, N]; else -1."""
+    at = (base + jnp.argmax(weights, axis=-1)) % addresses
+    return jnp.where(jnp.max(weights, axis=-1) > 0.5, at, -1)
+
+
+def side_by_side(*vectors: jax.Array) -> jax.Array:
+    """[..., d_i] as one vector."""
+    return jnp.concatenate(vectors, axis=-1)
+
+
+class PointerDecoder(PointerNetwork):
+    """A decoder over the memory that any encoder made. Its output is [*p_t^a, *p_t^c, h_t^c].
+
+    p_E is the address of each row's last real slot; h_0^c is what lies there, through a linear map if the memory is not
+    as wide as the controller. Each row draws its own base from the stream `address`.
+    """
+
+    def setup(self):
+        super().setup()
+        self.bridge = Linear(self.hidden_size, dtype=self.dtype, param_dtype=self.param_dtype)
+
+    def start(self, states: jax.Array, mask: jax.Array) -> tuple[PointerState, tuple[Memory, PyTree]]:
+        """[B, N, d], bool[B, N] -> (state, (memory, the memory of the decoder below))."""
+        rows, slots = mask.shape
+        lengths = jnp.sum(mask, axis=-1)
+        states = jnp.where(mask[..., None], states, 0)
+        base = self.first_base(lengths, slots)
+        memory = self.everywhere(self.fill(states, self.bank(base, slots)), mask, base)
+        controller = jnp.zeros((rows, 0))
+        if self.controller != "none":
+            last = jnp.maximum(lengths - 1, 0)[:, None, None]
+            controller = jnp.take_along_axis(states, last, axis=1)[:, 0].astype(self.dtype or self.param_dtype)
+            if states.shape[-1] != self.hidden_size:
+                controller = self.bridge(controller)
+        below, memory_below = ((), ()) if self.decoder is None else self.decoder.start(states, mask)
+        return PointerState(self.still(rows), self.places(memory), controller, below), (memory, memory_below)
+
+    def __call__(
+        self, carry: PointerState, step: Step, memory: tuple[Memory, PyTree]
+    ) -> tuple[PointerState, jax.Array]:
+        """One answer slot."""
+        above, memory_below = memory
+        z, below = step.inputs if self.reads or not self.address_heads else None, carry.decoder
+        if self.decoder is not None:
+            below, z = self.decoder(below, step, memory_below)
+        state, output = self.advance_heads(carry, above, z)
+        return state._replace(decoder=below), output
+
+
+class PointerCell(PointerNetwork, AppendOnlyCell):
+    """A cell whose memory is all inputs so far, the present one included. Its output is [*p_t^a, *p_t^c, h_t^c].
+
+    p_E, which the paper leaves open where a memory grows, is the address of the newest slot. So only the pointer of the
+    base moves on from where it was; those of the end and the middle move, at every step, from the end and the middle
+    of what there is. All controllers start at zero. While decoding nothing is added.
+    """
+
+    memory_width: int = 64
+    """d: width of the inputs."""
+
+    @property
+    def initial_slots(self) -> int:
+        """The memory is empty at first."""
+        return 0
+
+    def start(self, batch_shape: tuple[int, ...], steps: int) -> tuple[PyTree, Slots, jax.Array, jax.Array]:
+        """Pointers at the base, and an empty memory of `steps` slots."""
+        nothing = jnp.zeros(batch_shape, jnp.int32)
+        base = self.first_base(nothing, steps)
+        first = self.bank(base, 1)[:, 0]
+        slot = self.fill(jnp.zeros((*batch_shape, self.memory_width), self.dtype or self.param_dtype), first)
+        memory = jax.tree.map(lambda x: jnp.zeros((*x.shape, steps), x.dtype), slot)
+        size = 0 if self.controller == "none" else self.hidden_size
+        controller = jnp.zeros((*batch_shape, size), self.dtype or self.param_dtype)
+        below = () if self.decoder is None else as_cell(self.decoder).start(batch_shape, steps)
+        state = PointerState(self.still(*batch_shape), (first,) * self.address_heads, controller, below)
+        # The state of an append-only cell is differentiated, and so it holds floats: exact for up to 24 bits.
+        return (state, base.astype(jnp.float32)), memory, nothing, jnp.zeros((), jnp.int32)
+
+    def advance(self, state: PyTree, memory: Slots, filled: jax.Array, step: Step) -> tuple[PyTree, Slots, jax.Array]:
+        """One step: put the input into its slot, then read."""
+        pointers, base_as_float = state
+        base = base_as_float.astype(jnp.int32)
+        count = jnp.sum(filled, axis=-1)
+        entry = self.fill(step.inputs, self.bank(base + count, 1)[:, 0])
+        here = (jnp.arange(filled.shape[-1]) == count[:, None]) & ~step.decoding[:, None]
+
+        def with_entry(column: jax.Array, new: jax.Array) -> jax.Array:
+            return jnp.swapaxes(jnp.where(here[:, None], new[..., None].astype(column.dtype), column), -1, -2)
+
+        now = self.everywhere(jax.tree.map(with_entry, memory, entry), filled | here, base)
+        z, below = step.inputs if self.reads or not self.address_heads else None, pointers.decoder
+        if self.decoder is not None:
+            below, z = as_cell(self.decoder)(below, step)
+        placed = (*pointers.pointers[:1], *self.places(now)[1:])
+        after, output = self.advance_heads(pointers._replace(pointers=placed), now, z)
+        return (after._replace(decoder=below), base_as_float), entry, output
