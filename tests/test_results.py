@@ -15,6 +15,7 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.reproduce import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
+from lenmem.tasks.lantm import Copy
 from lenmem.training import Training
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +160,7 @@ def made_up(task: str = "copy", model: str = "LANTM", regime: str = "L", table: 
         "table": table,
         "where": {"task": task, "model": model, "regime": regime},
         "selection": "last",
-        "experiment": {"training": to_plain(Training())},
+        "experiment": {"training": to_plain(Training()), "task": to_plain(Copy())},
         "measured": measured,
         "alive": [True, True],
         "samples": 3200,

@@ -76,6 +76,8 @@ class LengthCurve:
     """Examples per length."""
     test_lengths: tuple[int, int] | None = None
     """Smallest and largest length of the task's out-of-range test, where known."""
+    ceiling: np.ndarray | None = None
+    """float[L]: the best token accuracy that is possible, where inputs do not determine answers; None: 1."""
 
     @property
     def seeds(self) -> int:
@@ -115,7 +117,7 @@ class LengthCurve:
             "train_lengths": list(self.train_lengths),
             "test_lengths": None if self.test_lengths is None else list(self.test_lengths),
             "samples": self.samples,
-        }
+        } | ({} if self.ceiling is None else {"ceiling": self.ceiling.tolist()})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LengthCurve:
@@ -128,6 +130,7 @@ class LengthCurve:
             train_lengths=(data["train_lengths"][0], data["train_lengths"][1]),
             samples=data["samples"],
             test_lengths=None if test_lengths is None else (test_lengths[0], test_lengths[1]),
+            ceiling=np.asarray(data["ceiling"]) if "ceiling" in data else None,
         )
 
 
@@ -183,6 +186,7 @@ def length_curve(
         for name, value in fetch(result).items():
             examples = per_seed(value).reshape(value.shape[1], len(members), -1)[:, :, :samples]
             columns.setdefault(name, []).append(examples.mean(axis=-1))
+    ceiling = np.array([task.ceiling_at(length) for length in lengths])
     return LengthCurve(
         label=label,
         lengths=np.asarray(lengths),
@@ -190,6 +194,7 @@ def length_curve(
         train_lengths=task.train_lengths,
         samples=samples,
         test_lengths=task.test_lengths,
+        ceiling=ceiling if (ceiling < 1).any() else None,
     )
 
 

@@ -20,7 +20,8 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
 
     Training lengths are marked. Of more than `rows` lengths an even selection is shown, which always holds the ends of
     the training and test ranges and of the curve; the caption says so. NaN (a curve without a living seed, or a length
-    that it does not have) is shown as a dash.
+    that it does not have) is shown as a dash. Where a task is ambiguous a last column has the best token accuracy there
+    can be.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -43,6 +44,14 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
         for metric in metrics:
             name = f"{metric.replace('_', ' ')} %"
             table.add_column(f"{escape(curve.label)}\n{name}" if curve.label else name, justify="right")
+    ceilings = {
+        length: ceiling
+        for curve in curves
+        if curve.ceiling is not None
+        for length, ceiling in zip(curve.lengths.tolist(), curve.ceiling, strict=True)
+    }
+    if ceilings:
+        table.add_column("possible\ntoken accuracy %", justify="right")
     summaries = [{metric: summarise(curve.values[metric]) for metric in metrics} for curve in curves]
     for length in shown:
         trained = first <= length <= last
@@ -51,6 +60,8 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
             (index,) = np.nonzero(curve.lengths == length)
             for metric in metrics:
                 cells.append(_cell(summary[metric], index[0], several) if index.size else "-")
+        if ceilings:
+            cells.append(percent(ceilings.get(int(length), np.nan)))
         following = lengths[lengths > length]
         table.add_row(
             str(length),

@@ -88,6 +88,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def ceiling_at(self, length: int) -> float:
+        """The best token accuracy that is possible at a length: 1 where inputs determine answers."""
+        return 1.0
+
     def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
         """Mean loss per scored slot (scalar, in nats for tokens and bits, squared units for values)."""
         return masked_loss(self.spec.outputs, outputs, batch)

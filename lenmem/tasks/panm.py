@@ -76,10 +76,6 @@ class PanmTask(Task):
         """Tokens of an input. May be traced."""
         return length
 
-    def ceiling_at(self, length: int) -> float:
-        """The best token accuracy that is possible at a length: 1 where inputs determine answers."""
-        return 1.0
-
     @property
     def test_lengths(self) -> tuple[int, int]:
         """The shortest and the longest test length."""

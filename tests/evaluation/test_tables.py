@@ -49,6 +49,16 @@ def test_median_and_range():
     assert "shown" not in text(table)
 
 
+def test_an_ambiguous_task_shows_what_is_possible():
+    curve = make([[0.5, 0.25]], lengths=[2, 4], ceiling=np.array([0.75, 0.5]))
+    assert [row[-1] for row in rows(curve_table([curve], metrics=["token_accuracy"]))] == ["75.0", "50.0"]
+    other = make([[0.5]], lengths=[8])
+    shown = rows(curve_table([curve, other], metrics=["token_accuracy"]))
+    assert [row[-1] for row in shown] == ["75.0", "50.0", "-"]
+    assert LengthCurve.from_dict(curve.to_dict()).ceiling == pytest.approx([0.75, 0.5])
+    assert LengthCurve.from_dict(other.to_dict()).ceiling is None
+
+
 def test_curves_of_different_lengths():
     table = curve_table(
         [
