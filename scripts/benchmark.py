@@ -11,8 +11,9 @@ against one), `evaluate` (100 lengths), `memory` (the append-only scan against p
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
 (geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon), `lookup`
 (steps per second of the Neural Data Router on table lookup at its published size, by batch and tokens), `dnc` (memory
-machines on sorting at the published size: training, where its time goes, and long sequences), `devices` (outer-product
-attention with the sequence split over devices; virtual ones on a CPU).
+machines on sorting at the published size: training, where its time goes, and long sequences), `panm` (pointer-augmented
+memory on copy at width 256 against the networks it is built on), `devices` (outer-product attention with the sequence
+split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
 process, since machines are shared and noisy. Repetitions of a training call start at the same optimiser step, so that
@@ -50,15 +51,16 @@ from lenmem.experiment import Experiment
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
-from lenmem.tasks.base import draw, namespaced
+from lenmem.tasks.base import Task, draw, namespaced
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.loop import Training
 from lenmem.training.step import State, data_seed, initial_state, make_advance
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "dnc", "devices")
+TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "dnc", "panm", "devices")
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
+POINTERS = ("panm", "panm_paper", "panm_published", "lstm", "attention")
 MACHINE_ROWS = 64
 REPEATED = 100
 SCAN_STEPS = (128, 256, 512)
@@ -163,13 +165,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         console.print(as_table("training of the Neural Data Router of 666,000 parameters on table lookup", rows))
     if "dnc" in options.tables:
-        rows = measured["dnc"] = [machine_cost(name, effort) for name in progress(MACHINES, "machines")]
+        sort = tasks.make("dnc_sort", train_lengths=(15, 15))
+        machines = {name: models.make(name, hidden_size=128) for name in MACHINES}
+        rows = measured["dnc"] = training_speeds(sort, machines, MACHINE_ROWS, effort)
         console.print(as_table(f"training on sorting, batches of {MACHINE_ROWS}, sequences of 15 in 31 steps", rows))
         rows = measured["dnc_parts"] = addressing_cost(effort)
         console.print(as_table("a DNC's operations, value and gradient, 64 rows of 50 slots of 16, 4 heads", rows))
         lengths = (50, 100) if options.quick else (250, 500, 1000)
         rows = measured["dnc_long"] = [long_cost(length) for length in progress(lengths, "long")]
         console.print(as_table("a DNC with 500 slots on long sequences, 64 rows", rows))
+    if "panm" in options.tables:
+        copy = tasks.make("panm_copy", train_lengths=(9, 9))
+        networks = {name: models.make(name, hidden_size=256) for name in POINTERS}
+        rows = measured["panm"] = training_speeds(copy, networks, 128, effort)
+        console.print(as_table("training on copy, batches of 128, sequences of 9, width 256", rows))
     if "devices" in options.tables:
         rows = measured["devices"] = devices_cost(effort, options.quick)
         console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
@@ -427,13 +436,20 @@ def lookup_cost(batch_size: int, tokens: int, effort: Effort) -> dict[str, Any]:
     return {"batch": batch_size, "tokens": tokens, "steps/s": steps / time_of_call, "compile s": seconds}
 
 
-def machine_cost(name: str, effort: Effort) -> dict[str, Any]:
-    """Training steps per second of a memory machine of 50 slots of width 16, with 4 heads if it is a DNC."""
-    task = tasks.make("dnc_sort", train_lengths=(15, 15))
-    experiment = Experiment(task, models.make(name, hidden_size=128), Training(batch_size=MACHINE_ROWS))
-    call, seconds = _trainer(experiment, 1, effort.steps)
-    (time_of_call,) = in_turns([call], effort.repeats)
-    return {"model": name, "steps/s": effort.steps / time_of_call, "compile s": seconds}
+def training_speeds(
+    task: Task, networks: Mapping[str, nn.Module], batch_size: int, effort: Effort
+) -> list[dict[str, Any]]:
+    """Training steps per second of several networks on one task, timed in turns."""
+    training = Training(batch_size=batch_size)
+    trainers = [
+        _trainer(Experiment(task, networks[name], training), 1, effort.steps)
+        for name in progress([*networks], "compile")
+    ]
+    times = in_turns([call for call, _ in trainers], effort.repeats)
+    return [
+        {"model": name, "steps/s": effort.steps / seconds, "compile s": compiled}
+        for name, seconds, (_, compiled) in zip(networks, times, trainers, strict=True)
+    ]
 
 
 def addressing_cost(effort: Effort) -> list[dict[str, Any]]:
