@@ -84,6 +84,17 @@ def small(task: PanmTask, model: str = "panm", steps: int = 2000, **changes: Any
     return Experiment(task, make(name, **(size | fields | changes)), training, Evaluation(scored=1280))
 
 
+def beyond(task: PanmTask, steps: int = 1000, **fields: Any) -> Experiment:
+    """A PANM of width 64 with these fields, trained shortly; the last parameters are kept."""
+    training = Training(
+        steps,
+        batch_size=64,
+        seeds=3,
+        optimizer=Optimizer("adam", learning_rate=3e-3, clip_norm=1.0),
+    )
+    return Experiment(task, make("panm", hidden_size=64, **fields), training, Evaluation(scored=1280))
+
+
 def _training(steps: int, **options: Any) -> Training:
     return Training(
         steps,
@@ -101,12 +112,12 @@ def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
     `transformer` is encoder-only as in the published code, `transformer_seq2seq` has a decoder. `panm_paper` is the
     network of the text to the letter, `panm_published` that of the code, `panm` lenmem's own choice between them.
     """
-    return {f"{name}-{model}": _row(task, paper(task, model, **options), name, model) for model in _able(task)}
+    return {f"{name}-{model}": row_of(task, paper(task, model, **options), name, model) for model in _able(task)}
 
 
 def small_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
     """The same table at width 128: rows `<task>-<model>-small`."""
-    return {f"{name}-{model}-small": _row(task, small(task, model, **options), name, model) for model in _able(task)}
+    return {f"{name}-{model}-small": row_of(task, small(task, model, **options), name, model) for model in _able(task)}
 
 
 def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, int]]], **options: Any) -> dict[str, Row]:
@@ -119,7 +130,7 @@ def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, in
     for table, numbers in heads.items():
         for address, content in numbers:
             experiment = small(task, address_heads=address, content_heads=content, **options)
-            row = _row(task, experiment, name, "panm")
+            row = row_of(task, experiment, name, "panm")
             if table != TABLES[name]:
                 where = {"task": name, "model": "panm", "address_heads": address, "content_heads": content}
                 shown = f"length_{task.scored_lengths[2]}"
@@ -133,7 +144,7 @@ def _able(task: PanmTask) -> list[str]:
     return [model for model, (_, name, *_) in MODELS.items() if supports(make(name), task.spec) is None]
 
 
-def _row(task: PanmTask, experiment: Experiment, name: str, model: str) -> Row:
+def row_of(task: PanmTask, experiment: Experiment, name: str, model: str) -> Row:
     """All five columns of a table; each test length is a split of its own."""
     columns = {f"length_{length}/token_accuracy": f"length_{length}" for length in task.scored_lengths}
     return Row(experiment, TABLES[name], {"task": name, "model": MODELS[model][0]}, columns, task.scored_lengths)

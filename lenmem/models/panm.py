@@ -38,9 +38,10 @@ Which bit comes first makes no difference to maps that are learned.
 
 `BEYOND` is for lengths far from training. A softmax over the slots of short memories only learns to tell near addresses
 apart: four bits will do for 10 inputs, and 16 slots further on they come again. So pointers choose from the whole
-address space, through which the memory is repeated: whatever is beside the right address reads something wrong. And
-nothing is carried but the pointers: units without a state, a memory of the bare tokens, an answer from what is pointed
-at, and pointers that are rounded outside training.
+address space, through which the memory is repeated: whatever is beside the right address reads something wrong. To add
+1 to a binary number is to carry, the farther the less often, and what was not learned is where copying breaks off; so
+addresses are phases, for which it is a rotation. And nothing else is carried from step to step: units without a state,
+a memory of the bare tokens, an answer from what is pointed at.
 """
 
 from __future__ import annotations
@@ -93,7 +94,6 @@ BEYOND: dict[str, Any] = {
     "controller": "none",
     "pointer_unit": "feedforward",
     "candidates": "space",
-    "sharpening": "evaluation",
     "address_code": "phases",
 }
 """The fields of a PANM whose every step is the same, however long the sequence."""

@@ -38,6 +38,7 @@ from lenmem.ops.outer_product import (
     outer_product_read,
     tensor_memory,
 )
+from lenmem.ops.pointers import address_bank, dereference, phase_bank, pointer_weights, sample_base
 from lenmem.ops.positions import (
     alibi,
     fire_distances,
@@ -64,10 +65,12 @@ from lenmem.ops.states import nearest_states_similarity
 from lenmem.ops.tape import sharpen, shifted_keys
 
 __all__ = [
+    "address_bank",
     "alibi",
     "allocation_weights",
     "bounded",
     "content_weights",
+    "dereference",
     "directional_weights",
     "dot_product_weights",
     "erase_and_write",
@@ -97,12 +100,15 @@ __all__ = [
     "one_shot",
     "outer_product_memory",
     "outer_product_read",
+    "phase_bank",
+    "pointer_weights",
     "random_positions",
     "read_tape",
     "relative_logits",
     "retention",
     "rotary",
     "rotate",
+    "sample_base",
     "sharpen",
     "sharpen_directional",
     "shift",

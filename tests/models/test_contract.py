@@ -23,6 +23,7 @@ from lenmem.models import (
     NDR,
     NRAM,
     NTM,
+    PANM,
     RAM,
     SLANTM,
     Attention,
@@ -37,6 +38,7 @@ from lenmem.models import (
     Transformer,
     TransformerSeq2Seq,
     UniversalTransformer,
+    panm,
 )
 from lenmem.tasks.lantm import Reverse
 from lenmem.types import Spec
@@ -57,6 +59,7 @@ small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size":
 state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
 flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
 machine: dict[str, Any] = {"hidden_size": 32, "slots": 12, "width": 8}
+pointers: dict[str, Any] = {"hidden_size": 32, "embedding_size": 8, "mlp_size": 32}
 stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
 reverse = Reverse(vocabulary=8, train_lengths=(1, 10))
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
@@ -132,6 +135,14 @@ CASES = [
         within(0.7, updates=600),
     ),
     Case("ntm", NTM(**machine), within(0.7, updates=600)),
+    Case("panm", PANM(**pointers), within(0.8, updates=400)),
+    Case("panm_paper", PANM(**panm.PAPER, **pointers), within(0.6, updates=400)),
+    Case(
+        "panm_published",
+        PANM(**panm.PUBLISHED | {"hidden_size": 32, "embedding_size": 8, "dropout": 0.0}),
+        within(0.8, updates=400),
+    ),
+    Case("panm_beyond", PANM(**panm.BEYOND | pointers | {"bits": 6}), Learning(0.95, updates=600)),
     Case(
         "bilstm_classifier",
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),

@@ -157,6 +157,14 @@ def test_pointers_start_at_base_end_and_middle_of_each_row():
             np.testing.assert_array_equal(pointer[row], binary(slot))
 
 
+@pytest.mark.parametrize("code", ["bits", "signs", "phases"])
+def test_codes_of_addresses(code):
+    decoder = PointerDecoder(**SIZES, address_code=code)
+    (first, _) = decoded(decoder, drawn(decoder, STATES, MASK, READ))[1]
+    expected = {"bits": np.zeros(4), "signs": -np.ones(4), "phases": np.repeat([1.0, 0.0], 4)}[code]
+    np.testing.assert_allclose(first, [expected, expected])
+
+
 def test_a_base_for_each_row():
     """The stream moves what the pointers see, for each row on its own; padding still plays no part."""
     decoder = PointerDecoder(hidden_size=H, mlp_size=6, bits=10)

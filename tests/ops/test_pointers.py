@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lenmem.ops.pointers import address_bank, dereference, pointer_weights, sample_base
+from lenmem.ops.pointers import address_bank, dereference, phase_bank, pointer_weights, sample_base
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
 KINDS = ("cosine", "cosine_temperature", "dot")
@@ -60,13 +60,30 @@ def test_the_papers_example():
     np.testing.assert_array_equal(address_bank(3, 2, 2), [[1, 1], [0, 0]])
 
 
-def test_all_addresses_differ():
-    whole = np.asarray(address_bank(5, 16, 4))
+def test_phases_are_waves_with_the_periods_of_the_bits():
+    got = np.asarray(phase_bank(jnp.array([5, 900]), 300, 10))
+    for row, base in enumerate((5, 900)):
+        angles = [[2 * np.pi * ((base + j) % 1024) / 2**k for k in range(10, 0, -1)] for j in range(300)]
+        np.testing.assert_allclose(got[row], np.concatenate([np.cos(angles), np.sin(angles)], -1), atol=2e-6)
+
+
+def test_to_add_one_is_a_rotation_of_phases():
+    """The same for all addresses, across the last one too."""
+    phases = np.asarray(jnp.concatenate([phase_bank(0, 16, 4), phase_bank(16, 1, 4)]), np.float64)
+    cosine, sine = phases[:, :4], phases[:, 4:]
+    turn = 2 * np.pi / 2.0 ** np.arange(4, 0, -1)
+    np.testing.assert_allclose(cosine[1:], cosine[:-1] * np.cos(turn) - sine[:-1] * np.sin(turn), atol=1e-6)
+    np.testing.assert_allclose(sine[1:], sine[:-1] * np.cos(turn) + cosine[:-1] * np.sin(turn), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [address_bank, phase_bank])
+def test_all_addresses_differ(make):
+    whole = np.asarray(make(5, 16, 4)).round(4)
     assert len(np.unique(whole, axis=0)) == 16
     with pytest.raises(ValueError, match="4 bits make 16 addresses; got 17 slots"):
-        address_bank(0, 17, 4)
+        make(0, 17, 4)
     with pytest.raises(ValueError, match="an address has 1 to 24 bits; got 0"):
-        address_bank(0, 1, 0)
+        make(0, 1, 0)
 
 
 def test_bases_are_drawn_for_each_row_over_the_whole_space():
