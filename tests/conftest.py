@@ -16,6 +16,7 @@ if not os.environ.get("CI"):
 
 import hypothesis
 import jax
+import pytest
 
 # Tests hold results to tolerances of float32, which TF32 on a GPU would miss.
 jax.config.update("jax_default_matmul_precision", "highest")
@@ -28,3 +29,10 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("lenmem")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_a_module_are_dropped():
+    """Every compiled program maps some memory, and Linux gives a process 65,530 mappings: the suite has more."""
+    yield
+    jax.clear_caches()
