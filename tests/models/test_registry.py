@@ -8,7 +8,7 @@ import pytest
 from lenmem import models
 from lenmem.types import Spec
 
-SPEC = Spec(vocabulary=4, output_size=5)
+SPEC = Spec(vocabulary=4, output_size=5, shared_ids=True)
 CAUSAL = Spec(vocabulary=4, output_size=5, alignment="aligned", causal=True)
 
 
