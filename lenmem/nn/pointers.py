@@ -142,7 +142,7 @@ class PointerState(NamedTuple):
     """The carry of the network below."""
 
 
-class PointerNetwork(nn.Module):
+class PointerUnits(nn.Module):
     """What `PointerDecoder` and `PointerCell` share: fields, heads, and equations 1 to 7."""
 
     decoder: nn.Module | None = None
@@ -339,7 +339,7 @@ def side_by_side(*vectors: jax.Array) -> jax.Array:
     return jnp.concatenate(vectors, axis=-1)
 
 
-class PointerDecoder(PointerNetwork):
+class PointerDecoder(PointerUnits):
     """A decoder over the memory that any encoder made. Its output is [*p_t^a, *p_t^c, h_t^c].
 
     p_E is the address of each row's last real slot; h_0^c is what lies there, through a linear map if the memory is not
@@ -378,7 +378,7 @@ class PointerDecoder(PointerNetwork):
         return state._replace(decoder=below), output
 
 
-class PointerCell(PointerNetwork, AppendOnlyCell):
+class PointerCell(PointerUnits, AppendOnlyCell):
     """A cell whose memory is all inputs so far, the present one included. Its output is [*p_t^a, *p_t^c, h_t^c].
 
     p_E, which the paper leaves open where a memory grows, is the address of the newest slot. So only the pointer of the
