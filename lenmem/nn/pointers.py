@@ -1,7 +1,8 @@
 """The parts of Pointer-Augmented Neural Memory (Le et al. 2024): heads, a decoder, and a growing memory.
 
 The paper, its notation and its variants are described in `lenmem.models.panm`. `PointerDecoder` reads the memory that
-any encoder made (a decoder of `lenmem.nn.interfaces.EncoderDecoder`); `PointerCell` reads a memory of all inputs so far
+any encoder made (a decoder of `lenmem.nn.interfaces.EncoderDecoder`), `PointerLayer` does so above a decoder that works
+on all slots at once; `PointerCell` reads a memory of all inputs so far
 (a cell of `lenmem.nn.recurrence`). One step of both is
 
     h_t^a = GRU(p_{t-1}, h_{t-1}^a), h_0^a = 0          (1)    for each address head
@@ -16,7 +17,7 @@ any encoder made (a decoder of `lenmem.nn.interfaces.EncoderDecoder`); `PointerC
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -24,6 +25,7 @@ import jax.numpy as jnp
 
 from lenmem.nn.attention import AdditiveAttention
 from lenmem.nn.cells import GRUCell, as_cell
+from lenmem.nn.interfaces.decoding import scan_slots, start_decoder
 from lenmem.nn.linear import Linear, check_choices
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.ops.pointers import Similarity, address_bank, dereference, phase_bank, pointer_weights, sample_base
@@ -350,8 +352,16 @@ class PointerDecoder(PointerUnits):
         super().setup()
         self.bridge = Linear(self.hidden_size, dtype=self.dtype, param_dtype=self.param_dtype)
 
-    def start(self, states: jax.Array, mask: jax.Array) -> tuple[PointerState, tuple[Memory, PyTree]]:
-        """[B, N, d], bool[B, N] -> (state, (memory, the memory of the decoder below))."""
+    def start(self, states: jax.Array, mask: jax.Array, slots: int = 0) -> tuple[PointerState, tuple[Memory, PyTree]]:
+        """[B, N, d], bool[B, N], the number of answer slots -> (state, (memory, the memory of the decoder below))."""
+        state, memory = self.start_heads(states, mask)
+        if self.decoder is None:
+            return state, (memory, ())
+        below, memory_below = start_decoder(self.decoder, states, mask, slots)
+        return state._replace(decoder=below), (memory, memory_below)
+
+    def start_heads(self, states: jax.Array, mask: jax.Array) -> tuple[PointerState, Memory]:
+        """[B, N, d], bool[B, N] -> the state, without what is below, and the memory."""
         rows, slots = mask.shape
         lengths = jnp.sum(mask, axis=-1)
         states = jnp.where(mask[..., None], states, 0)
@@ -363,8 +373,7 @@ class PointerDecoder(PointerUnits):
             controller = jnp.take_along_axis(states, last, axis=1)[:, 0].astype(self.dtype or self.param_dtype)
             if states.shape[-1] != self.hidden_size:
                 controller = self.bridge(controller)
-        below, memory_below = ((), ()) if self.decoder is None else self.decoder.start(states, mask)
-        return PointerState(self.still(rows), self.places(memory), controller, below), (memory, memory_below)
+        return PointerState(self.still(rows), self.places(memory), controller, ()), memory
 
     def __call__(
         self, carry: PointerState, step: Step, memory: tuple[Memory, PyTree]
@@ -376,6 +385,24 @@ class PointerDecoder(PointerUnits):
             below, z = self.decoder(below, step, memory_below)
         state, output = self.advance_heads(carry, above, z)
         return state._replace(decoder=below), output
+
+
+class PointerLayer(PointerDecoder):
+    """PANM as the last layer above a `decoder` that has `decode_all`, such as a Transformer's; its output is z_t.
+
+    Its slots are all filled at once where what they read is known; only pointers and controller, which are recurrent,
+    go through them one after the other.
+    """
+
+    needs_slots: ClassVar[bool] = True
+
+    def decode_all(self, states: jax.Array, mask: jax.Array, reads: jax.Array, valid: jax.Array) -> jax.Array:
+        """[B, N, d], bool[B, N], reads [B, M, e], bool[B, M] -> outputs [B, M, ...]."""
+        below: Any = self.decoder
+        z = below.decode_all(states, mask, reads, valid)
+        state, memory = self.start_heads(states, mask)
+        outputs = scan_slots(PointerUnits.advance_heads, True)(self, state, memory, jnp.swapaxes(z, 0, 1))[1]
+        return jnp.swapaxes(outputs, 0, 1)
 
 
 class PointerCell(PointerUnits, AppendOnlyCell):

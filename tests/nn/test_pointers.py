@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from lenmem.nn import AttentionDecoder, EncoderDecoder, GRUCell, LSTMCell, Recurrent, scan_cell
-from lenmem.nn.pointers import PointerCell, PointerDecoder
+from lenmem.nn.pointers import PointerCell, PointerDecoder, PointerLayer
+from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
 from tests.models.contract import briefly
 from tests.models.twin import sigmoid, softmax, softplus
@@ -277,6 +278,29 @@ def test_a_decoder_under_pointers():
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
     assert np.any(gradients["decoder"]["decoder"]["cell"]["input"]["kernel"] != 0)
     assert np.any(gradients["decoder"]["units_0"]["input"]["kernel"] != 0)
+
+
+def test_pointers_over_a_transformer_fill_all_slots_at_once_or_one_by_one():
+    below = TransformerDecoder(4, 1, 2, 6, "relative", parent=None)
+    layer = PointerLayer(below, **SIZES)
+    reads, valid = jax.random.normal(jax.random.key(3), (2, STEPS, 4)), jnp.ones((2, STEPS), bool)
+
+    def one_by_one(module, reads):
+        carry, memory = module.start(STATES, MASK, STEPS)
+        outputs = []
+        for t in range(STEPS):
+            carry, output = module(carry, Step(reads[:, t], valid[:, t], valid[:, t]), memory)
+            outputs.append(output)
+        return jnp.stack(outputs, 1)
+
+    params = {"params": drawn(layer, reads, method=one_by_one)}
+    decode_all = briefly(lambda p, r: layer.apply(p, STATES, MASK, r, valid, method="decode_all"))
+    at_once = decode_all(params, reads)
+    stepped = briefly(lambda p, r: layer.apply(p, r, method=one_by_one))(params, reads)
+    np.testing.assert_allclose(at_once, stepped, atol=1e-5)
+    assert at_once.shape == (2, STEPS, 3 * D + H)  # two pointers, one relation, the controller
+    changed = np.any(np.asarray(at_once != decode_all(params, reads.at[:, 2].add(1))), axis=(0, 2))
+    assert list(changed) == [False, False, True, True]
 
 
 # The growing memory ---------------------------------------------------------------------------------------------------

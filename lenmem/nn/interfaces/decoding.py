@@ -94,7 +94,7 @@ class EncoderDecoder(nn.Module):
         if self.feedback == "teacher_forced" and not train:
             carry, memory = start_decoder(self.decoder, states, mask, slots)
             begin = begin_answers(spec, inputs.shape[0])
-            outputs = self.scan(_answer_greedily, train)(self, (carry, begin), memory, target_mask.T)[1]
+            outputs = scan_slots(_answer_greedily, train)(self, (carry, begin), memory, target_mask.T)[1]
             return jnp.swapaxes(outputs, 0, 1)
         if self.feedback == "open_loop":
             blank = self.blank.astype(self.dtype or self.param_dtype)
@@ -107,7 +107,7 @@ class EncoderDecoder(nn.Module):
             return self.answer(decode_all(self.decoder, states, mask, reads, target_mask, train=train))
         carry, memory = start_decoder(self.decoder, states, mask, slots)
         steps = jnp.swapaxes(reads, 0, 1), target_mask.T
-        outputs = self.scan(_decode, train)(self, carry, memory, steps)[1]
+        outputs = scan_slots(_decode, train)(self, carry, memory, steps)[1]
         return self.answer(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs))
 
     @nn.nowrap
@@ -124,17 +124,17 @@ class EncoderDecoder(nn.Module):
         """The decoder's outputs [..., ] -> logits or values [..., K]."""
         return (self.readout if self.head is None else self.head)(outputs)
 
-    @nn.nowrap
-    def scan(self, body: Any, train: bool) -> Any:
-        """`nn.scan` of `body(module, carry, memory, xs)` over the answer slots."""
-        streams = {name: True for name in RNG_STREAMS if train or name != "dropout"}
-        return nn.scan(
-            body,
-            variable_broadcast="params",
-            variable_axes=dict.fromkeys(SOWN, Out(0)),  # What the encoder has sown stays outside.
-            split_rngs={"params": False, **streams},
-            in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
-        )
+
+def scan_slots(body: Any, train: bool) -> Any:
+    """`nn.scan` of `body(module, carry, memory, xs)` over the answer slots, which are the first axis of `xs`."""
+    streams = {name: True for name in RNG_STREAMS if train or name != "dropout"}
+    return nn.scan(
+        body,
+        variable_broadcast="params",
+        variable_axes=dict.fromkeys(SOWN, Out(0)),  # What the encoder has sown stays outside.
+        split_rngs={"params": False, **streams},
+        in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
+    )
 
 
 def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, slots: int) -> tuple[PyTree, PyTree]:
