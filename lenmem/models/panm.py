@@ -53,6 +53,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.models.stack_rnn import StackRNNCell
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import (
@@ -74,6 +75,7 @@ from lenmem.types import Dtype, Spec
 
 Encoder = Literal["lstm", "bigru", "transformer", "none"]
 Sharpening = Literal["none", "evaluation", "straight_through"]
+Decoder = Literal["none", "stack_rnn"]
 
 PAPER: dict[str, Any] = {"encoder": "lstm", "delimiters": False, "attention": "cosine"}
 """The fields of PANM as the paper describes it."""
@@ -144,7 +146,7 @@ class PANM(FlatModel):
     """Pointer-Augmented Neural Memory; `PANM(**PAPER)`, `PANM(**PUBLISHED)` and `PANM(**BEYOND)` set fields together.
 
     Where answers are aligned with inputs (Dyck languages) there is no encoder and there are no delimiters: the memory
-    is the embedded inputs so far, and z_t the present one.
+    is the embedded inputs so far, and z_t the present one or what a `decoder` makes of all so far.
     """
 
     hidden_size: int = 256
@@ -180,6 +182,9 @@ class PANM(FlatModel):
     """p_B where no stream `address` is given, that is outside training: 0, or drawn with a constant key per length."""
     dropout: float = 0.0
     """Dropout of the Mode-2 weights."""
+    decoder: Decoder = "none"
+    """The network under the pointers, whose output is then z_t. `stack_rnn`: of 8 units (section 3.2), where answers
+    are aligned with inputs. (`lenmem.models.TransformerSeq2Seq` takes PANM as its decoder's last layer.)"""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
     """z_t: nothing, or the answer before (training: the target; else the model's own greedy one)."""
     layers: int = 2
@@ -201,7 +206,7 @@ class PANM(FlatModel):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        check_choices(self, encoder=get_args(Encoder), sharpening=get_args(Sharpening))
+        check_choices(self, encoder=get_args(Encoder), sharpening=get_args(Sharpening), decoder=get_args(Decoder))
         spec = require_spec(self.spec, self)
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         pointers = {
@@ -226,8 +231,11 @@ class PANM(FlatModel):
 
         if spec.alignment == "aligned":
             width = self.embedding_size or spec.input_width + SPECIAL
-            reader = recurrent(PointerCell(**pointers, memory_width=width, name="cell"), self, head=head)
+            below = StackRNNCell(**options, parent=None) if self.decoder == "stack_rnn" else None
+            reader = recurrent(PointerCell(below, **pointers, memory_width=width, name="cell"), self, head=head)
             return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        if self.decoder != "none":
+            raise ValueError(f"decoder={self.decoder!r} needs answers aligned with inputs, as in Dyck languages")
         if self.delimiters:
             inputs, input_mask, spec = delimited(inputs, input_mask, spec)
         reader = EncoderDecoder(

@@ -112,12 +112,13 @@ def test_sharpening_at_evaluation_spares_training():
     assert np.max(np.abs(outputs(sharp, train=False) - trained)) > 1e-3
 
 
-def test_aligned_tasks_have_a_growing_memory():
+@pytest.mark.parametrize("decoder", ["none", "stack_rnn"])
+def test_aligned_tasks_have_a_growing_memory(decoder):
     """Output t depends on inputs 0 .. t alone."""
     spec = Spec(vocabulary=4, output_size=3, outputs="multi_hot", alignment="aligned", causal=True)
     inputs = jnp.array([[0, 1, 2, 3], [3, 1, 0, 0]])
     mask = jnp.array([[True] * 4, [True, True, False, False]])
-    model = PANM(**TINY, spec=spec)
+    model = PANM(**TINY, decoder=decoder, spec=spec)
     assert model.supports(spec) is None
     variables = briefly(model.init)(jax.random.key(0), inputs, mask, mask)
     call = briefly(model.apply)
@@ -129,6 +130,13 @@ def test_aligned_tasks_have_a_growing_memory():
     assert np.max(np.abs(other[0, 2:] - outputs[0, 2:])) > 1e-4
     embedding = model.clone(embedding_size=5)
     assert jax.eval_shape(embedding.init, jax.random.key(0), inputs, mask, mask)
+
+
+def test_a_stack_under_pointers_needs_aligned_answers():
+    with pytest.raises(ValueError, match="decoder='stack_rnn' needs answers aligned"):
+        jax.eval_shape(
+            PANM(**TINY, decoder="stack_rnn", spec=TASK.spec).init, jax.random.key(0), *BATCH[:2], BATCH.target_mask
+        )
 
 
 def test_what_it_cannot_take():

@@ -1,0 +1,54 @@
+"""Balanced brackets, as in figure 3a of Le et al. (2024): a Stack-RNN, and PANM over it, on up to 8 L brackets.
+
+lenmem train panm/dyck
+lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
+
+D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
+the published code of Suzgun et al. (2019). Parameters are those of the best of five scores on training words, one after
+each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no network under its pointers. The figure has no numbers.
+"""
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.reproduce import Row
+from lenmem.tasks.dyck import Dyck
+from lenmem.training import Optimizer, Training
+
+MODELS = {
+    "stack_rnn": make("stack_rnn"),
+    "panm": make("panm", hidden_size=64, decoder="stack_rnn"),
+    "panm_alone": make("panm", hidden_size=64),
+}
+RATES = {"stack_rnn": 1e-2, "panm": 1e-3, "panm_alone": 1e-3}
+LONGEST = {2: 10, 3: 20}
+TESTS = ("plus_2", "double", "quadruple", "octuple")
+
+
+def cell(kinds: int, model: str) -> Experiment:
+    """One curve of the figure."""
+    training = Training(
+        steps=25_000,
+        batch_size=1,
+        seeds=5,
+        optimizer=Optimizer("adam", learning_rate=RATES[model], clip_norm=1.0),
+        selection="validation",
+        validation_split="train",
+        validate_every=5000,
+        validation_batches=500,
+        log_every=500,
+        checkpoint_every=5000,
+    )
+    return Experiment(Dyck(kinds=kinds, longest=LONGEST[kinds]), MODELS[model], training, Evaluation(scored=5000))
+
+
+experiment = cell(2, "panm")
+rows = {
+    f"dyck_{kinds}-{model}": Row(
+        cell(kinds, model),
+        "figure_3a",
+        {"task": f"dyck_{kinds}", "model": "stack_rnn" if model == "stack_rnn" else "panm"},
+        {f"{test}/exact_match": test for test in TESTS},
+    )
+    for kinds in LONGEST
+    for model in MODELS
+}
