@@ -10,8 +10,7 @@ from typing import Any
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
 from lenmem.reproduce import ByLength, Row
-from lenmem.tasks.base import Task
-from lenmem.tasks.dnc import growing_lengths
+from lenmem.tasks.dnc import DncTask, growing_lengths
 from lenmem.training import Cosine, Optimizer, Training
 
 # The tables' controllers, and our names.
@@ -27,7 +26,7 @@ EXTENDED = {"slots": 500}
 """Ten times the slots of training."""
 
 
-def paper(task: Task, model: str = "STATEFUL-BASELINE") -> Experiment:
+def paper(task: DncTask, model: str = "STATEFUL-BASELINE") -> Experiment:
     """One cell of Table II, as published: every 10th step a loss at length 30 is taken, and kept is what has the least
     mean of 500 of them."""
     training = Training(
@@ -47,12 +46,13 @@ def paper(task: Task, model: str = "STATEFUL-BASELINE") -> Experiment:
     return Experiment(task, make(MODELS[model]), training)
 
 
-def small(task: Task, model: str = "STATEFUL-BASELINE", steps: int = 10_000, **fields: Any) -> Experiment:
+def small(task: DncTask, model: str = "STATEFUL-BASELINE", steps: int = 6000, **fields: Any) -> Experiment:
     """The same cell for a CPU: a shorter training of half the controller and heads, at a rate that falls to zero.
 
-    Scored are the last parameters: while so few steps last, the least loss at length 30 is often that of a network
-    that guesses, and selecting by it undoes the training.
+    Kept is what has the best mean accuracy of four scores in a row at length 20. While so few steps last, the least
+    loss at length 30, which selects above, is often that of a network that guesses.
     """
+    task = dataclasses.replace(task, selection_length=20)
     experiment = paper(task, model)
     training = dataclasses.replace(
         experiment.training,
@@ -60,10 +60,10 @@ def small(task: Task, model: str = "STATEFUL-BASELINE", steps: int = 10_000, **f
         batch_size=32,
         seeds=3,
         optimizer=Optimizer("adam", learning_rate=2e-3, schedule=Cosine(), clip_norm=1.0),
-        selection="last",
-        selection_window=1,
+        selection_metric="token_accuracy",
+        selection_window=4,
         validate_every=250,
-        validation_batches=2,
+        validation_batches=4,
         log_every=50,
         checkpoint_every=1000,
     )
@@ -71,14 +71,14 @@ def small(task: Task, model: str = "STATEFUL-BASELINE", steps: int = 10_000, **f
     return Experiment(task, machine, training, Evaluation(batch_size=64))
 
 
-def table_rows(task: Task, name: str, metric: str = "token_accuracy") -> dict[str, Row]:
+def table_rows(task: DncTask, name: str, metric: str = "token_accuracy") -> dict[str, Row]:
     """A task's lines of Table II, rows `<task>-<model>`, and of Table V, rows `<task>-<model>-extended`."""
     original = ByLength(tuple(range(2, 101)), samples=640, metric=metric)
     extended = ByLength(growing_lengths(2, 1000), samples=192, metric=metric)
     return _rows({model: paper(task, model) for model in MODELS}, name, "", original, extended)
 
 
-def small_rows(task: Task, name: str, metric: str = "token_accuracy", **options: Any) -> dict[str, Row]:
+def small_rows(task: DncTask, name: str, metric: str = "token_accuracy", **options: Any) -> dict[str, Row]:
     """The same lines for a CPU: rows `<task>-<model>-small` and `<task>-<model>-extended-small`."""
     original = ByLength((*range(2, 46), 50, 60, 70, 80, 90, 100), samples=192, metric=metric)
     sparse = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 60, 80, 100, 150, 200, 250, 350, 400, 600, 1000)
