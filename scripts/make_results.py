@@ -56,7 +56,8 @@ HOW_THE_PAPER_CHOSE = {
         "The paper prints the longest length at which the median over ten trials is at least 95%, or for extended "
         "memories statistics of ten trials, all of the iteration with the lowest mean of 500 losses on one length "
         "beyond training. So are ours, where a trial is a seed; the best seed is the longest length of one alone. "
-        "`extended` rows have ten times the slots of training. Rows whose name ends in `small` are trained shorter."
+        "`extended` rows have ten times the slots of training. Rows whose name ends in `small` are of half the width, "
+        "trained shorter, and select by their accuracy at length 20."
     ),
     "panm": (
         "The paper prints the mean token accuracy of 5 runs, each with its best checkpoint at the first length beyond "
