@@ -17,6 +17,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         {"hidden_size": 1536, "steps": 8, "heads": 24, "feedforward_size": 1536, "kernel_size": 3},
     ),
     "LSTM": ("lstm_attention", {"hidden_size": 1448}),
+    # Theirs has two layers of LSTM under one memory.
+    "DNC": ("dnc", {"hidden_size": 768, "slots": 32, "width": 768, "read_heads": 8}),
     "LSAM": ("lsam", {"hidden_size": 1024, "heads": 8, "feedforward_size": 2048}),
     "NAM-TM": ("nam_tm", {"hidden_size": 1024, "tapes": 8, "tape_length": 32}),
     "NAM-TM (No Jmp)": (

@@ -18,6 +18,7 @@ NDR = "Transformer + geom. att. + gate (NDR)"
 STEMS = {
     "LSTM": "lstm",
     "Bidirectional LSTM": "bilstm",
+    "DNC": "dnc",
     "Transformer": "transformer",
     "Transformer + rel": "relative",
     "Transformer + rel + gate": "relative_gate",
@@ -28,6 +29,7 @@ STEMS = {
 NAMES = {
     "LSTM": "lstm_classifier",
     "Bidirectional LSTM": "bilstm_classifier",
+    "DNC": "dnc",
     "Transformer": "transformer_shared",
     "Transformer + rel": "transformer_relative",
     "Transformer + rel + gate": "ndr_relative_gate",
@@ -35,8 +37,10 @@ NAMES = {
     "Transformer + geom. att.": "transformer_geometric",
     NDR: "ndr",
 }
-TREE_MODELS = [model for model in STEMS if model not in ("Transformer + rel + gate", "Transformer + geom. att.")]
+TREE_MODELS = [model for model in STEMS if model not in ("DNC", "Transformer + rel + gate", "Transformer + geom. att.")]
 """Of Tables 2 and 3."""
+MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True}
+"""The DNC's memory."""
 Order = Literal["backward", "forward"]
 ORDERS: tuple[Order, ...] = ("backward", "forward")
 
@@ -66,10 +70,13 @@ def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, b
 
 
 def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
-    """One cell of Table 1, as published: batches of 512 (LSTMs: 256), 30,000 steps (LSTMs: 20,000)."""
+    """One cell of Table 1, as published: batches of 512, 30,000 steps (LSTMs and DNC: 256, 20,000)."""
     mixed = TableLookup(order=order, batches="mixed")
     if "LSTM" in model:
         return experiment(mixed, make(NAMES[model], **fields), ADAM, 20_000, 256)
+    if model == "DNC":
+        made = make("dnc", hidden_size=200, width=200, **(MACHINE | fields))
+        return experiment(mixed, made, ADAM, 20_000, 256)
     if model == NDR:
         return experiment(TableLookup(order=order), make("ndr", **fields), adamw(1.5e-4, 0.01), 30_000, 512)
     if "gate" in model:
@@ -131,8 +138,12 @@ def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Ex
     rate has fallen if there are 6000 in all. Two steps more than in training cost nothing and help with 10 functions.
     """
     task = dataclasses.replace(task, batches="balanced")
-    size: dict[str, Any] = {"hidden_size": 128, "feedforward_size": 256, "dropout": 0.1, "test_steps": 16}
-    size |= {"key_dropout": 0.1, "gate_drop": 0.1} if "gate" in model else {"key_dropout": 0.0}
+    size: dict[str, Any] = {"hidden_size": 128}
+    if model == "DNC":
+        size |= MACHINE | {"width": 64}
+    else:
+        size |= {"feedforward_size": 256, "dropout": 0.1, "test_steps": 16}
+        size |= {"key_dropout": 0.1, "gate_drop": 0.1} if "gate" in model else {"key_dropout": 0.0}
     training = Training(
         steps=steps,
         batch_size=128,

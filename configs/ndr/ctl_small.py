@@ -10,7 +10,7 @@ from lenmem.tasks.ndr import TableLookup
 
 from ._recipe import NDR, ORDERS, STEMS, rows_of, small
 
-MODELS = (NDR, "Transformer + rel", "Transformer + rel + gate", "Transformer + geom. att.")
+MODELS = (NDR, "DNC", "Transformer + rel", "Transformer + rel + gate", "Transformer + geom. att.")
 
 experiment = small(NDR, TableLookup())
 cells = {
