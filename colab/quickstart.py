@@ -1,0 +1,110 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Quickstart: does it still work on longer sequences?
+#
+# A network learns to copy sequences of up to 16 tokens, and is asked for up to 32. This takes less than a minute on
+# two CPU cores.
+#
+# **GPU or TPU.** Nothing in this notebook changes. In Colab choose *Runtime > Change runtime type* before the first
+# cell; JAX is installed there for the accelerator that you choose. Elsewhere install `lenmem[cuda13]` or `lenmem[tpu]`.
+# The last line of the second cell says what is used.
+
+# %%
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("lenmem") is None:
+    # What to install: a name, an address such as git+https://..., or the path of a clone.
+    repository = os.environ.get("LENMEM_REPOSITORY", "lenmem")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", repository], check=True)
+
+# %%
+# %matplotlib inline
+import dataclasses
+
+import jax
+from rich import print
+
+import lenmem
+from lenmem.evaluation import plots, tables, traces
+
+print(f"lenmem {lenmem.__version__}, jax {jax.__version__} on {jax.devices()}")
+
+# %% [markdown]
+# ## The experiment
+#
+# A task, a model, and how it is trained: the configuration of `lenmem train quickstart`, with one seed instead of
+# three. All of them are dataclasses; `dataclasses.replace` changes a field.
+
+# %%
+experiment = lenmem.load_config("quickstart")
+steps = int(os.environ.get("LENMEM_STEPS", experiment.training.steps))
+training = dataclasses.replace(experiment.training, seeds=1, steps=steps, log_every=max(1, steps // 5))
+experiment = dataclasses.replace(experiment, training=training)
+print(experiment)
+
+# %% [markdown]
+# ## Train
+#
+# The whole of training is one compiled program, which also draws its data. The first line takes longest: it compiles.
+
+
+# %%
+def report(entry):
+    """One line of progress."""
+    print(f"step {entry['step']:5}  loss {entry['loss'][0]:.4f}  {entry['seconds']:.0f} s")
+
+
+result = lenmem.train(experiment, report=report)
+
+# %% [markdown]
+# ## Measure
+#
+# Accuracy at every length, the training range shaded. *Token accuracy* counts tokens, *exact match* whole answers.
+
+# %%
+curve = lenmem.measure(experiment, result.params, label="LANTM")
+print(tables.curve_table([curve], rows=8))
+
+# %%
+plots.plot_curves([curve])
+
+# %% [markdown]
+# ## Look into the memory
+#
+# This network keeps its memory in a plane. One example of 12 tokens: where it wrote, how strongly, and where it read
+# while it answered. A network that has learned to copy leaves a trail and walks along it again, from its start.
+
+# %%
+task = experiment.task
+example = task.sample(jax.random.key(2), 12, 12)
+batch = jax.tree.map(lambda x: x[None], example)
+params = jax.tree.map(lambda x: x[0], result.params)  # of the first seed
+seen = traces.collect(experiment.bound_model, params, batch)
+plots.plot_key_space(seen, 0, names=traces.token_names(task.vocabulary))
+
+# %% [markdown]
+# ## Go on
+#
+# Put another network to the task: `lenmem.models.names()` lists them, and
+#
+# ```python
+# other = dataclasses.replace(experiment, model=lenmem.models.make("lstm"))
+# ```
+#
+# trains one in the same way. The notebooks beside this one look closer at three of the networks; that on Lie access
+# ends with a model of your own.
