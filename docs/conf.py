@@ -1,0 +1,51 @@
+"""Sphinx: `sphinx-build -W --keep-going docs docs/_build/html`. Nothing is executed, and nothing is fetched."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path[:0] = [str(DOCS), str(ROOT)]
+
+import lenmem  # noqa: E402
+
+# Pages that live elsewhere in the repository; the copies are ignored by git.
+for source, copy, patterns in (
+    (ROOT / "colab", DOCS / "notebooks", ("*.ipynb",)),
+    (ROOT / "results", DOCS / "results", ("README.md", "*/*.json")),
+):
+    shutil.rmtree(copy, ignore_errors=True)
+    for path in sorted(path for pattern in patterns for path in source.glob(pattern)):
+        target = copy / path.relative_to(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
+
+project = "lenmem"
+copyright = "the authors of lenmem"
+version = release = lenmem.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings"]
+exclude_patterns = ["_build"]
+
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+nb_execution_mode = "off"
+
+autodoc_default_options = {
+    "member-order": "bysource",
+    "special-members": "__call__",
+    "exclude-members": "param_dtype",  # Shown with the docstring of its value otherwise.
+    "show-inheritance": True,
+}
+autodoc_inherit_docstrings = False
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+
+html_theme = "sphinx_book_theme"
+html_title = "lenmem"
+html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "home_page_in_toc": True}
+html_copy_source = False

@@ -1,0 +1,127 @@
+"""The documentation names what there is, and its examples run. `.ci/run` builds it."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lenmem
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if path.relative_to(DOCS).parts[0] in ("api", "papers", path.name))
+EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
+
+
+def run(path: Path) -> ModuleType:
+    """A Python file of the documentation as a module."""
+    spec = importlib.util.spec_from_file_location(f"documented_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+docstrings = run(DOCS / "docstrings.py")
+
+
+# Examples -------------------------------------------------------------------------------------------------------------
+
+
+def test_every_example_is_shown_and_tested():
+    shown = set(re.findall(r"literalinclude\} examples/(\w+)\.py", "".join(path.read_text() for path in PAGES)))
+    assert shown == {path.stem for path in EXAMPLES} == {"own_encoder", "nnx_bridge"}
+
+
+def test_an_encoder_of_ones_own_ignores_padding():
+    experiment = run(DOCS / "examples/own_encoder.py").experiment
+    model, batch = experiment.bound_model, jax.vmap(lambda key: experiment.task.sample(key, 3, 5))
+    batch = batch(jax.random.split(jax.random.key(0), 2))
+    arguments = batch.input_mask, batch.target_mask
+    params = jax.jit(model.init)(jax.random.key(1), batch.inputs, *arguments)["params"]
+    apply = jax.jit(lambda inputs: model.apply({"params": params}, inputs, *arguments))
+    outputs = apply(batch.inputs)
+    assert outputs.shape == (*batch.targets.shape, experiment.task.spec.output_size)
+    other = apply(jnp.where(batch.input_mask, batch.inputs, 1 - batch.inputs))
+    np.testing.assert_array_equal(outputs[batch.target_mask], other[batch.target_mask])
+
+
+def test_a_module_inside_an_nnx_model_is_trained_with_it():
+    """The bridged module computes what the Linen module does, and a few steps learn to look to the left."""
+    nnx = pytest.importorskip("flax.nnx")
+    example = run(DOCS / "examples/nnx_bridge.py")
+    assert example.losses[-1] < example.losses[0] / 4
+
+    params = nnx.to_pure_dict(nnx.state(example.model.attention, nnx.Param))
+    states = jax.random.normal(jax.random.key(0), (*example.tokens.shape, 32))
+    linen = jax.jit(example.GeometricAttention(heads=2).apply)({"params": params}, states, example.mask)
+    bridged = nnx.jit(lambda model: model.attention(states, example.mask))(example.model)
+    np.testing.assert_allclose(bridged, linen, rtol=1e-5, atol=1e-6)
+    assert abs(float(params["direction"]["bias"][0] - params["direction"]["bias"][1])) > 0.01
+
+
+# Names ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_names_exist(path: Path):
+    """What a page refers to, and the models that a paper's page lists."""
+    text = path.read_text()
+    for name in re.findall(r"\{py:\w+\}`~?([\w.]+)`", text):
+        assert docstrings.locate(name), f"{path.name} refers to {name}"
+    for row in re.findall(r"^\| models \| ([^(|]*)", text, re.MULTILINE):
+        named = re.findall(r"`(\w+)`", row)
+        assert named and set(named) <= set(lenmem.models.names())
+
+
+def test_every_module_has_its_place():
+    """In one page of the reference, and all names of the top level in theirs."""
+    pages = [re.findall(r"automodule:: (\S+)$", path.read_text(), re.MULTILINE) for path in (DOCS / "api").glob("*.md")]
+    listed = [name for page in pages for name in page]
+    assert len(listed) == len(set(listed))
+    documented = ("ops", "nn", "models", "tasks", "training", "evaluation")
+    modules = {module.name for module in pkgutil.walk_packages(lenmem.__path__, "lenmem.") if not module.ispkg}
+    assert {name for name in modules if name.split(".")[1] in documented} <= set(listed)
+    top = (DOCS / "api/lenmem.md").read_text()
+    assert [name for name in lenmem.__all__ if f"`lenmem.{name}`" not in top and name != "__version__"] == []
+
+
+def test_commands_are_those_of_the_readme():
+    """Which `.ci/run` runs."""
+    readme = (ROOT / "README.md").read_text().splitlines()
+    for block in re.findall(r"^```sh\n(.*?)^```", (DOCS / "quickstart.md").read_text(), re.MULTILINE | re.DOTALL):
+        assert set(block.splitlines()) <= set(readme)
+
+
+# Docstrings -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "plain, expected",
+    [
+        ("|x_i| * y_", [r"\|x\_i\| \* y\_", ""]),
+        ("a *cell* and `k = 1`s", ["a *cell* and ``k = 1``\\ s", ""]),
+        ("`unit` of\n`lenmem.ops.nam_write`", ["`unit` of", "`nam_write`", ""]),
+        (
+            "As in\n\n    y = x\n\n    z = y\nand so on",
+            ["As in", "", "::", "", "    y = x", "", "    z = y", "", "and so on", ""],
+        ),
+        ("* one\n  more\n* two", ["* one more", "* two", ""]),
+        ("Args:\n    key: a key,\n        or `none`.", ["Args:", "", "* ``key``: a key,", "  or ``none``.", ""]),
+        ("`a`    first\n`bc`   second", ["::", "", "    `a`    first", "    `bc`   second", ""]),
+    ],
+)
+def test_docstrings_are_read_as_plain_text(plain: str, expected: list[str]):
+    lines = docstrings.restructured(plain.split("\n"), "lenmem.ops.lie")
+    links = re.compile(r":py:obj:`(?:[\w.]*\.)?(\w+) <lenmem\.ops\.\w+\.\1>`")
+    assert [links.sub(r"`\1`", line) for line in lines] == expected
