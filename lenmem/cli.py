@@ -6,7 +6,9 @@ This module only joins: everything it does is in `lenmem.runs`, `lenmem.reproduc
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
+import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,7 @@ from lenmem import configs, models, runs, tasks
 from lenmem.experiment import Experiment, Run
 from lenmem.models import supports
 from lenmem.training import DivergedError, Optimizer, Result, Training
+from lenmem.training.lanes import owner_of, replaced
 
 T = TypeVar("T")
 console = Console()
@@ -79,6 +82,17 @@ class Compare:
     """How each is trained."""
     directory: Path | None = None
     """Where the runs go. None: runs/<name>."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep(Experiment):
+    """Train every combination of values of some fields, those that differ in numbers only in one program."""
+
+    over: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
+    """A field and its values, as in `--over training.optimizer.learning_rate 0.005 0.01`; once for each field. `seed 5`
+    is five seeds of every combination. None: what the configuration calls `over`."""
+    directory: Path | None = None
+    """Where the sweep goes; one that was cut off there goes on. None: runs/sweeps/<name of the configuration>."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +254,54 @@ def compare(arguments: list[str]) -> None:
     console.print(f"wrote {root}/cross_table.png")
 
 
+def sweep(arguments: list[str]) -> None:
+    """`lenmem sweep CONFIG --over FIELD VALUE ... [--over ...]`."""
+    from lenmem import sweep as sweeps
+
+    name, rest = _subject(arguments, "sweep", "CONFIG", Sweep)
+    options = _options(Sweep, f"sweep {name}", rest, **_fields(configs.load_config(name)))
+    experiment, over = _over(_experiment(options), options.over)
+    directory = options.directory or Path("runs") / "sweeps" / _stem(name)
+    outcomes = sweeps.sweep(
+        experiment,
+        over or configs.sweep_of(name),
+        directory,
+        say=lambda text: console.print(text, markup=False, highlight=False),
+        report=lambda of: _plain_report(of.training.steps),
+    )
+    console.print(sweeps.sweep_table(outcomes))
+    console.print(f"{directory}/: sweep.csv, sweep.png, and a run for each combination")
+    console.print(f"best: {directory}/{sweeps.best(outcomes).combination.name}", markup=False, highlight=False)
+
+
+def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Experiment, dict[str, list[Any]]]:
+    """The experiment with as many seeds as asked for, and the values of the other fields, read as their types."""
+    over: dict[str, list[Any]] = {}
+    for path, *words in options:
+        path = path.replace("-", "_")
+        if path in over:
+            raise ValueError(f"--over {path} is given twice; give all its values at once")
+        if path == "seed":
+            if len(words) != 1 or not words[0].isdecimal():
+                raise ValueError(f"--over seed takes one number, how many seeds, got {' '.join(words) or 'nothing'}")
+            experiment = replaced(experiment, {"training.seeds": int(words[0])})
+        else:
+            owner, field = owner_of(experiment, path)
+            kind = typing.get_type_hints(type(owner), include_extras=True)[field]
+            over[path] = [_value(path, kind, word) for word in words]
+    return experiment, over
+
+
+def _value(path: str, kind: Any, word: str) -> Any:
+    """A word as a value of a field; those of a tuple are separated by spaces."""
+    try:
+        with registry:
+            return tyro.cli(kind, args=word.split(), config=(tyro.conf.FlagConversionOff,), console_outputs=False)
+    except SystemExit:
+        kind = re.sub(r"\b[a-z_]\w*\.(?=\w)", "", str(getattr(kind, "__name__", kind)))
+        raise ValueError(f"{path} takes {kind}, got {word!r}") from None
+
+
 def plot(arguments: list[str]) -> None:
     """`lenmem plot RUN [options]`."""
     name, rest = _subject(arguments, "plot", "RUN", Plot)
@@ -346,6 +408,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "evaluate": evaluate,
     "predict": predict,
     "compare": compare,
+    "sweep": sweep,
     "plot": plot,
     "reproduce": reproduce,
     "export": export,
@@ -480,7 +543,11 @@ def _plain_report(steps: int) -> Callable[[dict[str, Any]], None]:
 
 
 def _losses(entry: dict[str, Any]) -> str:
-    return "loss " + " ".join(f"{float(loss):.4f}" for loss in entry["loss"])
+    losses = [float(loss) for loss in entry["loss"]]
+    if len(losses) > 8:
+        low, median, high = np.nanquantile(losses, [0, 0.5, 1])
+        return f"loss {median:.4f} ({low:.4f} - {high:.4f}, {len(losses)} lanes)"
+    return "loss " + " ".join(f"{loss:.4f}" for loss in losses)
 
 
 def _say_deaths(entry: dict[str, Any]) -> None:

@@ -68,6 +68,11 @@ def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
     return optimizers
 
 
+def sweep_of(name: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
+    """The `over` of a configuration: path of a field -> the values that `lenmem sweep` gives it; empty without."""
+    return dict(getattr(module_of(name), "over", {}))
+
+
 def load_config(name: str | os.PathLike[str]) -> Experiment:
     """The `experiment` of a configuration."""
     experiment: Any = getattr(module_of(name), "experiment", None)

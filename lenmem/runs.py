@@ -20,6 +20,7 @@ from lenmem.experiment import Experiment, Run, load
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint
+from lenmem.training.lanes import Numbers, measurable
 from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, train
 from lenmem.training.optimizer import Optimizer
 from lenmem.types import Batch, PyTree
@@ -41,13 +42,24 @@ def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
     return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
 
 
-def measure(experiment: Experiment, params: PyTree, *, label: str = "", alive: np.ndarray | None = None) -> LengthCurve:
-    """The length curve that an experiment asks for. Seeds that died (`alive` False) count as NaN."""
+def measure(
+    experiment: Experiment,
+    params: PyTree,
+    *,
+    label: str = "",
+    alive: np.ndarray | None = None,
+    numbers: Numbers = MappingProxyType({}),
+) -> LengthCurve:
+    """The length curve that an experiment asks for. Seeds that died (`alive` False) count as NaN.
+
+    With `numbers` the parameters are of lanes that differ in them (`lenmem.training.lanes`).
+    """
     if alive is not None:
         params = without_dead(params, alive)
     evaluation = experiment.evaluation
+    model, params = measurable(experiment, numbers, params)
     return length_curve(
-        experiment.bound_model,
+        model,
         params,
         experiment.task,
         evaluation.lengths_for(experiment.task),

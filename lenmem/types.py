@@ -99,3 +99,8 @@ class Spec:
 PyTree = Any
 Dtype = DTypeLike | None
 """Computation and parameter types of a module; None: computed in the type of its inputs and parameters."""
+
+
+def is_zero(value: Any) -> bool:
+    """The number is plainly zero. A traced one, of a sweep, is not: what it switches on has to be there."""
+    return isinstance(value, int | float) and value == 0

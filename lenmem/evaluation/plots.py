@@ -107,6 +107,38 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
     return _finish(figure, path)
 
 
+def plot_sweep(
+    names: Sequence[str], panels: Mapping[str, Sequence[np.ndarray]], path: Path = None, *, best: int | None = None
+) -> Figure:
+    """A row for each combination of a sweep and a panel for each score: every seed a dot, their median a bar.
+
+    `panels` maps a title to float[S] for each name, NaN for seeds that died. Scores are shares, but for those whose
+    title ends with `loss`. The row `best` is marked.
+    """
+    if not names or not panels:
+        raise ValueError("no combinations or no scores given; a picture needs at least one of each")
+    height = 1.1 + 0.24 * len(names)
+    figure = Figure(figsize=(1.0 + 0.055 * max(map(len, names)) + 2.2 * len(panels), height), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    rows = np.arange(len(names))
+    for ax, (title, scores) in zip(axes, panels.items(), strict=True):
+        _style(ax)
+        loss = title.endswith("loss")
+        if best is not None:
+            ax.axhspan(best - 0.45, best + 0.45, color="#F3ECD2", linewidth=0, zorder=0)
+        for row, seeds in enumerate(scores):
+            values = np.asarray(seeds, dtype=np.float64) * (1 if loss else 100)
+            ax.plot(values, np.full(len(values), row), "o", color=COLORS[0], markersize=4, alpha=0.5)
+            ax.plot([summarise(values).median], [row], "|", color=INK, markersize=11, markeredgewidth=2)
+        ax.set_title(_plain(textwrap.fill(title.replace("_", " "), 24)), loc="left", fontsize=9, color=INK)
+        ax.set(ylim=(len(names) - 0.5, -0.5), yticks=rows)
+        if not loss:
+            ax.set(xlim=(-4, 104))
+            ax.xaxis.set_major_formatter(PercentFormatter(decimals=0))
+    axes[0].set_yticklabels([_plain(name) for name in names], fontsize=8)
+    return _finish(figure, path)
+
+
 def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None) -> Figure:
     """Loss by optimiser step: every seed as a thin line, their median as a thick one.
 

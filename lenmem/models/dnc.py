@@ -28,7 +28,7 @@ from lenmem import ops
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
-from lenmem.types import Dtype, PyTree, Spec, Step
+from lenmem.types import Dtype, PyTree, Spec, Step, is_zero
 
 SQUASHED: dict[str, Any] = {
     "read_strengths": oneplus,
@@ -221,12 +221,13 @@ class DNC(FlatModel):
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
         shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        if self.controller == "feedforward" and (self.compression or self.regularization):
+        regularized = not is_zero(self.regularization)
+        if self.controller == "feedforward" and (self.compression or regularized):
             raise ValueError("compression and regularization constrain a cell state; controller 'feedforward' has none")
         controller = make_controller(self.controller, self.hidden_size, self.compression, self.forget_bias, **shared)
         fields = (self.slots, self.width, self.read_heads, self.masking, self.deallocation, self.link_sharpness)
         fields = (controller, *fields, self.stop_usage_gradient, self.clip)
-        if self.regularization:
+        if regularized:
             cell = RegularizedDNCCell(
                 *fields, **shared, regularization=self.regularization, nearest_pairs=self.nearest_pairs, name="cell"
             )

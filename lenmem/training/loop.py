@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import flax.linen as nn
@@ -27,6 +28,7 @@ from lenmem.evaluation.metrics import evaluate
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint
+from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
 from lenmem.training.optimizer import Optimizer
 from lenmem.training.step import Record, State, initial_state, keep_best, make_advance, per_seed
 from lenmem.types import Batch, PyTree
@@ -173,6 +175,7 @@ def train(
     resume: bool = False,
     report: Callable[[dict[str, Any]], None] | None = None,
     tensorboard: bool = False,
+    numbers: Numbers = MappingProxyType({}),
 ) -> Result:
     """Train all seeds of `experiment`.
 
@@ -183,6 +186,8 @@ def train(
         resume: continue from the directory's latest checkpoint. The result equals that of an uninterrupted run.
         report: called with every entry of the history.
         tensorboard: also write TensorBoard events to the directory.
+        numbers: train several combinations of these numbers at once, see `lenmem.training.lanes`; then S, wherever it
+            stands below, counts lanes: all seeds of the first combination, all of the second, ...
 
     Raises ValueError for a model that does not support the task, for a directory that holds a run (unless `resume`) or
     is in use, and for a checkpoint of another experiment; `DivergedError` when the last seed dies.
@@ -195,9 +200,13 @@ def train(
     devices = training.device_count()
     optimizer = training.optimizer.build(training.steps)
     started = time.perf_counter()
-    state = initial_state(model, task, optimizer, keys, **training.kept)
-    advance = make_advance(model, task, optimizer, training.batch_size, devices=devices)
-    with _Run(directory, resume, experiment, key, tensorboard) as run, _stop_requested() as stop:
+    if numbers:
+        state = initial_lanes(experiment, numbers, keys)
+        advance = advance_lanes(experiment, numbers, devices=devices)
+    else:
+        state = initial_state(model, task, optimizer, keys, **training.kept)
+        advance = make_advance(model, task, optimizer, training.batch_size, devices=devices)
+    with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
         step = int(state.step)
         alive = np.asarray(state.members.alive)
@@ -212,7 +221,7 @@ def train(
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
             if training.validate_every and (step % training.validate_every == 0 or step == training.steps):
-                state, scores = _validate(model, task, training, state)
+                state, scores = _validate(experiment, state, numbers)
                 entry |= scores
             history.append(entry)
             run.log(entry)
@@ -318,15 +327,24 @@ def _obituary(history: list[dict[str, Any]]) -> str:
     return f"every seed met a non-finite loss or gradient: {listed}. Try a lower learning rate or clip_norm"
 
 
+def validation_scores(
+    experiment: TrainableExperiment, params: PyTree, numbers: Numbers = MappingProxyType({}), *, loss: bool = False
+) -> dict[str, np.ndarray]:
+    """metric -> float[S] of one validation, with `loss` also that, which is the better the smaller it is."""
+    training = experiment.training
+    task = _WithLoss(experiment.task) if loss else experiment.task
+    source = experiment.task.source(training.scored_split, training.batch_size, training.seed)
+    model, params = measurable(experiment, numbers, params)
+    return evaluate(model, params, task, source, training.validation_batches)
+
+
 def _validate(
-    model: nn.Module, task: Task, training: Training, state: State
+    experiment: TrainableExperiment, state: State, numbers: Numbers
 ) -> tuple[State, dict[str, list[float | str]]]:
     """Score the current parameters, and remember them where they are a seed's best."""
-    split = training.scored_split
-    source = task.source(split, training.batch_size, training.seed)
-    metric = training.selection_metric
-    scored = _WithLoss(task) if metric == "loss" else task
-    scores = evaluate(model, state.members.params, scored, source, training.validation_batches)
+    training = experiment.training
+    split, metric = training.scored_split, training.selection_metric
+    scores = validation_scores(experiment, state.members.params, numbers, loss=metric == "loss")
     if training.selection != "last":
         if metric not in scores:
             raise ValueError(f"training.selection_metric is {metric!r}; the task has {', '.join(scores)}, and loss")
@@ -372,12 +390,20 @@ class _Run:
     """The files of a run: metrics, checkpoints, and a lock against a second run. Without a directory: nothing."""
 
     def __init__(
-        self, directory: str | os.PathLike[str] | None, resume: bool, experiment: Any, key: jax.Array, tensorboard: bool
+        self,
+        directory: str | os.PathLike[str] | None,
+        resume: bool,
+        experiment: Any,
+        key: jax.Array,
+        tensorboard: bool,
+        numbers: Numbers,
     ):
         self.path = None if directory is None else Path(directory)
         self.resume = resume
         self.training: Training = experiment.training
         self.manifest = {} if directory is None else {"experiment": to_plain(experiment)}
+        if numbers:
+            self.manifest["numbers"] = {path: list(values) for path, values in numbers.items()}
         self.key_data = np.asarray(jax.random.key_data(key)).tolist()
         self.tensorboard = tensorboard
         self.writer: Any = None
@@ -427,7 +453,7 @@ class _Run:
             self._metrics.unlink(missing_ok=True)
             return state, [], 0.0
         manifest = checkpoint.read_manifest(self.path / CHECKPOINTS)
-        if manifest.get("experiment") != self.manifest["experiment"] or manifest.get("key") != self.key_data:
+        if any(manifest.get(name) != value for name, value in (self.manifest | {"key": self.key_data}).items()):
             raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state)
         history = []

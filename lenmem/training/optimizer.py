@@ -20,6 +20,7 @@ import jax.typing
 import optax
 
 from lenmem.errors import nearest
+from lenmem.types import is_zero
 
 Count = jax.typing.ArrayLike
 
@@ -177,7 +178,7 @@ class Optimizer:
                 _check(self, bound, lower=0, open_below=True)
         for share in ("b1", "b2", "decay", "momentum"):
             _check(self, share, lower=0, below=1)
-        if self.name in ("adam", "adamw") and _used(self.momentum):
+        if self.name in ("adam", "adamw") and not is_zero(self.momentum):
             raise ValueError(f"momentum belongs to sgd and rmsprop; {self.name} has b1 instead, got {self.momentum}")
 
     def rate(self, count: Count, steps: int) -> jax.Array:
@@ -197,7 +198,7 @@ class Optimizer:
         if self.clip_norm is not None:
             parts.append(optax.clip_by_global_norm(self.clip_norm))
         mask = decay_kernels if self.decay_mask == "kernels" else None
-        decay = [optax.add_decayed_weights(self.weight_decay, mask)] if _used(self.weight_decay) else []
+        decay = [optax.add_decayed_weights(self.weight_decay, mask)] if not is_zero(self.weight_decay) else []
         if self.name != "adamw":
             parts += decay
         if self.name in ("adam", "adamw"):
@@ -205,7 +206,7 @@ class Optimizer:
         elif self.name == "rmsprop":
             # Torch: root of the mean square first, then epsilon; the mean square starts at zero, without correction.
             parts.append(optax.scale_by_rms(decay=self.decay, eps=self.eps, initial_scale=0, eps_in_sqrt=False))
-        if _used(self.momentum):
+        if not is_zero(self.momentum):
             # Before the rate, as Torch has it: optax.rmsprop would remember updates at their old rates.
             parts.append(optax.trace(self.momentum))
         if self.name == "adamw":
@@ -235,11 +236,6 @@ def _warm(count: Count, warmup: int) -> jax.Array:
 def _progress(count: Count, warmup: int, steps: int) -> jax.Array:
     """Share of the time after warm-up that has passed, in [0, 1]."""
     return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)
-
-
-def _used(value: Any) -> bool:
-    """The number is not plainly zero (a traced number counts as used)."""
-    return not (isinstance(value, int | float) and value == 0)
 
 
 def _choice(config: Any, field: str, allowed: tuple[str, ...]) -> None:

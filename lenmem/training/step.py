@@ -5,6 +5,7 @@ Batches are drawn on the device from the step number, so that nothing is fed in 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -84,6 +85,23 @@ def initial_state(
 
     With `keep_best` it has room for the best parameters, by a score that is a mean over `window` validations.
     """
+
+    def members(keys: jax.Array) -> Member:
+        return initial_members(model, task, optimizer, keys, keep_best=keep_best, window=window)
+
+    return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
+
+
+def initial_members(
+    model: nn.Module,
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    keys: jax.Array,
+    *,
+    keep_best: bool,
+    window: int = 1,
+) -> Member:
+    """The members of `initial_state`, to be traced."""
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
@@ -102,12 +120,16 @@ def initial_state(
             jnp.full((window,), -jnp.inf) if keep_best and window > 1 else (),
         )
 
-    step = jnp.zeros((), jnp.int32)
+    return jax.vmap(member)(keys)
+
+
+def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = False) -> PyTree:
+    """`function(*arguments)`, compiled; `abstract`: only the shapes of what it returns."""
     if abstract:
-        return jax.eval_shape(lambda keys: State(step, jax.vmap(member)(keys)), keys)
-    # It runs once, so on a CPU compiling it well takes longer than running it badly.
+        return jax.eval_shape(function, *arguments)
+    # On a CPU compiling it well takes longer than running it badly.
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return State(step, jax.jit(jax.vmap(member), compiler_options=options)(keys))
+    return jax.jit(function, compiler_options=options)(*arguments)
 
 
 def data_seed(key_data: jax.Array) -> jax.Array:

@@ -1,0 +1,152 @@
+"""Several experiments that differ in numbers only, trained as one program: a lane for each combination and seed.
+
+`numbers` is {path of a field: its value in each of C combinations}, of fields below `model` and `training.optimizer`.
+Lane c S + i is seed i of combination c. Inside the program a number is chosen by the traced index of the combination,
+so that it acts as the Python number it is: it never decides the dtype of what it meets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.errors import nearest
+from lenmem.training.step import Record, State, initial_members, make_advance, run_once
+from lenmem.types import PyTree
+
+Numbers = Mapping[str, Sequence[float]]
+TRACEABLE = ("model.", "training.optimizer.")
+"""Beginnings of the paths whose numbers can be traced; others give shapes, or are read on the host."""
+
+
+def owner_of(config: Any, path: str) -> tuple[Any, str]:
+    """The dataclass that has the last field of a path such as `training.optimizer.learning_rate`, and that field.
+
+    ValueError, with the nearest name, where there is no such field.
+    """
+    owner, value = config, config
+    for name in path.split("."):
+        owner, fields = value, _settable(value)
+        if name not in fields:
+            kind = type(owner).__name__
+            has = f"Its fields: {', '.join(fields)}" if fields else "It has none"
+            raise ValueError(f"there is no field {path!r}: {kind} has no {name!r}.{nearest(name, fields)} {has}")
+        value = getattr(owner, name)
+    return owner, path.rpartition(".")[2]
+
+
+def _settable(config: Any) -> list[str]:
+    if not dataclasses.is_dataclass(config):
+        return []
+    skipped = ("parent", "name", "spec") if isinstance(config, nn.Module) else ()
+    return [field.name for field in dataclasses.fields(config) if field.init and field.name not in skipped]
+
+
+def replaced(config: Any, values: Mapping[str, Any]) -> Any:
+    """`config` (dataclasses and Linen modules within each other) with other values of the fields at these paths."""
+    changes: dict[str, Any] = {}
+    below: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        first, _, rest = path.partition(".")
+        if rest:
+            below.setdefault(first, {})[rest] = value
+        else:
+            changes[first] = value
+    changes |= {name: replaced(changes.get(name, getattr(config, name)), inner) for name, inner in below.items()}
+    return config.clone(**changes) if isinstance(config, nn.Module) else dataclasses.replace(config, **changes)
+
+
+def at_lane(config: Any, numbers: Numbers, combination: jax.Array) -> Any:
+    """`config` with the numbers of a combination, whose index may be traced."""
+
+    def chosen(values: Sequence[float]) -> Any:
+        # `where` of two Python numbers is weakly typed, as they are.
+        return functools.reduce(lambda x, c: jnp.where(combination == c, values[c], x), range(len(values)), values[0])
+
+    return replaced(config, {path: chosen(values) for path, values in numbers.items()})
+
+
+def combinations(numbers: Numbers) -> int:
+    """C."""
+    return len(next(iter(numbers.values())))
+
+
+def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstract: bool = False) -> State:
+    """A fresh state of all lanes for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
+
+    def start(combination: jax.Array, keys: jax.Array) -> PyTree:
+        of = at_lane(experiment, numbers, combination)
+        optimizer = of.training.optimizer.build(of.training.steps)
+        return initial_members(of.bound_model, of.task, optimizer, keys, **of.training.kept)
+
+    def members(keys: jax.Array) -> PyTree:
+        lanes = jax.vmap(start, in_axes=(0, None))(jnp.arange(combinations(numbers)), keys)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lanes)
+
+    return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
+
+
+def advance_lanes(experiment: Any, numbers: Numbers, *, devices: int = 1) -> Any:
+    """What `make_advance` gives, for all lanes. Combinations see the same batches, drawn by the seed's key."""
+    count_of = combinations(numbers)
+
+    def advance(state: State, count: int) -> tuple[State, Record]:
+        def of_combination(combination: jax.Array, members: PyTree) -> tuple[PyTree, Record]:
+            of = at_lane(experiment, numbers, combination)
+            optimizer = of.training.optimizer.build(of.training.steps)
+            step = make_advance(of.bound_model, of.task, optimizer, of.training.batch_size, devices=devices)
+            after, record = step(State(state.step, members), count)
+            return after.members, record
+
+        members = jax.tree.map(lambda x: x.reshape(count_of, -1, *x.shape[1:]), state.members)
+        members, record = jax.vmap(of_combination, out_axes=(0, 1))(jnp.arange(count_of), members)
+        members = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), members)
+        return State(state.step + count, members), jax.tree.map(lambda x: x.reshape(count, -1), record)
+
+    return jax.jit(advance, static_argnums=1, donate_argnums=0)
+
+
+def untraceable(experiment: Any, *paths: str) -> str | None:
+    """None where the numbers at `paths` can be traced, else why not: the first line of what JAX says."""
+    numbers = {}
+    for path in paths:
+        owner, name = owner_of(experiment, path)
+        numbers[path] = (getattr(owner, name),) * 2
+    try:
+        state = initial_lanes(experiment, numbers, jax.random.split(jax.random.key(0), 1), abstract=True)
+        jax.eval_shape(lambda state: advance_lanes(experiment, numbers)(state, 1), state)
+    except Exception as error:  # Whatever a model does with a number that it cannot do with a traced one.
+        return str(error).strip().splitlines()[0] or type(error).__name__
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class LaneModel:
+    """The bound model of all lanes, to be measured: its parameters are the pair (combinations int[L], parameters)."""
+
+    model: nn.Module
+    numbers: tuple[tuple[str, tuple[float, ...]], ...]
+
+    def apply(self, variables: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+        """The model's, with the numbers of the lane."""
+        combination, params = variables["params"]
+        return at_lane(self.model, dict(self.numbers), combination).apply({"params": params}, *arguments, **options)
+
+
+def measurable(experiment: Any, numbers: Numbers, params: PyTree) -> tuple[Any, PyTree]:
+    """(model, parameters) as `lenmem.evaluation` takes them, for the parameters of all lanes, [L, ...].
+
+    Where only the training differs, that is the model itself.
+    """
+    of_model = {path.removeprefix("model."): tuple(v) for path, v in numbers.items() if path.startswith("model.")}
+    if not of_model:
+        return experiment.bound_model, params
+    lanes = jax.tree.leaves(params)[0].shape[0]
+    each = jnp.repeat(jnp.arange(combinations(numbers)), lanes // combinations(numbers))
+    return LaneModel(experiment.bound_model, tuple(of_model.items())), (each, params)

@@ -1,0 +1,239 @@
+"""Sweeps: members equal runs trained alone, cut-off sweeps go on, what is trained together, errors."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import re
+
+import chex
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import lenmem
+from lenmem import Optimizer, cli, models, runs
+from lenmem.sweep import Outcome, best, combine, plan, sweep
+from lenmem.training import DivergedError, train
+from lenmem.training.lanes import replaced, untraceable
+from tests.training.tiny import Poisoned, experiment
+
+RATE, DECAY = "training.optimizer.learning_rate", "training.optimizer.weight_decay"
+
+
+class Bag(nn.Module):
+    """A bag of tokens with a number that is only multiplied by, one that decides, and a size."""
+
+    scale: float = 1.0
+    threshold: float = 0.5
+    width: int = 3
+    output_size: int = 5
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+        """[B, M, K]."""
+        init = nn.initializers.normal(self.scale)
+        states = nn.Embed(8, self.width, embedding_init=init)(inputs) * input_mask[..., None]
+        if self.threshold > 1:
+            states = -states
+        answer = nn.Dense(self.output_size)(states.sum(axis=1)) * self.scale
+        return jnp.broadcast_to(answer[:, None], (*target_mask.shape, self.output_size))
+
+
+BASE = experiment(
+    Bag(), selection="validation", selection_metric="loss", validate_every=2, validation_batches=1, keep_steps=(2,)
+)
+OVER = {RATE: (0.01, 0.05), "model.scale": (0.5, 2.0)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_pictures_of_curves():
+    """They take most of a second each, and are tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lenmem.evaluation.plots.plot_curves", lambda curves, path: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A finished sweep of four combinations, its outcomes and its directory."""
+    directory = tmp_path_factory.mktemp("swept") / "sweep"
+    said = []
+    outcomes = sweep(BASE, OVER, directory, say=said.append)
+    assert said == ["program 1 of 1: 4 combinations at once, 2 seed(s) each"]
+    return outcomes, directory
+
+
+def test_members_equal_runs_trained_alone(swept, tmp_path):
+    outcomes, directory = swept
+    outcome = outcomes[1]
+    alone, curve = runs.train_and_measure(outcome.combination.experiment, tmp_path / "alone")
+    assert curve is not None
+    member = lenmem.load(directory / outcome.combination.name, modules=[Bag])
+    assert member.experiment == outcome.combination.experiment
+    assert member.experiment.model.scale == 2.0
+    assert member.step == 6
+    chex.assert_trees_all_close(member.params, alone.params, rtol=1e-5, atol=1e-6)
+    middle = lenmem.load(tmp_path / "alone", step=2, modules=[Bag])
+    chex.assert_trees_all_close(
+        lenmem.load(member.directory, step=2, modules=[Bag]).params, middle.params, rtol=1e-5, atol=1e-6
+    )
+    lines = [json.loads(line) for line in (member.directory / "metrics.jsonl").read_text().splitlines()]
+    for line, entry in zip(lines, alone.history, strict=True):
+        for name in ("loss", "validation/loss", "grad_norm", "alive"):
+            np.testing.assert_allclose(line[name], entry[name], rtol=1e-5)
+    chex.assert_trees_all_close(outcome.curve.values, curve.values)
+    # The member can be gone on with, as the run can: its whole state is there.
+    longer = train(outcome.combination.experiment, directory=member.directory, resume=True)
+    chex.assert_trees_all_equal(longer.params, member.params)
+
+
+def test_the_table_names_the_best_by_the_rule(swept):
+    outcomes, directory = swept
+    with open(directory / "sweep.csv") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["learning_rate"], line["scale"]) for line in lines] == [
+        ("0.01", "0.5"),
+        ("0.01", "2.0"),
+        ("0.05", "0.5"),
+        ("0.05", "2.0"),
+    ]
+    losses = [np.median(outcome.scores["loss"]) for outcome in outcomes]
+    np.testing.assert_allclose([float(line["validation_loss"]) for line in lines], losses, rtol=1e-5)
+    assert [line["best"] for line in lines].index("1") == int(np.argmin(losses))
+    assert {line["seeds alive"] for line in lines} == {"2/2"}
+    assert (directory / "sweep.png").stat().st_size > 1000
+    assert not (directory / "programs").exists()
+
+
+def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swept, tmp_path):
+    outcomes, directory = swept
+
+    def cut_off(entry):
+        if entry["step"] == 6:
+            raise OSError("power cut")
+
+    with pytest.raises(OSError, match="power cut"):
+        sweep(BASE, OVER, tmp_path / "sweep", report=lambda of: cut_off)
+    seen = []
+    sweep(BASE, OVER, tmp_path / "sweep", report=lambda of: seen.append)
+    assert [entry["step"] for entry in seen] == [6]  # From the checkpoint of step 4 on.
+    for outcome in outcomes:
+        name = outcome.combination.name
+        whole, resumed = (lenmem.load(root / name, modules=[Bag]) for root in (directory, tmp_path / "sweep"))
+        chex.assert_trees_all_equal(whole.params, resumed.params)
+    again = sweep(BASE, OVER, directory, report=lambda of: pytest.fail("trains again"))
+    chex.assert_trees_all_equal(again[3].scores, outcomes[3].scores)
+    with pytest.raises(ValueError, match="holds another sweep"):
+        sweep(BASE, {RATE: (0.01,)}, directory)
+    with pytest.raises(ValueError, match="is not empty and holds no sweep"):
+        sweep(BASE, OVER, tmp_path)
+
+
+def test_what_is_trained_together():
+    over = {RATE: (0.01, 0.02), DECAY: (0.0, 0.1, 0.2), "model.width": (3, 4), "model.threshold": (0.2, 2.0)}
+    programs, remarks = plan(combine(BASE, over))
+    assert len(remarks) == 1
+    assert "model.threshold are trained one after the other" in remarks[0]
+    sizes = [(len(program.combinations), sorted(program.numbers)) for program in programs]
+    # For each width and threshold: decay 0, which leaves a part of the optimiser out, and the others.
+    assert sizes == 4 * [(2, [RATE])] + 4 * [(4, [RATE, DECAY])]
+    assert sum(len(program.combinations) for program in programs) == 24
+    for program in programs:
+        for index, member in enumerate(program.combinations):
+            numbers = {path: values[index] for path, values in program.numbers.items()}
+            assert replaced(program.combinations[0].experiment, numbers) == member.experiment
+
+
+def test_numbers_of_the_models_can_be_traced():
+    dnc = models.make("dnc", hidden_size=4, slots=2, width=2, read_heads=1, regularization=0.1)
+    assert untraceable(replaced(BASE, {"model": dnc}), "model.regularization") is None
+    assert untraceable(experiment(seeds=1), "model.read_gate_bias") is None
+
+
+def test_a_combination_that_dies_is_not_the_best_and_the_others_go_on(tmp_path):
+    of = experiment(Poisoned(limit=0.2), steps=2, devices=1, optimizer=Optimizer("sgd", learning_rate=0.1))
+    outcomes = sweep(of, {RATE: (1e-4, 9.0), "model.output_size": (5,)}, tmp_path / "together")
+    assert np.isfinite(outcomes[0].scores["loss"]).all()
+    assert np.isnan(outcomes[1].scores["loss"]).all()
+    assert best(outcomes) is outcomes[0]
+    alone = Outcome(outcomes[1].combination, {}, None)
+    assert best([alone, outcomes[0]]) is outcomes[0]
+    for _ in range(2):  # The second call trains nothing.
+        with pytest.raises(DivergedError, match="every seed of all 1 combinations"):
+            sweep(of, {"model.limit": (0.0,)}, tmp_path / "alone")
+
+
+def test_ties_go_to_the_smaller_loss(swept):
+    outcomes, _ = swept
+    training = dataclasses.replace(BASE.training, selection_metric="exact_match")
+    combination = dataclasses.replace(outcomes[0].combination, experiment=dataclasses.replace(BASE, training=training))
+
+    def outcome(exact, loss):
+        return Outcome(combination, {"exact_match": np.array(exact), "loss": np.array(loss)}, None)
+
+    tried = [outcome([1.0, 1.0, 0.5], [0.2] * 3), outcome([1.0] * 3, [0.1] * 3), outcome([1, np.nan, np.nan], [0] * 3)]
+    assert best(tried) is tried[1]
+
+
+CONFIG = """
+from lenmem import Evaluation, Experiment, Training, models, tasks
+
+experiment = Experiment(
+    tasks.make("copy", vocabulary=4, train_lengths=(1, 3)),
+    models.make("gru", hidden_size=4, embedding_size=2),
+    Training(steps=2, batch_size=4, log_every=2, devices=1),
+    Evaluation(lengths=(2, 5), samples=4),
+)
+"""
+
+
+def test_from_the_command_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.py").write_text(CONFIG)
+    cli.main(["sweep", "tiny.py", "--over", "training.optimizer.learning-rate", "0.01", "0.02", "--over", "seed", "2"])
+    printed = capsys.readouterr().out
+    assert "2 combinations at once, 2 seed(s) each" in printed
+    member = "runs/sweeps/tiny/learning_rate=0.02"
+    assert f"best: {member[:-4]}" in printed
+    assert runs.open_run(member).experiment.training.seeds == 2
+    cli.main(["evaluate", member, "--lengths", "3", "--samples", "2"])
+    for words, message in [
+        (["--over", "training.optimizer.learning_rat", "1"], "Did you mean 'learning_rate'?"),
+        (["--over", "model.hidden_size", "4.5"], "hidden_size takes int, got '4.5'"),
+        ([], "nothing to sweep over"),
+    ]:
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(["sweep", "tiny.py", *words])
+        assert stopped.value.code == 2
+        error = " ".join(capsys.readouterr().err.split())
+        assert message in error
+        assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["modle.hidden_size", "1"], "Experiment has no 'modle'. Did you mean 'model'?"),
+        (["model.width.x", "1"], "int has no 'x'"),
+        ([RATE, "fast"], "learning_rate takes float, got 'fast'"),
+        (["training.optimizer.name", "adm"], "name takes Literal"),
+        ([RATE, "-1"], "must be a number at least 0 and finite, got -1.0"),
+        ([RATE], f"no values for {RATE}"),
+        ([RATE, "1", "1.0"], "is there twice"),
+        (["seed", "many"], "takes one number, how many seeds, got many"),
+        (["seed", "0"], "training.seeds must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_message(words, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        combine(*cli._over(BASE, [words]))
+
+
+def test_values_are_read_as_the_types_of_their_fields():
+    _, over = cli._over(BASE, [["training.keep-steps", "2 4", "2"], ["training.optimizer.clip_norm", "None", "1"]])
+    assert over == {"training.keep_steps": [(2, 4), (2,)], "training.optimizer.clip_norm": [None, 1.0]}
+    names = [combination.name for combination in combine(BASE, over)]
+    assert names[:2] == ["keep_steps=2_4,clip_norm=None", "keep_steps=2_4,clip_norm=1.0"]
