@@ -38,6 +38,18 @@ def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
     )
 
 
+# Table A.1 by our names, for seeds 1 to 3. Its decay delays count 10 updates each; its init "1" is `uniform`, "*" is
+# `fan_in`.
+_RATE, _DELAY = "training.optimizer.learning_rate", "training.optimizer.schedule.delay"
+_MEMORY = {_RATE: (0.01, 0.02, 0.04), _DELAY: (3000, 6000), "model.initialization": ("uniform", "fan_in")}
+GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "LANTM": _MEMORY,
+    "SLANTM": _MEMORY | {"model.bound_action": (False, True)},
+    "RAM": _MEMORY | {"model.key_size": (2, 20)},
+    "RAM/Tape": _MEMORY | {"model.key_size": (2, 20), "model.sharpening": (False, True)},
+    "LSTM": {_RATE: (0.2, 0.02, 0.002, 0.0002), _DELAY: (5000, 7000), "model.layers": (1, 2, 3, 4)},
+}
+
 ADAM = Training(
     steps=10_000,
     batch_size=32,
