@@ -204,6 +204,23 @@ def test_errors_are_one_message(folder, capsys, arguments, message):
     assert message in fails(capsys, *arguments)
 
 
+@pytest.mark.parametrize(
+    ("task", "model", "options", "message"),
+    [
+        ("'arithmetic'", "'pointer_network'", (), "PointerNetwork cannot take Arithmetic: "),
+        ("'pairs', path='nowhere.tsv'", "'gru'", (), "nowhere.tsv cannot be read (No such file"),
+        ("'copy'", "'gru'", ("--task.test-lengths", "5", "3"), "test_lengths is (5, 3); it has to be (shortest,"),
+        ("'copy'", "'gru'", ("--training.devices", "2", "--training.batch-size", "3"), "does not divide batch_size=3"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_message(tmp_path, monkeypatch, capsys, task, model, options, message):
+    monkeypatch.chdir(tmp_path)
+    made = f"lenmem.Experiment(lenmem.tasks.make({task}), lenmem.models.make({model}))"
+    (tmp_path / "wrong.py").write_text(f"import lenmem\n\nexperiment = {made}\n")
+    assert message in fails(capsys, "train", "wrong.py", *options)
+    assert not (tmp_path / "runs" / "wrong" / "checkpoints").exists()
+
+
 def test_a_pair_that_cannot_work_shows_its_reason():
     class Picky(type(experiment().model)):
         def supports(self, spec):
