@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.markup import escape
 from rich.table import Table
@@ -34,6 +35,7 @@ from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import Report, without_dead
 from lenmem.serialize import to_plain
+from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import TRACEABLE, Numbers, owner_of, replaced, untraceable
 from lenmem.training.loop import CHECKPOINTS, METRICS, SNAPSHOTS, DivergedError, train, validation_scores
@@ -163,6 +165,8 @@ def sweep(
         report: called with the experiment of a program before it is trained; returns what is told of its training.
     """
     combinations = combine(experiment, over)
+    for combination in combinations:
+        _check_selection(combination.experiment)
     _claim(directory, experiment, over)
     programs, remarks = plan(combinations)
     for remark in remarks:
@@ -184,6 +188,20 @@ def sweep(
         raise DivergedError(f"every seed of all {len(outcomes)} combinations met a non-finite loss or gradient")
     save_table(outcomes, directory)
     return outcomes
+
+
+def _check_selection(experiment: Experiment) -> None:
+    """ValueError, before hours of training, for a split or a metric to select by that the task does not have."""
+    task, training = experiment.task, experiment.training
+    _, longest = task.lengths_of(training.scored_split)
+
+    def metrics() -> dict[str, jax.Array]:
+        batch = draw(task, jax.random.key(0), jnp.array([longest]), longest)
+        return task.metrics(jnp.zeros((*batch.target_mask.shape, task.spec.output_size)), batch)
+
+    known = [*jax.eval_shape(metrics), "loss"]
+    if training.selection_metric not in known:
+        raise ValueError(f"training.selection_metric is {training.selection_metric!r}; allowed are {', '.join(known)}")
 
 
 def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> None:
@@ -329,9 +347,6 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
         loss = -median(outcome, "loss", np.inf)
         return (loss, loss) if metric == "loss" else (median(outcome, metric, -np.inf), loss)
 
-    known = {name for outcome in outcomes for name in outcome.scores}
-    if known and metric not in known:
-        raise ValueError(f"training.selection_metric is {metric!r}; the task has {', '.join(sorted(known))}")
     return max(outcomes, key=rank)
 
 

@@ -232,6 +232,16 @@ def test_what_cannot_be_swept_is_one_message(words, message):
         combine(*cli._over(BASE, [words]))
 
 
+def test_what_selects_is_known_before_anything_is_trained(tmp_path):
+    for field, message in (
+        ("selection_metric", "allowed are exact_match, token_accuracy, loss"),
+        ("validation_split", "not a split"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            sweep(replaced(BASE, {f"training.{field}": "od"}), OVER, tmp_path / "sweep")
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_values_are_read_as_the_types_of_their_fields():
     _, over = cli._over(BASE, [["training.keep-steps", "2 4", "2"], ["training.optimizer.clip_norm", "None", "1"]])
     assert over == {"training.keep_steps": [(2, 4), (2,)], "training.optimizer.clip_norm": [None, 1.0]}
