@@ -45,7 +45,9 @@ from lenmem.ops.positions import (
     random_positions,
     relative_logits,
     rotary,
+    shifted,
     sinusoidal,
+    sinusoidal_logits,
     t5_buckets,
 )
 from lenmem.ops.registers import (
@@ -112,8 +114,10 @@ __all__ = [
     "sharpen",
     "sharpen_directional",
     "shift",
+    "shifted",
     "shifted_keys",
     "sinusoidal",
+    "sinusoidal_logits",
     "softmax_distance_weights",
     "squared_distances",
     "stack_read_weights",

@@ -1,8 +1,9 @@
 """Positions, as functions of integer positions: any numbers in any order, so that they can be shifted or drawn.
 
 Vectors to add: `sinusoidal`. Rotations of queries and keys: `rotary`. Biases of attention logits: `alibi`,
-`t5_buckets` (of a learned table), `fire_distances` (of a learned network) and `relative_logits` (Transformer-XL).
-`random_positions` draws the numbers themselves, for any of them.
+`t5_buckets` (of a learned table), `fire_distances` (of a learned network), and Transformer-XL's: `shifted` for 0, 1, 2,
+.., `relative_logits` for numbers near each other, `sinusoidal_logits` for any. `random_positions` draws the numbers
+themselves, for all of these.
 
 Shapes: positions int[..., N], [..., Q] of queries, [..., K] of keys. Everything but `sinusoidal` and `fire_distances`
 is the same for positions that are all shifted by one amount.
@@ -139,6 +140,29 @@ def relative_logits(
     return jnp.take_along_axis(scores, jnp.broadcast_to(offsets, (*scores.shape[:-1], offsets.shape[-1])), axis=-1)
 
 
+def sinusoidal_logits(
+    vectors: Float[Array, "... Q d"], queries: Int[Array, "... Q"], keys: Int[Array, "... K"]
+) -> Float[Array, "... Q K"]:
+    """v_i . p_{j - i} with sinusoids p, without a table of offsets: d even.
+
+    A sinusoid of a difference is a turned one, sin(aj - ai) = cos(ai) sin(aj) - sin(ai) cos(aj), so that this is
+    R_{-i} v_i . p_j with R of `rotary`. For positions far apart; in float32 the error grows with the positions, as that
+    of `sinusoidal`. `queries` and `keys` have the leading axes of `vectors`, or fewer. O(Q K d).
+    """
+    return rotary(vectors, -queries) @ jnp.swapaxes(sinusoidal(keys, vectors.shape[-1]), -1, -2)
+
+
+def shifted(scores: Float[Array, "... N offsets"]) -> Float[Array, "... N N"]:
+    """Scores by offset, 2N - 1 of them, to scores by key: y_ij = x_{i, j - i + N - 1} (Dai et al. 2019, appendix B).
+
+    Row i of the flattened, padded array starts one entry late for each row before it, so a reshape does it all. O(N^2).
+    """
+    length = scores.shape[-2]
+    flat = jnp.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, 1)]).reshape(*scores.shape[:-2], -1)
+    flat = flat[..., length - 1 : length - 1 + length * (2 * length - 1)]
+    return flat.reshape(*scores.shape[:-2], length, 2 * length - 1)[..., :length]
+
+
 def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maximum: int) -> Int[Array, "... capacity"]:
     """Ascending positions drawn from 0 .. maximum - 1 without repetition (Ruoss et al. 2023, section 3).
 
@@ -149,8 +173,8 @@ def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maxi
     if capacity < 1 or maximum < 1:
         raise ValueError(f"capacity and maximum must be at least 1, got {capacity} and {maximum}")
     draws = jax.random.uniform(key, (*lengths.shape, maximum))
-    ranks = jnp.argsort(jnp.argsort(draws, axis=-1), axis=-1)
-    numbers = jnp.where(ranks < lengths[..., None], jnp.arange(maximum), maximum)
+    chosen = jnp.argsort(draws, axis=-1)[..., :capacity]
+    numbers = jnp.where(jnp.arange(chosen.shape[-1]) < lengths[..., None], chosen, maximum)
     ascending = jnp.minimum(jnp.sort(numbers, axis=-1), maximum - 1)
-    spare = [(0, 0)] * lengths.ndim + [(0, max(0, capacity - maximum))]
-    return jnp.pad(ascending, spare, mode="edge")[..., :capacity]
+    spare = [(0, 0)] * lengths.ndim + [(0, capacity - chosen.shape[-1])]
+    return jnp.pad(ascending, spare, mode="edge")

@@ -146,6 +146,22 @@ def test_relative_logits_against_a_loop():
         ops.relative_logits(jnp.ones((5, 4)), jnp.ones((20, 4)), jnp.arange(5), jnp.arange(5))
 
 
+def test_sinusoidal_logits_are_those_of_a_table_of_offsets():
+    rng = np.random.default_rng(2)
+    vectors = rng.normal(size=(2, 5, 6))
+    got = ops.sinusoidal_logits(*map(jnp.asarray, (vectors.astype(np.float32), QUERIES, KEYS)))
+    for i, p in enumerate(QUERIES):
+        wanted = vectors[:, i] @ twin(KEYS - p, 6).T
+        np.testing.assert_allclose(got[:, i], wanted, atol=5e-4)  # Angles of 1000 in float32.
+
+
+def test_shifted():
+    for n in (1, 2, 5):
+        x = np.random.default_rng(n).normal(size=(3, n, 2 * n - 1)).astype(np.float32)
+        wanted = [[[x[b, i, j - i + n - 1] for j in range(n)] for i in range(n)] for b in range(3)]
+        np.testing.assert_array_equal(ops.shifted(jnp.asarray(x)), wanted)
+
+
 SHIFTED = {
     "rotary": lambda q, k: ops.rotary(jnp.ones((len(q), 4)), q) @ ops.rotary(jnp.ones((len(k), 4)), k).T,
     "alibi": lambda q, k: ops.alibi(q, k, 2),
@@ -154,6 +170,7 @@ SHIFTED = {
     "relative": lambda q, k: ops.relative_logits(
         jnp.ones((len(q), 3)), jnp.arange(60.0).reshape(-1, 3)[:19] ** 0.5, q, k
     ),
+    "relative_sinusoids": lambda q, k: ops.sinusoidal_logits(jnp.ones((len(q), 4)), q, k),
 }
 SEGMENTS = SHIFTED | {
     "fire": lambda q, k: ops.fire_distances(q, k, jnp.float32(0.1), jnp.float32(4.0)),
