@@ -26,11 +26,12 @@ from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
 from lenmem.nn.linear import Linear, linear_init
 from lenmem.nn.nam import AttentionKind, PreNormLayer, recomputed_scan
+from lenmem.nn.positions import PositionEncoding, PositionScores, PositionVectors, numbered
 from lenmem.types import Dtype, Spec, Step
 
 
 class PreNormEncoder(nn.Module):
-    """Pre-norm layers over states plus sinusoidal positions, and a last LayerNorm. States at padding are zero."""
+    """Pre-norm layers over states plus positions, and a last LayerNorm. States at padding are zero."""
 
     layers: int = 4
     heads: int = 4
@@ -40,6 +41,9 @@ class PreNormEncoder(nn.Module):
     mask_padding: bool = True
     attention_size: int | None = None
     dropout: float = 0.0
+    positions: PositionEncoding = "sinusoidal"
+    max_positions: int = 2048
+    random_positions: bool = False
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -47,23 +51,24 @@ class PreNormEncoder(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        width, at = states.shape[-1], numbered(self, mask)
+        vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
         states = jnp.where(mask[..., None], states, 0)
-        states = states + ops.sinusoidal(jnp.arange(states.shape[1]), states.shape[-1]).astype(states.dtype)
+        states = states + vectors(at, width).astype(states.dtype)
         if self.dropout:
             states = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states)
         for number in range(self.layers):
+            kind = self.heads, self.feedforward_size, self.attention, self.causal, self.mask_padding
+            size = self.attention_size or width
             layer = PreNormLayer(
-                self.heads,
-                self.feedforward_size,
-                self.attention,
-                self.causal,
-                self.mask_padding,
-                self.attention_size,
+                *kind,
+                size,
                 dropout=self.dropout,
+                encoding=PositionScores(self.positions, self.heads, size, self.causal, **options, parent=None),
                 **options,
                 name=f"layer_{number}",
             )
-            states = layer(states, mask)
+            states = layer(states, mask, at)
         return jnp.where(mask[..., None], nn.LayerNorm(1e-6, **options, name="norm")(states), 0)
 
 
@@ -94,6 +99,13 @@ class NAMTransformer(FlatModel):
     """Width of queries, keys and values, all heads together; None: `hidden_size`."""
     dropout: float = 0.1
     """Dropout of hidden units, layer outputs and embeddings."""
+    positions: PositionEncoding = "sinusoidal"
+    """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding; see `Transformer`.
+    The others have no logits of pairs."""
+    max_positions: int = 2048
+    """Longest row of learned or random positions, answer slots and padding included."""
+    random_positions: bool = False
+    """Number the columns of a row by random draws; see `Transformer`."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
     spec: Spec | None = None
@@ -103,19 +115,11 @@ class NAMTransformer(FlatModel):
     @nn.compact
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        encoder = PreNormEncoder(
-            self.layers,
-            self.heads,
-            self.feedforward_size,
-            self.attention,
-            require_spec(self.spec, self).causal,
-            self.mask_padding,
-            self.attention_size,
-            self.dropout,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            name="encoder",
-        )
+        shape = self.layers, self.heads, self.feedforward_size, self.attention
+        padding = require_spec(self.spec, self).causal, self.mask_padding, self.attention_size, self.dropout
+        positions = self.positions, self.max_positions, self.random_positions
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        encoder = PreNormEncoder(*shape, *padding, *positions, **options, name="encoder")
         reader = sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
         return reader(inputs, input_mask, target_mask, targets=targets, train=train)
 

@@ -24,12 +24,13 @@ from lenmem.nn.cells import LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.nam import PreNormLayer
+from lenmem.nn.positions import PositionEncoding, PositionScores, PositionVectors, numbered
 from lenmem.nn.transformer import TransformerLayer
 from lenmem.types import Dtype, Spec
 
 
 class UniversalEncoder(nn.Module):
-    """x_t = Layer(x_{t-1} + position signal + signal of step t), t = 1 .. steps: one pre-norm layer, all sinusoids."""
+    """x_t = Layer(x_{t-1} + position signal + sinusoids of step t), t = 1 .. steps, with one pre-norm layer."""
 
     steps: int = 4
     heads: int = 4
@@ -37,15 +38,20 @@ class UniversalEncoder(nn.Module):
     kernel_size: int = 1
     causal: bool = False
     dropout: float = 0.0
+    positions: PositionEncoding = "sinusoidal"
+    max_positions: int = 2048
+    random_positions: bool = False
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
-        length, width = states.shape[1:]
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        width, at = states.shape[-1], numbered(self, mask)
         states = jnp.where(mask[..., None], states, 0)
-        positions = ops.sinusoidal(jnp.arange(length), width)
+        vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
+        positions = vectors(at, width)
         steps = ops.sinusoidal(jnp.arange(self.steps), width)
         layer = PreNormLayer(
             self.heads,
@@ -55,12 +61,12 @@ class UniversalEncoder(nn.Module):
             kernel_size=self.kernel_size,
             activation=nn.relu,
             dropout=self.dropout,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
+            encoding=PositionScores(self.positions, self.heads, width, self.causal, **options, parent=None),
+            **options,
             name="layer",
         )
         for step in range(self.steps):
-            states = layer(states + (positions + steps[step]).astype(states.dtype), mask)
+            states = layer(states + (positions + steps[step]).astype(states.dtype), mask, at)
         return jnp.where(mask[..., None], states, 0)
 
 
@@ -84,6 +90,12 @@ class UniversalTransformer(FlatModel):
     """Positions that the feed-forward network's maps see: 1 is the plain one, more make them convolutions."""
     dropout: float = 0.1
     """Dropout of hidden units and of what attention and feed-forward network add."""
+    positions: PositionEncoding = "sinusoidal"
+    """Any encoding; see `Transformer`. What is added is so at each step."""
+    max_positions: int = 2048
+    """Longest row of learned or random positions, answer slots and padding included."""
+    random_positions: bool = False
+    """Number the columns of a row by random draws; see `Transformer`."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
     spec: Spec | None = None
@@ -100,6 +112,9 @@ class UniversalTransformer(FlatModel):
             self.kernel_size,
             require_spec(self.spec, self).causal,
             self.dropout,
+            self.positions,
+            self.max_positions,
+            self.random_positions,
             dtype=self.dtype,
             param_dtype=self.param_dtype,
             name="encoder",
@@ -108,8 +123,8 @@ class UniversalTransformer(FlatModel):
         return reader(inputs, input_mask, target_mask, targets=targets, train=train)
 
 
-class LearnedPositionEncoder(nn.Module):
-    """Post-norm layers over states plus learned absolute positions, and a last LayerNorm."""
+class BERTEncoder(nn.Module):
+    """Post-norm layers over states with positions, and a last LayerNorm."""
 
     layers: int = 4
     heads: int = 4
@@ -117,26 +132,31 @@ class LearnedPositionEncoder(nn.Module):
     max_positions: int = 512
     causal: bool = False
     dropout: float = 0.0
+    positions: PositionEncoding = "learned"
+    random_positions: bool = False
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]; a ValueError for N above `max_positions`."""
+        """[B, N, d], bool[B, N] -> [B, N, d]; a ValueError for learned or random positions above `max_positions`."""
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         length, width = states.shape[1:]
-        if length > self.max_positions:
-            raise ValueError(f"max_positions is {self.max_positions}; the padded rows have {length} positions")
-        table = nn.Embed(self.max_positions, width, embedding_init=nn.initializers.normal(0.02), **options)
-        states = jnp.where(mask[..., None], states, 0) + table(jnp.arange(length))
+        positions = numbered(self, mask)
+        # The name that the table has in saved results.
+        vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="Embed_0")
+        states = jnp.where(mask[..., None], states, 0)
+        states = states + vectors(positions, width).astype(states.dtype)
         if self.dropout:
             states = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states)
         visible = mask[:, None, :]
         if self.causal:
             visible = visible & jnp.tril(jnp.ones((length, length), bool))
+        shape = self.heads, self.feedforward_size, self.dropout
         for number in range(self.layers):
-            layer = TransformerLayer(self.heads, self.feedforward_size, self.dropout, **options, name=f"layer_{number}")
-            states = layer(states, visible)
+            encoding = PositionScores(self.positions, self.heads, width, self.causal, **options, parent=None)
+            layer = TransformerLayer(*shape, encoding, **options, name=f"layer_{number}")
+            states = layer(states, visible, positions)
         return jnp.where(mask[..., None], nn.LayerNorm(1e-5, **options, name="norm")(states), 0)
 
 
@@ -158,9 +178,13 @@ class BERT(FlatModel):
     feedforward_size: int = 512
     """Hidden width of the feed-forward networks."""
     max_positions: int = 512
-    """Longest row, answer slots and padding included."""
+    """Longest row of learned or random positions, answer slots and padding included."""
     dropout: float = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
+    positions: PositionEncoding = "learned"
+    """Any encoding; see `Transformer`."""
+    random_positions: bool = False
+    """Number the columns of a row by random draws; see `Transformer`."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
     spec: Spec | None = None
@@ -170,13 +194,15 @@ class BERT(FlatModel):
     @nn.compact
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        encoder = LearnedPositionEncoder(
+        encoder = BERTEncoder(
             self.layers,
             self.heads,
             self.feedforward_size,
             self.max_positions,
             require_spec(self.spec, self).causal,
             self.dropout,
+            self.positions,
+            self.random_positions,
             dtype=self.dtype,
             param_dtype=self.param_dtype,
             name="encoder",

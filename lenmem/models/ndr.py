@@ -32,10 +32,10 @@ from lenmem.nn.ndr import (
     Update,
     dropped,
 )
-from lenmem.ops import sinusoidal
+from lenmem.nn.positions import ADDED, PositionEncoding, PositionVectors, numbered
 from lenmem.types import Dtype, PyTree, Spec
 
-Kind = Literal["geometric", "relative", "absolute_relative", "absolute"]
+Kind = Literal["geometric", "absolute_relative", "absolute", PositionEncoding]
 EmbeddingInit = Literal["normal", "kaiming", "xavier"]
 
 
@@ -46,18 +46,22 @@ class DataFlowEncoder(nn.Module):
     """
 
     depth: nn.Module
-    positions: bool = False
-    """Add sinusoids of the absolute positions first."""
+    positions: PositionEncoding = "none"
+    """What is added to the states first."""
     position_dropout: float = 0.0
     """Dropout of states and positions together, where positions are added."""
     causal: bool = False
+    max_positions: int = 2048
+    random_positions: bool = False
+    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         states = jnp.where(mask[..., None], states, 0)
-        if self.positions:
-            states = states + sinusoidal(jnp.arange(states.shape[1]), states.shape[2]).astype(states.dtype)
+        if self.positions in ADDED:
+            vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
+            states = states + vectors(numbered(self, mask), states.shape[2]).astype(states.dtype)
             states = dropped(self, states, self.position_dropout)
         self.sow("traces", "column", mask)
         return jnp.where(mask[..., None], self.depth(states, mask), 0)
@@ -78,7 +82,12 @@ class NDR(FlatModel):
     """d_FF: hidden width of the feed-forward network that updates a column."""
     attention: Kind = "geometric"
     """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
-    absolute positions. `absolute`: by content, sinusoidal positions added to the embedding."""
+    absolute positions. `absolute`: by content, sinusoidal positions added to the embedding. Any other encoding of
+    `Transformer`: by content, and as it says."""
+    max_positions: int = 2048
+    """Longest row of learned or random positions, answer slots and padding included."""
+    random_positions: bool = False
+    """Number the columns of a row by random draws, with attention by content; see `Transformer`."""
     gated: bool = True
     """Layers with a copy gate; otherwise post-norm Transformer layers."""
     update: Update = "norm"
@@ -120,6 +129,13 @@ class NDR(FlatModel):
         variance = {"normal": 1.0, "kaiming": 2 / self.hidden_size, "xavier": 2 / (symbols + self.hidden_size)}
         return variance[self.embedding_init] ** 0.5
 
+    @property
+    def encoding(self) -> PositionEncoding | None:
+        """How attention by content encodes positions; None: attention is of another kind."""
+        if self.attention in ("geometric", "relative", "absolute_relative"):
+            return None
+        return "sinusoidal" if self.attention == "absolute" else self.attention
+
     @nn.compact
     def __call__(
         self,
@@ -137,6 +153,8 @@ class NDR(FlatModel):
             embedding_init=get_args(EmbeddingInit),
             halting=("none", *get_args(Halting)),
         )
+        if self.random_positions and self.encoding is None:
+            raise ValueError(f"random_positions is for attention by content; attention is {self.attention!r}")
         causal = require_spec(self.spec, self).causal
         steps = self.steps if train else self.test_steps or self.steps
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype, "parent": None}
@@ -146,7 +164,16 @@ class NDR(FlatModel):
         else:
             adaptive: dict[str, Any] = {"penalty": self.ponder_penalty, "remat": self.remat, **options}
             depth = AdaptiveSteps(layer, steps, self.halting, **adaptive)
-        encoder = DataFlowEncoder(depth, self.attention == "absolute", self.position_dropout, causal, name="encoder")
+        encoder = DataFlowEncoder(
+            depth,
+            self.encoding or "none",
+            self.position_dropout,
+            causal,
+            self.max_positions,
+            self.random_positions,
+            self.param_dtype,
+            name="encoder",
+        )
         reader = sequential(
             encoder, self, embedding_size=self.hidden_size, embedding_std=self.embedding_std, column=self.column
         )
@@ -159,8 +186,9 @@ class NDR(FlatModel):
         if self.attention == "geometric":
             shared |= {"normalize": self.normalize, "block_size": self.block_size, "tolerance": self.tolerance}
             attention: nn.Module = GeometricAttention(key_dropout=self.key_dropout, **shared)
-        elif self.attention == "absolute":
-            attention = ContentAttention(key_dropout=self.key_dropout, **shared)
+        elif self.encoding is not None:
+            shared |= {"max_positions": self.max_positions, "random_positions": self.random_positions}
+            attention = ContentAttention(key_dropout=self.key_dropout, positions=self.encoding, **shared)
         else:
             absolute = self.attention == "absolute_relative"
             attention = RelativeAttention(absolute=absolute, key_dropout=self.key_dropout, **shared)

@@ -2,8 +2,8 @@
 
 The input and a mask token for each answer slot go through post-norm layers of attention in one pass, and the answer is
 read at the masks; a task with a single answer slot is read at an end token. Positions are absolute and sinusoidal,
-which is why it is the baseline that fails beyond its training length. `shared_weights` applies one layer again and
-again, as a Universal Transformer does (Dehghani et al. 2019).
+which is why it is the baseline that fails beyond its training length, or encoded in any other way (`positions`).
+`shared_weights` applies one layer again and again, as a Universal Transformer does (Dehghani et al. 2019).
 
 Cost: O(layers ((N + M)^2 d + (N + M) d (d + feedforward_size))).
 """
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
+from lenmem.nn.positions import PositionEncoding
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.types import Dtype, Spec
 
@@ -36,6 +37,14 @@ class Transformer(FlatModel):
     """All layers share their weights."""
     dropout: float = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
+    positions: PositionEncoding = "sinusoidal"
+    """Added to the states: `sinusoidal`, `learned`. In attention: `relative` (Transformer-XL), `rotary`, `alibi`, `t5`,
+    `fire`. Or `none`."""
+    max_positions: int = 2048
+    """Longest row of learned or random positions, answer slots and padding included."""
+    random_positions: bool = False
+    """Number the columns of a row by ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), with any
+    encoding: afresh in training, else the same for all rows of a length."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
     spec: Spec | None = None
@@ -60,6 +69,9 @@ class Transformer(FlatModel):
             self.shared_weights,
             require_spec(self.spec, self).causal,
             self.dropout,
+            self.positions,
+            self.max_positions,
+            self.random_positions,
             dtype=self.dtype,
             param_dtype=self.param_dtype,
             name="encoder",

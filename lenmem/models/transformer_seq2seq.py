@@ -31,6 +31,7 @@ from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, after_input
 from lenmem.nn.interfaces.decoding import answers_as_inputs
 from lenmem.nn.linear import check_choices
 from lenmem.nn.ndr import glorot
+from lenmem.nn.positions import ADDED
 from lenmem.nn.transformer_decoder import PositionKind, PostNormEncoder, TransformerDecoder
 from lenmem.types import Dtype, Spec
 
@@ -90,7 +91,8 @@ class TransformerSeq2Seq(nn.Module):
     feedforward_size: int = 256
     """d_FF: hidden width of the feed-forward networks."""
     positions: PositionKind = "absolute"
-    """`absolute`: sinusoids. `relative`: Transformer-XL's, where a sequence attends to itself. `none`: no positions."""
+    """`absolute`: sinusoids. `relative`: Transformer-XL's, where a sequence attends to itself. `none`: no positions.
+    Or any other encoding of `Transformer`."""
     shared_layers: bool = False
     """All layers of the encoder are one, and so are those of the decoder."""
     embedding: Variant = "scaledinit"
@@ -100,7 +102,11 @@ class TransformerSeq2Seq(nn.Module):
     feedback: Feedback = "teacher_forced"
     """What the decoder reads: the answer so far (training: the target; else its own greedy answer), or nothing."""
     dropout: float = 0.1
-    """Dropout of attention weights, hidden units, what layers add, and embeddings with absolute positions."""
+    """Dropout of attention weights, hidden units, what layers add, and embeddings to which positions are added."""
+    max_positions: int = 2048
+    """Longest input, delimiters and padding included, and most answer slots, of learned or random positions."""
+    random_positions: bool = False
+    """Number the columns of the input, and the answer slots, by random draws; see `Transformer`."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
@@ -124,10 +130,10 @@ class TransformerSeq2Seq(nn.Module):
         choices = {"positions": PositionKind, "embedding": Variant, "feedback": Feedback}
         check_choices(self, **{name: get_args(kind) for name, kind in choices.items()})
         forced = self.feedback == "teacher_forced"
-        if not forced and self.positions != "absolute":
+        if not forced and self.positions not in ("absolute", *ADDED):
             raise ValueError(
-                f"with feedback='open_loop' only positions tell answer slots apart: positions is {self.positions!r}, "
-                "and has to be 'absolute'"
+                "with feedback='open_loop' only positions that are added tell answer slots apart: positions is "
+                f"{self.positions!r}, and has to be 'absolute', 'sinusoidal' or 'learned'"
             )
         spec = require_spec(self.spec, self)
         root = self.hidden_size**0.5
@@ -145,6 +151,8 @@ class TransformerSeq2Seq(nn.Module):
             "input_scale": input_scale,
             "position_scale": position_scale,
             "dropout": self.dropout,
+            "max_positions": self.max_positions,
+            "random_positions": self.random_positions,
         }
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         reader = TiedEncoderDecoder(

@@ -2,7 +2,7 @@
 
 A *layer* is a Linen module `(states [B, N, d], mask bool[B, N]) -> states [B, N, d]`. Both modules are encoders
 (`lenmem.nn.interfaces`) that scan over depth, so that compilation does not grow with it. What the layer sows is stacked
-over the steps, and random streams are split between them.
+over the steps. Random streams are split between them, but for `address`: random positions stay the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def over_depth(
         nn.remat(step, prevent_cse=False) if remat else step,
         variable_broadcast="params",
         variable_axes={"traces": 0, "losses": 0},
-        split_rngs={"params": False, "dropout": True, "gate": True},
+        split_rngs={"params": False, "address": False, "dropout": True, "gate": True},
         in_axes=axes,
     )
     return scan(module, carry, jnp.arange(steps) == steps - 1, mask)[0]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from lenmem.nn.cells import as_cell
 from lenmem.nn.encoders import first_and_last
 from lenmem.nn.linear import Linear, check_choices
+from lenmem.nn.positions import PositionScores
 from lenmem.ops import masked_softmax
 from lenmem.types import Dtype, PyTree, Step
 
@@ -25,20 +26,33 @@ class MultiHeadAttention(nn.Module):
 
     heads: int
     dropout: float = 0.0
+    encoding: PositionScores | None = None
+    """What positions do to the logits; None: nothing."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, queries: jax.Array, memory: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(
+        self,
+        queries: jax.Array,
+        memory: jax.Array,
+        mask: jax.Array,
+        positions: tuple[jax.Array, jax.Array] | None = None,
+    ) -> jax.Array:
         """[B, Q, d], [B, N, e], bool[B, Q or 1, N] of what each query may see -> [B, Q, d].
 
-        Masked states have no effect as long as they are finite. A query that may see nothing gets some finite mean.
+        `positions`, for the encoding: of the queries int[Q] or int[B, Q], and of the memory. Masked states have no
+        effect as long as they are finite. A query that may see nothing gets some finite mean.
         """
 
         def attend(query, key, value, mask=None, dropout_rng=None, dropout_rate=0.0, deterministic=True, dtype=None):
+            scores = None
+            if self.encoding is not None and positions is not None:
+                query, key, scores = self.encoding(query, key, *positions)
             weights = nn.dot_product_attention_weights(
                 query,
                 key,
+                bias=None if scores is None else scores * query.shape[-1] ** -0.5,
                 mask=mask,
                 broadcast_dropout=False,
                 dropout_rng=dropout_rng,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.nn.linear import check_choices
+from lenmem.nn.positions import ADDED, PositionScores
 from lenmem.nn.recurrence import CHUNK, any_valid
 from lenmem.types import Dtype, PyTree
 
@@ -39,12 +40,14 @@ class SelfAttention(nn.Module):
     """Keys of padding write nothing. The published code lets them write; results then depend on the padded length."""
     size: int | None = None
     """Width of queries, keys and values, all heads together; None: the states' width d."""
+    encoding: PositionScores | None = None
+    """What positions do to the logits of softmax; None: nothing."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]."""
+    def __call__(self, states: jax.Array, mask: jax.Array, positions: jax.Array | None = None) -> jax.Array:
+        """[B, N, d], bool[B, N], int[N] or int[B, N] for the encoding -> [B, N, d]."""
         check_choices(self, kind=get_args(AttentionKind))
         width = states.shape[-1]
         size = self.size or width
@@ -62,8 +65,17 @@ class SelfAttention(nn.Module):
         )
         visible = mask if self.mask_padding else jnp.ones_like(mask)
         if self.kind == "softmax":
+            scores = None
+            if self.encoding is not None and positions is not None:
+                query, key, scores = self.encoding(query, key, positions, positions)
+            bias = None if scores is None else (scores * query.shape[-1] ** -0.5).astype(query.dtype)
             mixed = jax.nn.dot_product_attention(
-                query, key, value, mask=visible[:, None, None, :], is_causal=self.causal
+                query, key, value, bias, visible[:, None, None, :], is_causal=self.causal
+            )
+        elif self.encoding is not None and self.encoding.positions not in (*ADDED, "none"):
+            raise ValueError(
+                f"positions is {self.encoding.positions!r}, which acts on logits of pairs; {self.kind!r} attention has "
+                f"none and allows {', '.join(ADDED)}, none"
             )
         else:
             kernel = ops.normalized_outer_product_attention if self.kind == "outer_product" else ops.linear_attention
@@ -89,12 +101,14 @@ class PreNormLayer(nn.Module):
     kernel_size: int = 1
     activation: Callable[[jax.Array], jax.Array] = nn.gelu
     dropout: float = 0.0
+    encoding: PositionScores | None = None
+    """What positions do to the logits of softmax; None: nothing."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]."""
+    def __call__(self, states: jax.Array, mask: jax.Array, positions: jax.Array | None = None) -> jax.Array:
+        """[B, N, d], bool[B, N], int[N] or int[B, N] for the encoding -> [B, N, d]."""
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def drop(x):
@@ -108,10 +122,9 @@ class PreNormLayer(nn.Module):
             convolution = nn.Conv(features, (self.kernel_size,), padding=padding, **options, name=name)
             return convolution(jnp.where(mask[..., None], x, 0))
 
-        attend = SelfAttention(
-            self.attention, self.heads, self.causal, self.mask_padding, self.attention_size, **options, name="attention"
-        )
-        states = states + drop(attend(nn.LayerNorm(1e-6, **options, name="attention_norm")(states), mask))
+        kind = self.attention, self.heads, self.causal, self.mask_padding, self.attention_size, self.encoding
+        attend = SelfAttention(*kind, **options, name="attention")
+        states = states + drop(attend(nn.LayerNorm(1e-6, **options, name="attention_norm")(states), mask, positions))
         hidden = nn.LayerNorm(1e-6, **options, name="feedforward_norm")(states)
         hidden = drop(self.activation(over_positions(hidden, self.feedforward_size, "feedforward_in")))
         return states + drop(over_positions(hidden, states.shape[-1], "feedforward_out"))

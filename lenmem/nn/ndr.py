@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.nn.linear import check_choices, uniform
+from lenmem.nn.positions import PositionEncoding, PositionScores, numbered
 from lenmem.types import Dtype
 
 Update = Literal["norm", "tanh"]
@@ -32,17 +33,6 @@ def glorot(gain: float = 1.0) -> nn.initializers.Initializer:
 def dropped(module: nn.Module, x: jax.Array, rate: float) -> jax.Array:
     """`x` with entries dropped where `module` has a stream `dropout`."""
     return nn.Dropout(rate, deterministic=not module.has_rng("dropout"))(x) if rate else x
-
-
-def shifted(scores: jax.Array) -> jax.Array:
-    """Scores by offset to scores by source: [..., N, 2N - 1] -> [..., N, N] with y_ij = x_{i, j - i + N - 1}.
-
-    Row i of the flattened, padded array starts one entry late for each row before it, so a reshape does it all.
-    """
-    length = scores.shape[-2]
-    flat = jnp.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, 1)]).reshape(*scores.shape[:-2], -1)
-    flat = flat[..., length - 1 : length - 1 + length * (2 * length - 1)]
-    return flat.reshape(*scores.shape[:-2], length, 2 * length - 1)[..., :length]
 
 
 class Attention(nn.Module):
@@ -185,7 +175,7 @@ class RelativeAttention(Attention):
 
         placed = query + self.head_bias("position_bias", size, query)
         offsets = jnp.arange(1 - length, length)
-        scores = shifted(jnp.einsum("bhik,hok->bhio", placed, position_keys(offsets)))
+        scores = ops.shifted(jnp.einsum("bhik,hok->bhio", placed, position_keys(offsets)))
         if self.absolute:
             gate = self.split(nn.sigmoid(self.linear(self.heads, "relative_gate", width**-0.5, bias=True)(states)))
             absolute = jnp.einsum("bhik,hjk->bhij", placed, position_keys(jnp.arange(length)))
@@ -198,14 +188,26 @@ class RelativeAttention(Attention):
 
 
 class ContentAttention(Attention):
-    """Scaled dot products (Vaswani et al. 2017): logit_ij = (W_q h_i) . (W_k h_j) / sqrt(d_head). Cost O(N^2 d)."""
+    """Scaled dot products (Vaswani et al. 2017): logit_ij = (W_q h_i) . (W_k h_j) / sqrt(d_head). Cost O(N^2 d).
+
+    `positions` acts as `lenmem.nn.positions.PositionScores` says; what is added to states is not added here.
+    """
+
+    positions: PositionEncoding = "none"
+    max_positions: int = 2048
+    random_positions: bool = False
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         width = states.shape[-1]
         query, key, value = self.heads_of(states, ((3 / width) ** 0.5, (2 / width) ** 0.5))
-        logits = jnp.einsum("bhik,bhjk->bhij", query, key) * self.head_size(width) ** -0.5
+        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        encoding = PositionScores(self.positions, self.heads, width, self.causal, **options, name="encoding")
+        at = numbered(self, mask)
+        query, key, scores = encoding(*(jnp.swapaxes(x, 1, 2) for x in (query, key)), at, at)
+        logits = jnp.einsum("bhik,bhjk->bhij", jnp.swapaxes(query, 1, 2), jnp.swapaxes(key, 1, 2))
+        logits = (logits if scores is None else logits + scores) * self.head_size(width) ** -0.5
         return self.linear(width, "merge", width**-0.5)(self.join(self.softmax_mean(logits, value, mask)))
 
 

@@ -1,7 +1,8 @@
 """The Transformer decoder (Vaswani et al. 2017) and an encoder to go with it, after Csordas, Irie & Schmidhuber (2021).
 
-Post-norm layers with ReLU. Positions are sinusoids added to the states, relative to each other as in Transformer-XL, or
-not there at all; all layers may share their weights. Maps of attention have no biases, and dropout acts on its weights.
+Post-norm layers with ReLU. Positions are sinusoids added to the states, relative to each other as in Transformer-XL,
+encoded in another way (`lenmem.nn.positions`), or not at all; those of pairs act where a sequence attends to itself.
+All layers may share their weights. Maps of attention have no biases, and dropout acts on its weights.
 The first distributions are those of the published code, https://github.com/RobertCsordas/transformer_generalization.
 
 A decoder answers slot by slot from a cache of keys and values, or all slots at once; the results are the same.
@@ -9,18 +10,24 @@ A decoder answers slot by slot from a cache of keys and values, or all slots at 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.linear import check_choices
-from lenmem.nn.ndr import PostNormLayer, glorot, shifted
-from lenmem.ops import masked_softmax, sinusoidal
+from lenmem.nn.ndr import PostNormLayer, glorot
+from lenmem.nn.positions import ADDED, PositionEncoding, PositionScores, PositionVectors, numbered
+from lenmem.ops import masked_softmax
 from lenmem.types import Dtype, PyTree, Step
 
-PositionKind = Literal["absolute", "relative", "none"]
+PositionKind = Literal["absolute", PositionEncoding]
+"""`absolute` is `sinusoidal`, by the name it has in the paper."""
+
+
+def encoding_of(positions: PositionKind) -> PositionEncoding:
+    """The encoding that goes by this name."""
+    return "sinusoidal" if positions == "absolute" else positions
 
 
 class Entries(NamedTuple):
@@ -32,29 +39,32 @@ class Entries(NamedTuple):
     """[B, N, heads, d_head]."""
     visible: jax.Array
     """bool[B or 1, Q or 1, N]: what each query may see."""
-    offsets: jax.Array | None = None
-    """[2N - 1, heads, d_head]: keys of the offsets 1 - N .. N - 1 from query to entry; None: places play no role."""
-    place: jax.Array | None = None
-    """The place of a single query among the entries; None: query i is at entry i."""
+    positions: jax.Array | None = None
+    """int[N] or int[B, N]: positions of the entries; None: they play no role."""
+    at: jax.Array | None = None
+    """int[Q] or int[B, Q]: those of the queries; None: query i is entry i."""
+    table: jax.Array | None = None
+    """[2N - 1, heads, d_head]: keys of the offsets between entries, if positions are relative."""
 
 
 class MemoryAttention(nn.Module):
     """Attention with several heads, of which keys and values can be made beforehand.
 
-        logit_ij = q_i . k_j / sqrt(d_head)
-        with `relative` ((q_i + b_c) . k_j + (q_i + b_p) . W_p p_{j-i}) / sqrt(d_head)        (Dai et al. 2019)
+        logit_ij = (q_i . k_j + s_ij) / sqrt(d_head)
 
-    for each head; q, k and values are linear in the states, p are sinusoids. Softmax in float32. Maps start as
-    Xavier's, and if `relative`, where the published code leaves them alone, as Torch's. Traces `attention`
-    [B, heads, Q, N]. Cost O(Q N d).
+    for each head; q, k and values are linear in the states, s and q are what `PositionScores` makes of positions.
+    Softmax in float32. Maps start as Xavier's, and with relative positions, where the published code leaves them alone,
+    as Torch's. Traces `attention` [B, heads, Q, N]. Cost O(Q N d).
     """
 
     features: int
     """d: width of queries and results."""
     heads: int
-    relative: bool = False
+    positions: PositionEncoding = "none"
     dropout: float = 0.0
     """Dropout of the weights."""
+    causal: bool = False
+    """No entry is to the right of a query."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -62,37 +72,33 @@ class MemoryAttention(nn.Module):
         if self.features % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a width of {self.features}")
         shape = self.heads, self.features // self.heads
-        init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform") if self.relative else glorot()
-        options: dict[str, Any] = {"use_bias": False, "kernel_init": init}
-        options |= {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        relative = self.positions == "relative"
+        init = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform") if relative else glorot()
+        kinds: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        options: dict[str, Any] = {"use_bias": False, "kernel_init": init, **kinds}
         self.query, self.key, self.value = (nn.DenseGeneral(shape, **options) for _ in range(3))
         self.merge = nn.DenseGeneral(self.features, axis=(-2, -1), **options)
         self.drop = nn.Dropout(self.dropout)
-        if self.relative:
-            self.position = nn.DenseGeneral(shape, **options)
-            self.content_bias = self.param("content_bias", nn.initializers.zeros, shape, self.param_dtype)
-            self.position_bias = self.param("position_bias", nn.initializers.zeros, shape, self.param_dtype)
+        self.encoding = PositionScores(self.positions, self.heads, self.features, self.causal, init, **kinds)
+        nn.share_scope(self, self.encoding)  # Its parameters are among those of this module.
 
-    def entries(self, states: jax.Array, visible: jax.Array) -> Entries:
-        """Of states [B, N, e]. A masked state has no effect as long as it is finite."""
-        return Entries(self.key(states), self.value(states), visible, self.offsets(states.shape[1], states.dtype))
+    def entries(self, states: jax.Array, visible: jax.Array, positions: jax.Array | None = None) -> Entries:
+        """Of states [B, N, e] at `positions`. A masked state has no effect as long as it is finite."""
+        return Entries(self.key(states), self.value(states), visible, positions)
 
-    def offsets(self, length: int, dtype: Any) -> jax.Array | None:
-        """Keys of the offsets between any two of `length` places, [2 length - 1, heads, d_head], if `relative`."""
-        if not self.relative:
-            return None
-        return self.position(sinusoidal(jnp.arange(1 - length, length), self.features).astype(dtype))
+    def table(self, length: int, dtype: Any) -> jax.Array | None:
+        """Keys of the offsets between any two of `length` entries, [2 length - 1, heads, d_head], if relative."""
+        return self.encoding.table(length, dtype)
 
     def __call__(self, queries: jax.Array, entries: Entries) -> jax.Array:
         """[B, Q, d] -> [B, Q, d]; zeros where nothing may be seen."""
-        query = self.query(queries)
-        if entries.offsets is None:
-            logits = jnp.einsum("bqhk,bnhk->bhqn", query, entries.keys)
-        else:
-            placed = query + self.position_bias.astype(query.dtype)
-            scores = jnp.einsum("bqhk,ohk->bhqo", placed, entries.offsets)
-            query = query + self.content_bias.astype(query.dtype)
-            logits = jnp.einsum("bqhk,bnhk->bhqn", query, entries.keys) + _by_entry(scores, entries.place)
+        query, key, scores, positions = self.query(queries), entries.keys, None, entries.positions
+        if positions is not None:
+            at = positions if entries.at is None else entries.at
+            query, key, scores = self.encoding(query, key, at, positions, entries.table)
+        logits = jnp.einsum("bqhk,bnhk->bhqn", query, key)
+        if scores is not None:
+            logits = logits + scores
         logits = logits.astype(jnp.float32) * (self.features // self.heads) ** -0.5
         weights = masked_softmax(logits, entries.visible[:, None])
         self.sow("traces", "attention", weights)
@@ -100,33 +106,28 @@ class MemoryAttention(nn.Module):
         return self.merge(jnp.einsum("bhqn,bnhk->bqhk", weights.astype(entries.values.dtype), entries.values))
 
 
-def _by_entry(scores: jax.Array, place: jax.Array | None) -> jax.Array:
-    """Scores by offset [..., Q, 2N - 1] to scores by entry [..., Q, N]."""
-    if place is None:
-        return shifted(scores)
-    length = (scores.shape[-1] + 1) // 2
-    return jax.lax.dynamic_slice_in_dim(scores, length - 1 - place, length, axis=-1)
-
-
 class Placed(nn.Module):
-    """What layers read: `input_scale` x + `position_scale` p with sinusoids p, then dropout; or `input_scale` x alone.
+    """What layers read: `input_scale` x + p, then dropout, where positions p are added; or `input_scale` x alone.
 
-    The published code has this dropout for absolute positions only.
+    p are `position_scale` times sinusoids, or learned. The published code has this dropout for sinusoids only.
     """
 
-    positions: PositionKind
+    positions: PositionEncoding
     input_scale: float
     position_scale: float
     dropout: float
+    max_positions: int = 2048
+    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, states: jax.Array, at: jax.Array) -> jax.Array:
-        """[B, N, d] at places int[N] -> [B, N, d]."""
-        check_choices(self, positions=get_args(PositionKind))
-        states = self.input_scale * states
-        if self.positions != "absolute":
+        """[B, N, d] at positions int[N] or int[B, N] -> [B, N, d]."""
+        vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
+        states, signal = self.input_scale * states, vectors(at, states.shape[-1])
+        if self.positions not in ADDED:
             return states
-        signal = self.position_scale * sinusoidal(at, states.shape[-1])
+        if self.positions == "sinusoidal":
+            signal = self.position_scale * signal
         return nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states + signal.astype(states.dtype))
 
 
@@ -145,9 +146,13 @@ class PostNormEncoder(nn.Module):
     input_scale: float = 1.0
     """Factor of the states that are read."""
     position_scale: float = 1.0
-    """Factor of absolute positions."""
+    """Factor of sinusoids."""
     dropout: float = 0.0
     """Dropout of weights, hidden units, of what attention and feed-forward network add, and of placed states."""
+    max_positions: int = 2048
+    """Longest input of learned or random positions."""
+    random_positions: bool = False
+    """See `lenmem.nn.positions.numbered`."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -155,18 +160,18 @@ class PostNormEncoder(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        length, width = states.shape[1:]
-        place = Placed(self.positions, self.input_scale, self.position_scale, self.dropout, name="place")
-        states = place(jnp.where(mask[..., None], states, 0), jnp.arange(length))
+        width, at, encoding = states.shape[-1], numbered(self, mask), encoding_of(self.positions)
+        scales = self.input_scale, self.position_scale, self.dropout, self.max_positions, self.param_dtype
+        states = Placed(encoding, *scales, name="place")(jnp.where(mask[..., None], states, 0), at)
         stack = []
         for number in range(1 if self.shared_layers else self.layers):
-            kind = self.heads, self.positions == "relative", self.dropout
+            kind = self.heads, encoding, self.dropout
             attention = MemoryAttention(width, *kind, **options, name=f"attention_{number}")
             layer = PostNormLayer(attention, self.feedforward_size, self.dropout, **options, name=f"layer_{number}")
             stack.append((attention, layer))
         for number in range(self.layers):
             attention, layer = stack[number % len(stack)]
-            entries: PyTree = attention.entries(states, mask[:, None])
+            entries: PyTree = attention.entries(states, mask[:, None], at)
             states = layer(states, entries)
         return jnp.where(mask[..., None], states, 0)
 
@@ -174,22 +179,23 @@ class PostNormEncoder(nn.Module):
 class DecoderLayer(nn.Module):
     """a = LN(h + drop(Attention(h))), b = LN(a + drop(Attention(a, memory))), LN(b + drop(W_2 drop(relu(W_1 b)))).
 
-    The second half is the encoder's layer, looking at the memory. Places in the memory play no role.
+    The second half is the encoder's layer, looking at the memory. Positions in the memory play no role.
     """
 
     features: int
     heads: int
     feedforward_size: int
-    relative: bool = False
+    positions: PositionEncoding = "none"
     dropout: float = 0.0
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.attention = MemoryAttention(self.features, self.heads, self.relative, self.dropout, **options)
+        own: dict[str, Any] = {"causal": True, **options}
+        self.attention = MemoryAttention(self.features, self.heads, self.positions, self.dropout, **own)
         self.attention_norm = nn.LayerNorm(1e-5, **options)
-        self.memory_attention = MemoryAttention(self.features, self.heads, False, self.dropout, **options)
+        self.memory_attention = MemoryAttention(self.features, self.heads, "none", self.dropout, **options)
         self.rest = PostNormLayer(self.memory_attention, self.feedforward_size, self.dropout, **options)
         self.drop = nn.Dropout(self.dropout)
 
@@ -215,8 +221,10 @@ class Given(NamedTuple):
 
     memory: list[Entries]
     """The encoder's states, for each layer that has weights of its own."""
-    offsets: list[jax.Array | None]
-    """Keys of the offsets between answer slots, likewise."""
+    positions: jax.Array
+    """int[M] or int[B, M]: of the answer slots."""
+    tables: list[jax.Array | None]
+    """Keys of the offsets between them, if they are consecutive, for each layer that has weights of its own."""
 
 
 class TransformerDecoder(nn.Module):
@@ -226,7 +234,7 @@ class TransformerDecoder(nn.Module):
     other, with the same result: a step then runs every layer once, over one slot, and looks at cached keys and values
     of the earlier ones. With M slots and N states a step costs O(layers (d (d + feedforward_size) + (N + M) d)).
 
-    Without absolute positions nothing but what is read tells slots apart.
+    Without positions that are added nothing but what is read tells slots apart.
     """
 
     hidden_size: int = 128
@@ -235,26 +243,31 @@ class TransformerDecoder(nn.Module):
     heads: int = 8
     feedforward_size: int = 256
     positions: PositionKind = "absolute"
-    """Of the answer slots. `relative`: in their attention to each other."""
+    """Of the answer slots: added to what is read, or in their attention to each other."""
     shared_layers: bool = False
     """One layer is applied `layers` times."""
     input_scale: float = 1.0
     """Factor of what is read."""
     position_scale: float = 1.0
-    """Factor of absolute positions."""
+    """Factor of sinusoids."""
     dropout: float = 0.0
     """Dropout of weights, hidden units, of what the parts of a layer add, and of what is read."""
+    max_positions: int = 2048
+    """Most slots of learned or random positions."""
+    random_positions: bool = False
+    """See `lenmem.nn.positions.numbered`."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     needs_slots: ClassVar[bool] = True
 
     def setup(self):
-        relative = self.positions == "relative"
-        shape = self.hidden_size, self.heads, self.feedforward_size, relative, self.dropout
+        encoding = encoding_of(self.positions)
+        shape = self.hidden_size, self.heads, self.feedforward_size, encoding, self.dropout
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         self.stack = [DecoderLayer(*shape, **options) for _ in range(1 if self.shared_layers else self.layers)]
-        self.place = Placed(self.positions, self.input_scale, self.position_scale, self.dropout)
+        scales = self.input_scale, self.position_scale, self.dropout, self.max_positions, self.param_dtype
+        self.place = Placed(encoding, *scales)
 
     @nn.nowrap
     def layer_of(self, number: int) -> tuple[int, DecoderLayer]:
@@ -267,18 +280,22 @@ class TransformerDecoder(nn.Module):
         states = jnp.where(mask[..., None], states, 0)
         return [layer.memory_attention.entries(states, mask[:, None]) for layer in self.stack]
 
-    def start(self, states: jax.Array, mask: jax.Array, slots: int) -> tuple[Cache, Given]:
-        """[B, N, e], bool[B, N], the number of answer slots -> (an empty cache, what all steps read)."""
-        memory = self.memory_of(states, mask)
+    def start(self, states: jax.Array, mask: jax.Array, valid: jax.Array) -> tuple[Cache, Given]:
+        """[B, N, e], bool[B, N], the answer slots bool[B, M] -> (an empty cache, what all steps read)."""
+        memory, slots = self.memory_of(states, mask), valid.shape[-1]
         rows, _, *shape = memory[0].keys.shape
         empty = [jnp.zeros((rows, slots, *shape), memory[0].keys.dtype) for _ in range(self.layers)]
-        offsets = [layer.attention.offsets(slots, memory[0].keys.dtype) for layer in self.stack]
-        return Cache(empty, list(empty), jnp.zeros((), jnp.int32)), Given(memory, offsets)
+        tables: list[jax.Array | None] = [None] * len(self.stack)
+        if not self.random_positions:
+            tables = [layer.attention.table(slots, memory[0].keys.dtype) for layer in self.stack]
+        given = Given(memory, numbered(self, valid), tables)
+        return Cache(empty, list(empty), jnp.zeros((), jnp.int32)), given
 
     def __call__(self, carry: Cache, step: Step, memory: Given) -> tuple[Cache, jax.Array]:
         """One answer slot: (new carry, [B, d])."""
         slot, all_keys, all_values = carry.slot, [], []
-        states = self.place(self.checked(step.inputs)[:, None], slot[None])
+        at = jax.lax.dynamic_slice_in_dim(memory.positions, slot, 1, axis=-1)
+        states = self.place(self.checked(step.inputs)[:, None], at)
         visible = (jnp.arange(carry.keys[0].shape[1]) <= slot)[None, None]
         for number in range(self.layers):
             index, layer = self.layer_of(number)
@@ -288,18 +305,18 @@ class TransformerDecoder(nn.Module):
             )
             all_keys.append(keys)
             all_values.append(values)
-            own = Entries(keys, values, visible, memory.offsets[index], slot)
+            own = Entries(keys, values, visible, memory.positions, at, memory.tables[index])
             states = layer(states, own, memory.memory[index])
         return Cache(all_keys, all_values, slot + 1), states[:, 0]
 
     def decode_all(self, states: jax.Array, mask: jax.Array, reads: jax.Array, valid: jax.Array) -> jax.Array:
         """[B, N, e], bool[B, N], reads [B, M, d], bool[B, M] -> [B, M, d]. Slots that are not valid come last."""
-        memory, slots = self.memory_of(states, mask), valid.shape[-1]
-        states = self.place(self.checked(reads), jnp.arange(slots))
+        memory, slots, at = self.memory_of(states, mask), valid.shape[-1], numbered(self, valid)
+        states = self.place(self.checked(reads), at)
         visible = jnp.tril(jnp.ones((1, slots, slots), bool))
         for number in range(self.layers):
             index, layer = self.layer_of(number)
-            states = layer(states, layer.attention.entries(states, visible), memory[index])
+            states = layer(states, layer.attention.entries(states, visible, at), memory[index])
         return states
 
     @nn.nowrap

@@ -88,6 +88,11 @@ CASES = [
     Case("nram", NRAM(hidden_size=20, registers=4), Learning(0.9, updates=150)),
     Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, updates=600), Naming()),
     Case("transformer", Transformer(**layer), within(0.45, learning_rate=3e-3)),
+    Case(
+        "transformer_randomized",
+        Transformer(**layer, positions="relative", random_positions=True, max_positions=64),
+        within(0.4, updates=500, learning_rate=3e-3),
+    ),
     Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.7, updates=600, learning_rate=3e-3)),
     Case(
         "transformer_seq2seq_open_loop",

@@ -24,7 +24,6 @@ from lenmem.nn.ndr import (
     GeometricAttention,
     PostNormLayer,
     RelativeAttention,
-    shifted,
 )
 from lenmem.types import Batch, Spec
 from tests.models.contract import briefly
@@ -304,13 +303,6 @@ def test_layers_equal_the_twin(layer):
         for _ in range(2):
             h = layer_twin(layer, float64(params)["layer"], h)
         np.testing.assert_allclose(outputs[row, :n], h, atol=2e-4)
-
-
-def test_shifted():
-    for n in (1, 2, 5):
-        x = np.random.default_rng(n).normal(size=(3, n, 2 * n - 1)).astype(np.float32)
-        wanted = [[[x[b, i, j - i + n - 1] for j in range(n)] for i in range(n)] for b in range(3)]
-        np.testing.assert_array_equal(shifted(jnp.asarray(x)), wanted)
 
 
 class Rotor(nn.Module):

@@ -44,10 +44,13 @@ def drawn(model, call=CALL):
 # Decoding -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("positions", "shared"), [("absolute", False), ("relative", True), ("none", False)])
+@pytest.mark.parametrize(
+    ("positions", "shared"),
+    [("absolute", False), ("relative", True), ("none", False), ("alibi", True)],
+)
 def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared):
     """Each answer, told the greedy ones before it, by one causal pass without a cache; targets are never looked at."""
-    model = small(positions=positions, shared_layers=shared)
+    model = small(positions=positions, shared_layers=shared, random_positions=positions == "alibi", max_positions=30)
     params = drawn(model)
     greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL, targets=jnp.full((2, 5), 99)))(params))
     whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True))
@@ -153,7 +156,8 @@ def test_values_and_channels():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"positions": "learned"}, "positions is 'learned'; allowed are absolute, relative, none"),
+        ({"positions": "cosine"}, "positions is 'cosine'; allowed are absolute, sinusoidal, learned, relative"),
+        ({"positions": "learned", "max_positions": 5}, "max_positions is 5; the padded rows have 6 positions"),
         ({"embedding": "normal"}, "embedding is 'normal'; allowed are scaledinit, opennmt, noscale, xavier"),
         ({"feedback": "free"}, "feedback is 'free'; allowed are open_loop, teacher_forced"),
         ({"feedback": "open_loop", "positions": "relative"}, "positions is 'relative', and has to be 'absolute'"),

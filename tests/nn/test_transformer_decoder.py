@@ -40,11 +40,12 @@ def drawn(module, *arguments, method=None, scale=0.8):
     return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
 
 
-def stepwise(module, params, states, mask, reads):
+def stepwise(module, params, states, mask, reads, valid=None):
     """All slots by single steps."""
     ones = jnp.ones(reads.shape[:1], bool)
+    valid = jnp.ones(reads.shape[:2], bool) if valid is None else valid
     step = briefly(lambda *arguments: module.apply({"params": params}, *arguments))
-    start = briefly(lambda *arguments: module.apply({"params": params}, *arguments, reads.shape[1], method="start"))
+    start = briefly(lambda *arguments: module.apply({"params": params}, *arguments, valid, method="start"))
     carry, memory = start(states, mask)
     outputs = []
     for slot in range(reads.shape[1]):
@@ -146,6 +147,20 @@ def test_decoder_against_the_twin_and_from_its_cache(positions, shared):
     assert set(params) == ({"stack_0"} if shared else {"stack_0", "stack_1"})
 
 
+@pytest.mark.parametrize(
+    ("positions", "random"),
+    [("learned", True), ("relative", True), ("rotary", True), ("alibi", True), ("t5", False), ("fire", False)],
+)
+def test_cached_decoding_equals_one_pass(positions, random):
+    """With room for more slots. Random positions are those of a row's own slots."""
+    module = decoder(positions, max_positions=9, random_positions=random)
+    params = drawn(module, STATES, MASK, READS, VALID, method="decode_all")
+    outputs = briefly(functools.partial(at_once, module, params))(STATES, MASK, READS)
+    wide = [jnp.pad(x, [(0, 0), (0, 3)] + [(0, 0)] * (x.ndim - 2)) for x in (READS, VALID)]
+    cached = stepwise(module, params, STATES, MASK, wide[0], wide[1])
+    np.testing.assert_allclose(cached[:, :SLOTS][VALID], outputs[VALID], atol=2e-5)
+
+
 @pytest.mark.parametrize(("positions", "shared"), [("absolute", True), ("relative", False), ("none", False)])
 def test_encoder_against_the_twin(positions, shared):
     module = PostNormEncoder(2, HEADS, 12, positions, shared, input_scale=1.5, position_scale=0.7, dropout=0.3)
@@ -162,7 +177,7 @@ def test_encoder_against_the_twin(positions, shared):
 # Cost -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("positions", ["absolute", "relative"])
+@pytest.mark.parametrize("positions", ["absolute", "relative", "rotary"])
 def test_a_cached_step_computes_one_slot(positions):
     """Its cost hardly grows with the room for answers; a pass over all of them would be 32 times as much."""
     module = TransformerDecoder(64, 2, HEADS, 128, positions)
@@ -174,7 +189,7 @@ def test_a_cached_step_computes_one_slot(positions):
         )
 
         def start(variables):
-            return module.apply(variables, STATES, MASK, slots, method="start")
+            return module.apply(variables, STATES, MASK, valid, method="start")
 
         carry, memory = jax.eval_shape(start, shapes)
         step = Step(reads[:, 0], valid[:, 0], valid[:, 0])
@@ -204,10 +219,10 @@ def test_without_positions_the_order_of_the_input_is_lost():
     outputs, shuffled = (module.apply({"params": params}, x, everything) for x in (READS[:, :4], READS[:, order]))
     np.testing.assert_allclose(outputs[:, order], shuffled, atol=1e-5)
 
-    attention = MemoryAttention(WIDTH, HEADS, relative=True)
+    attention = MemoryAttention(WIDTH, HEADS, "relative")
 
     def attend(module, states, visible):
-        return module(states, module.entries(states, visible))
+        return module(states, module.entries(states, visible, jnp.arange(states.shape[1])))
 
     params = drawn(attention, READS, VALID[:, None], method=attend)
     run = functools.partial(attention.apply, {"params": params}, method=attend)
@@ -265,9 +280,10 @@ def test_softmax_stays_in_float32():
         (TransformerDecoder(WIDTH, heads=3), "3 heads do not divide a width of 8"),
         (TransformerDecoder(16), "hidden_size 16 cannot read vectors of 8"),
         (
-            TransformerDecoder(WIDTH, positions="learned"),
-            "positions is 'learned'; allowed are absolute, relative, none",
-        ),  # pyright: ignore
+            TransformerDecoder(WIDTH, positions="cosine"),  # pyright: ignore
+            "positions is 'cosine'; allowed are sinusoidal, learned, relative",
+        ),
+        (TransformerDecoder(WIDTH, positions="learned", max_positions=4), "max_positions is 4; .* 5 positions"),
     ],
 )
 def test_errors(module, message):
@@ -290,8 +306,8 @@ class OnTop(nn.Module):
     def needs_slots(self):
         return getattr(self.below, "needs_slots", False)
 
-    def start(self, states, mask, slots):
-        carry, memory = start_decoder(self.below, states, mask, slots)
+    def start(self, states, mask, valid):
+        carry, memory = start_decoder(self.below, states, mask, valid)
         return (carry, jnp.zeros(mask.shape[:1])), memory
 
     def __call__(self, carry, step, memory):

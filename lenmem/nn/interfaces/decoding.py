@@ -34,8 +34,8 @@ class EncoderDecoder(nn.Module):
         __call__(carry, Step, memory) -> (carry, output)                one answer slot
 
     for instance `lenmem.nn.attention.AttentionDecoder(cell)`. A decoder that keeps what it did in earlier slots has an
-    attribute `needs_slots = True`, and is told their number: `start(states, mask, slots)` (see `start_decoder`). A
-    decoder that can work on all slots at once also has
+    attribute `needs_slots = True`, and is told which there are: `start(states, mask, valid bool[B, M])` (see
+    `start_decoder`). A decoder that can work on all slots at once also has
 
         decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
 
@@ -90,9 +90,8 @@ class EncoderDecoder(nn.Module):
         spec = require_spec(self.spec, self)
         symbols, mask = self.laid_out(inputs, input_mask)
         states = encode(self.encoder, self.embedding(symbols), mask, train=train)
-        slots = target_mask.shape[-1]
         if self.feedback == "teacher_forced" and not train:
-            carry, memory = start_decoder(self.decoder, states, mask, slots)
+            carry, memory = start_decoder(self.decoder, states, mask, target_mask)
             begin = begin_answers(spec, inputs.shape[0])
             outputs = scan_slots(_answer_greedily, train)(self, (carry, begin), memory, target_mask.T)[1]
             return jnp.swapaxes(outputs, 0, 1)
@@ -105,7 +104,7 @@ class EncoderDecoder(nn.Module):
             reads = self.answer_embedding(shifted_answers(targets, target_mask, spec))
         if hasattr(self.decoder, "decode_all"):
             return self.answer(decode_all(self.decoder, states, mask, reads, target_mask, train=train))
-        carry, memory = start_decoder(self.decoder, states, mask, slots)
+        carry, memory = start_decoder(self.decoder, states, mask, target_mask)
         steps = jnp.swapaxes(reads, 0, 1), target_mask.T
         outputs = scan_slots(_decode, train)(self, carry, memory, steps)[1]
         return self.answer(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs))
@@ -137,9 +136,9 @@ def scan_slots(body: Any, train: bool) -> Any:
     )
 
 
-def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, slots: int) -> tuple[PyTree, PyTree]:
+def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, valid: jax.Array) -> tuple[PyTree, PyTree]:
     """`decoder.start(states, mask)`, to which a decoder that needs them is given the answer slots."""
-    return decoder.start(states, mask, slots) if getattr(decoder, "needs_slots", False) else decoder.start(states, mask)
+    return decoder.start(states, mask, valid) if getattr(decoder, "needs_slots", False) else decoder.start(states, mask)
 
 
 def decode_all(decoder: Any, *arguments: jax.Array, train: bool) -> PyTree:

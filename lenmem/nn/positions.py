@@ -1,0 +1,163 @@
+"""Encodings of positions for any Transformer, in the two places where they act.
+
+    PositionVectors   vectors added to the states                     sinusoidal, learned
+    PositionScores    turned queries and keys, scores of pairs        rotary, relative, alibi, t5, fire
+
+`none` acts in neither. `numbered` says which positions the columns of a row have: 0, 1, 2, .. or, for any encoding,
+numbers drawn at random (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem import ops
+from lenmem.nn.linear import check_choices
+from lenmem.types import Dtype
+
+PositionEncoding = Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "t5", "fire", "none"]
+ADDED = ("sinusoidal", "learned")
+"""What is added to the states: the only encodings that tell columns apart which hold the same."""
+
+BUCKETS = 32
+"""Distances that T5's table tells apart."""
+FIRE_WIDTH, FIRE_SCALE, FIRE_THRESHOLD = 32, 0.1, 512.0
+"""Hidden units of FIRE's network, and where its scale and threshold start: as published."""
+
+
+def numbered(module: Any, mask: jax.Array) -> jax.Array:
+    """The positions of the columns bool[B, N] of `module`: 0 .. N - 1 int[N], or with `random_positions` int[B, N].
+
+    Random ones ascend, from 0 .. `max_positions` - 1. A row's depend on its own length, not on N: each row draws them
+    where there is a stream `address`, that is in training; else rows of a length have the same, of a constant key. A
+    ValueError where N is beyond `max_positions`, if they are random or learned. `module` has these fields.
+    """
+    length = mask.shape[-1]
+    if length > module.max_positions and (module.random_positions or module.positions == "learned"):
+        raise ValueError(f"max_positions is {module.max_positions}; the padded rows have {length} positions")
+    if not module.random_positions:
+        return jnp.arange(length)
+    lengths = jnp.sum(mask, axis=-1)
+    if module.has_rng("address"):
+        return ops.random_positions(module.make_rng("address"), lengths, length, module.max_positions)
+    draw = jax.vmap(ops.random_positions, in_axes=(None, 0, None, None))
+    return draw(jax.random.key(0), lengths, length, module.max_positions)
+
+
+class PositionVectors(nn.Module):
+    """Vectors to add to the states: sinusoids, or rows of a learned table, N(0, 0.02^2) at first. Else zeros."""
+
+    positions: PositionEncoding = "sinusoidal"
+    max_positions: int = 2048
+    """Rows of the table."""
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, positions: jax.Array, width: int) -> jax.Array:
+        """int[..., N] -> [..., N, width]; for `none` and encodings of pairs [1, width]."""
+        check_choices(self, positions=get_args(PositionEncoding))
+        if self.positions == "sinusoidal":
+            return ops.sinusoidal(positions, width)
+        if self.positions != "learned":
+            return jnp.zeros((1, width))
+        shape = self.max_positions, width
+        table = self.param("embedding", nn.initializers.normal(0.02), shape, self.param_dtype)
+        return jnp.take(table, positions, axis=0)
+
+
+class PositionScores(nn.Module):
+    """What positions do to the logits of attention, (q_i . k_j + s_ij) / sqrt(d_head) for each head.
+
+        rotary     q_i and k_j are turned                                                       Su et al. 2021
+        relative   q_i + u for q_i;  s_ij = (q_i + v) . W p_{j-i}, sinusoids p                  Dai et al. 2019
+        alibi      s_ij / sqrt(d_head) = -m |i - j|, a slope m for each head                    Press et al. 2022
+        t5         s_ij / sqrt(d_head) = a learned number, for each bucket of distances         Raffel et al. 2020
+        fire       s_ij / sqrt(d_head) = a network of one hidden layer, of relative distances   Li et al. 2024
+
+    u and v start as 0, T5's numbers as N(0, 1 / d). T5 shares them between layers; here an instance is for one layer.
+    `relative` costs O(N d^2 + N^2 d), with random positions heads times that; the others O(heads N^2), `fire` 32 times
+    that. Positions of one axis are consecutive: those of the keys, and the queries' among them.
+    """
+
+    positions: PositionEncoding
+    heads: int
+    features: int
+    """d: width of queries and keys, all heads together."""
+    causal: bool = False
+    """No key is on the right of a query: all of T5's buckets are for the left."""
+    kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
+    """First distribution of W."""
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    def setup(self):
+        shape = self.heads, self.features // self.heads
+        options: dict[str, Any] = {"param_dtype": self.param_dtype}
+        if self.positions == "relative":
+            zeros = nn.initializers.zeros
+            kernel: dict[str, Any] = {"use_bias": False, "kernel_init": self.kernel_init}
+            self.position = nn.DenseGeneral(shape, dtype=self.dtype, **kernel, **options)
+            self.content_bias = self.param("content_bias", zeros, shape, self.param_dtype)
+            self.position_bias = self.param("position_bias", zeros, shape, self.param_dtype)
+        elif self.positions == "t5":
+            normal = nn.initializers.normal(self.features**-0.5)
+            self.buckets = self.param("buckets", normal, (BUCKETS, self.heads), self.param_dtype)
+        elif self.positions == "fire":
+            self.scale = self.param("scale", nn.initializers.constant(FIRE_SCALE), (), self.param_dtype)
+            self.threshold = self.param("threshold", nn.initializers.ones, (), self.param_dtype)
+            self.fire_in = nn.Dense(FIRE_WIDTH, dtype=jnp.float32, **options)
+            self.fire_out = nn.Dense(self.heads, dtype=jnp.float32, **options)
+
+    def table(self, count: int, dtype: Any) -> jax.Array | None:
+        """W p of the offsets 1 - n .. n - 1 between n = `count` keys, [2n - 1, heads, d_head], if `relative`."""
+        if self.positions != "relative":
+            return None
+        return self.position(ops.sinusoidal(jnp.arange(1 - count, count), self.features).astype(dtype))
+
+    def __call__(
+        self, query: jax.Array, key: jax.Array, at: jax.Array, keys_at: jax.Array, table: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """q [B, Q, heads, d_head], k [B, K, heads, d_head], int[Q] or int[B, Q], int[K] or int[B, K] -> (q, k, s).
+
+        s is [1 or B, heads, Q, K], or None. `table`: if it was made beforehand.
+        """
+        root = (self.features // self.heads) ** 0.5
+        if self.positions == "rotary":
+            return _turned(query, at), _turned(key, keys_at), None
+        if self.positions == "relative":
+            placed = query + self.position_bias.astype(query.dtype)
+            return query + self.content_bias.astype(query.dtype), key, self.of_offsets(placed, at, keys_at, table)
+        at, keys_at = jnp.atleast_2d(at), jnp.atleast_2d(keys_at)
+        if self.positions == "alibi":
+            return query, key, root * ops.alibi(at, keys_at, self.heads)
+        if self.positions == "t5":
+            found = ops.t5_buckets(at, keys_at, buckets=BUCKETS, causal=self.causal)
+            return query, key, root * jnp.moveaxis(self.buckets[found], -1, -3)
+        if self.positions == "fire":
+            scale, threshold = jnp.abs(self.scale) + 1e-6, FIRE_THRESHOLD * jnp.abs(self.threshold)
+            distances = ops.fire_distances(at, keys_at, scale, threshold)
+            biases = self.fire_out(nn.relu(self.fire_in(distances[..., None])))
+            return query, key, root * jnp.moveaxis(biases, -1, -3)
+        return query, key, None
+
+    def of_offsets(self, placed: jax.Array, at: jax.Array, keys_at: jax.Array, table: jax.Array | None) -> jax.Array:
+        """(q_i + v) . W p_{j-i}, [B, heads, Q, K]."""
+        count = keys_at.shape[-1]
+        if at.ndim > 1:  # Offsets may be of any size, which makes a table of all of them large.
+            kernel = self.position(jnp.eye(self.features, dtype=placed.dtype))
+            vectors = jnp.einsum("bqhk,dhk->bhqd", placed, kernel).astype(jnp.float32)
+            return ops.sinusoidal_logits(vectors, at[:, None], keys_at[:, None])
+        table = self.table(count, placed.dtype) if table is None else table
+        scores = jnp.einsum("bqhk,ohk->bhqo", placed, table)
+        if at.shape == keys_at.shape:
+            return ops.shifted(scores)
+        return jax.lax.dynamic_slice_in_dim(scores, count - 1 - (at[0] - keys_at[0]), count, axis=-1)
+
+
+def _turned(vectors: jax.Array, at: jax.Array) -> jax.Array:
+    """[B, N, heads, d_head], int[N] or int[B, N]: rotary positions."""
+    return jnp.swapaxes(ops.rotary(jnp.swapaxes(vectors, 1, 2), at[..., None, :]), 1, 2)
