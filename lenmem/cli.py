@@ -74,8 +74,8 @@ class Predict:
 class Compare:
     """Train models on tasks and show their curves side by side."""
 
-    models: tuple[str, ...]
-    """Names of models."""
+    models: tuple[str, ...] = ()
+    """Names of models, or of those that the configuration names; none: all of the configuration's."""
     tasks: tuple[str, ...] = ()
     """Names of tasks, or of configurations for theirs, for a cross table; none: the task of the configuration."""
     training: Training = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
@@ -213,7 +213,7 @@ def predict(arguments: list[str]) -> None:
 
 
 def compare(arguments: list[str]) -> None:
-    """`lenmem compare CONFIG --models ...` or `lenmem compare --tasks ... --models ...`."""
+    """`lenmem compare CONFIG [--models ...]` or `lenmem compare --tasks ... --models ...`."""
     named = bool(arguments) and not arguments[0].startswith("-")
     base = configs.load_config(arguments[0]) if named else None
     default = {"training": base.training} if base else {}
@@ -224,10 +224,14 @@ def compare(arguments: list[str]) -> None:
     root = options.directory or Path("runs") / title
     task_names = (title,) if named else options.tasks
     optimizers = configs.optimizers_of(arguments[0]) if named else {}
-    cells = runs.cross(task_names, options.models, options.training, base, optimizers)
+    own_models = configs.models_of(arguments[0]) if named else {}
+    model_names = options.models or tuple(own_models)
+    if not model_names:
+        raise ValueError("give --models; only a configuration that has `models` of its own can do without")
+    cells = runs.cross(task_names, model_names, options.training, base, optimizers, own_models)
 
     def directory(task: str, model: str) -> Path:
-        own = base is not None and models.name_of(base.model) == model
+        own = base is not None and model not in own_models and models.name_of(base.model) == model
         return root if own else root / model if named else root / f"{task.replace('/', '-')}-{model}"
 
     def report(task: str, model: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:
@@ -237,12 +241,14 @@ def compare(arguments: list[str]) -> None:
     results = runs.compare(cells, directory, report=report)
     from lenmem.evaluation import plots
     from lenmem.evaluation.lengths import LengthCurve
-    from lenmem.evaluation.tables import cross_table, curve_table
+    from lenmem.evaluation.tables import METRICS, comparison_table, cross_table, curve_table
 
     root.mkdir(parents=True, exist_ok=True)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
-        console.print(curve_table(curves))
+        few = len(curves) <= 4  # More do not fit side by side.
+        for table in [curve_table(curves)] if few else [comparison_table(curves, metric=metric) for metric in METRICS]:
+            console.print(table)
         for (_, model), cell in results.items():
             if isinstance(cell, str):
                 console.print(f"{model}: {cell}")

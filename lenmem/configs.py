@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import flax.linen as nn
+
 from lenmem import models
 from lenmem.errors import nearest
 from lenmem.experiment import Experiment
@@ -71,6 +73,20 @@ def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
 def sweep_of(name: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
     """The `over` of a configuration: path of a field -> the values that `lenmem sweep` gives it; empty without."""
     return dict(getattr(module_of(name), "over", {}))
+
+
+def models_of(name: str | os.PathLike[str]) -> dict[str, nn.Module]:
+    """The `models` of a configuration, by a name of its own: networks that `lenmem compare` sets side by side.
+
+    None, where the configuration does not define them. ValueError for what is no network.
+    """
+    named: dict[str, nn.Module] = getattr(module_of(name), "models", {})
+    for label, model in named.items():
+        if not isinstance(model, nn.Module):
+            raise ValueError(
+                f"{find(name)} has a {type(model).__name__} as model {label!r}; it has to be a Linen module"
+            )
+    return named
 
 
 def load_config(name: str | os.PathLike[str]) -> Experiment:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -147,18 +148,23 @@ def cross(
     training: Training,
     base: Experiment | None = None,
     optimizers: Mapping[str, Optimizer] = MappingProxyType({}),
+    named: Mapping[str, nn.Module] = MappingProxyType({}),
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
     With `base` its task (under the one name in `task_names`) and evaluation are used, and its model under that model's
-    own name. A model in `optimizers` is trained with that one; no rate suits them all.
+    own name. A model in `optimizers` is trained with that one; no rate suits them all. A model in `named` is that one,
+    whatever else goes by its name.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:
         task: Task = base.task if base else _task(task_name)
         for model_name in model_names:
             own = base is not None and models.name_of(base.model) == model_name
-            model = base.model if base is not None and own else models.make(model_name)
+            if model_name in named:
+                model = named[model_name]
+            else:
+                model = base.model if base is not None and own else models.make(model_name)
             recipe = training
             if model_name in optimizers and not own:
                 recipe = dataclasses.replace(training, optimizer=optimizers[model_name])

@@ -193,6 +193,7 @@ def test_list_names_everything(capsys):
         (("predict", "tiny", "--input", "3 9"), "token ids from 0 to 3"),
         (("predict", "tiny", "--input", "1", "--seed", "7"), "seeds 0 to 1"),
         (("compare", "--models", "lantm"), "either a configuration or --tasks"),
+        (("compare", "quickstart"), "give --models; only a configuration that has `models`"),
         (("compare", "--tasks", "cpy", "--models", "lantm"), "'copy'"),
         (("compare", "--tasks", "copy", "--models", "lantmm"), "'lantm'"),
         (("reproduce", "lantm/copy", "--rows", "copy-lantm"), "copy-lantm-L"),
@@ -232,6 +233,8 @@ def test_a_pair_that_cannot_work_shows_its_reason():
         patch.setattr("lenmem.models.make", lambda name: Picky())
         cells = runs.cross(["copy"], ["picky"], experiment().training)
     assert cells["copy", "picky"] == "needs integers"
+    double = runs.cross(["copy"], ["lantm", "two"], experiment().training, named={"two": models.LANTM(2)})
+    assert [cell.model.hidden_size for cell in double.values()] == [50, 2]  # pyright: ignore
     named = runs.cross(["lantm/double"], ["lantm", "ndr"], experiment().training)
     assert {type(cell.task).__name__ for cell in named.values() if not isinstance(cell, str)} == {"Double"}
     assert jax.devices()

@@ -73,6 +73,28 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     return table
 
 
+def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accuracy", columns: int = 14) -> Table:
+    """Models x lengths: the metric of the median seed, in percent. For many models; `curve_table` is for few.
+
+    Of more than `columns` lengths an even selection is shown, as in `curve_table`.
+    """
+    if not curves:
+        raise ValueError("no curves given; a table needs at least one")
+    _check_metrics(curves, [metric])
+    lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
+    shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], columns)
+    first, last = curves[0].train_lengths
+    title = f"{metric.replace('_', ' ')} % by length; training lengths are {first} to {last}"
+    table = Table(caption=title, caption_justify="left")
+    table.add_column("model")
+    for length in shown:
+        table.add_column(str(length), justify="right", style="cyan" if first <= length <= last else None)
+    for curve in curves:
+        medians = dict(zip(curve.lengths.tolist(), summarise(curve.values[metric]).median, strict=True))
+        table.add_row(escape(curve.label), *(percent(medians.get(int(length), np.nan)) for length in shown))
+    return table
+
+
 def cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], *, metric: str = "exact_match") -> Table:
     """Models x tasks: the metric inside / beyond the training lengths, or the reason why there is none.
 

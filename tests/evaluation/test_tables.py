@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from lenmem.evaluation.lengths import LengthCurve
-from lenmem.evaluation.tables import cross_table, curve_table, percent
+from lenmem.evaluation.tables import comparison_table, cross_table, curve_table, percent
 
 
 def make(values, lengths=None, label="lantm", **kwargs) -> LengthCurve:
@@ -47,6 +47,17 @@ def test_median_and_range():
     ]
     assert "median of 3 seeds (lowest - highest), 8 samples per length" in text(table)
     assert "shown" not in text(table)
+
+
+def test_many_models_are_rows():
+    curves = [make([[1, 0.5, 0.2], [1, 0.75, 0.4]], label="[a]"), make([[0.5, 0.25]], lengths=[3, 4], label="b")]
+    table = comparison_table(curves)
+    assert rows(table) == [["[a]", "100.0", "62.5", "30.0", "-"], ["b", "-", "-", "50.0", "25.0"]]
+    assert "token accuracy % by length; training" in text(table)
+    halves = rows(comparison_table(curves[:1], metric="exact_match", columns=2))
+    assert halves == [["[a]", "50.0", "31.2", "15.0"]]  # The ends of training and curve are always there.
+    with pytest.raises(ValueError, match="unknown metric 'loss'"):
+        comparison_table(curves, metric="loss")
 
 
 def test_an_ambiguous_task_shows_what_is_possible():
