@@ -1,0 +1,14 @@
+"""Sums of numbers of 200 digits by Transformers trained on up to 20, with each encoding of positions.
+
+lenmem compare positions/add_small
+lenmem compare positions/add_small --models sinusoidal rotary rotary_randomized
+
+The digits of both numbers are interleaved, lowest first: 400 tokens at 200 digits.
+"""
+
+from lenmem.tasks.lantm import InterleavedAdd
+
+from ._recipe import networks, small
+
+experiment = small(InterleavedAdd(train_lengths=(1, 20), test_lengths=(21, 200)))
+models = networks()
