@@ -57,17 +57,12 @@ class PreNormEncoder(nn.Module):
         states = states + vectors(at, width).astype(states.dtype)
         if self.dropout:
             states = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states)
+        size = self.attention_size or width
+        kind = self.heads, self.feedforward_size, self.attention, self.causal, self.mask_padding, size
         for number in range(self.layers):
-            kind = self.heads, self.feedforward_size, self.attention, self.causal, self.mask_padding
-            size = self.attention_size or width
-            layer = PreNormLayer(
-                *kind,
-                size,
-                dropout=self.dropout,
-                encoding=PositionScores(self.positions, self.heads, size, self.causal, **options, parent=None),
-                **options,
-                name=f"layer_{number}",
-            )
+            encoding = PositionScores(self.positions, self.heads, size, self.causal, **options, parent=None)
+            rest: dict[str, Any] = {"dropout": self.dropout, "encoding": encoding, **options}
+            layer = PreNormLayer(*kind, **rest, name=f"layer_{number}")
             states = layer(states, mask, at)
         return jnp.where(mask[..., None], nn.LayerNorm(1e-6, **options, name="norm")(states), 0)
 

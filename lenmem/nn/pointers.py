@@ -352,12 +352,14 @@ class PointerDecoder(PointerUnits):
         super().setup()
         self.bridge = Linear(self.hidden_size, dtype=self.dtype, param_dtype=self.param_dtype)
 
-    def start(self, states: jax.Array, mask: jax.Array, slots: int = 0) -> tuple[PointerState, tuple[Memory, PyTree]]:
-        """[B, N, d], bool[B, N], the number of answer slots -> (state, (memory, the memory of the decoder below))."""
+    def start(
+        self, states: jax.Array, mask: jax.Array, valid: jax.Array | None = None
+    ) -> tuple[PointerState, tuple[Memory, PyTree]]:
+        """[B, N, d], bool[B, N], the answer slots bool[B, M] -> (state, (memory, the memory of the decoder below))."""
         state, memory = self.start_heads(states, mask)
         if self.decoder is None:
             return state, (memory, ())
-        below, memory_below = start_decoder(self.decoder, states, mask, slots)
+        below, memory_below = start_decoder(self.decoder, states, mask, valid)
         return state._replace(decoder=below), (memory, memory_below)
 
     def start_heads(self, states: jax.Array, mask: jax.Array) -> tuple[PointerState, Memory]:

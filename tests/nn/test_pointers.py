@@ -286,7 +286,7 @@ def test_pointers_over_a_transformer_fill_all_slots_at_once_or_one_by_one():
     reads, valid = jax.random.normal(jax.random.key(3), (2, STEPS, 4)), jnp.ones((2, STEPS), bool)
 
     def one_by_one(module, reads):
-        carry, memory = module.start(STATES, MASK, STEPS)
+        carry, memory = module.start(STATES, MASK, valid)
         outputs = []
         for t in range(STEPS):
             carry, output = module(carry, Step(reads[:, t], valid[:, t], valid[:, t]), memory)

@@ -136,7 +136,7 @@ def scan_slots(body: Any, train: bool) -> Any:
     )
 
 
-def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, valid: jax.Array) -> tuple[PyTree, PyTree]:
+def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, valid: jax.Array | None) -> tuple[PyTree, PyTree]:
     """`decoder.start(states, mask)`, to which a decoder that needs them is given the answer slots."""
     return decoder.start(states, mask, valid) if getattr(decoder, "needs_slots", False) else decoder.start(states, mask)
 
