@@ -73,6 +73,7 @@ _GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
 
 _PEEPHOLE: dict[str, Any] = {"controller": "peephole"}
 _IMPROVED: dict[str, Any] = {"masking": True, "deallocation": True, "link_sharpness": True}
+_POSITIONS = ("none", "learned", "rotary", "alibi", "t5", "fire")
 
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "lantm": (LANTM, {}),
@@ -84,7 +85,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "lstm": (LSTM, {}),
     "gru": (GRU, {}),
     "transformer": (Transformer, {}),
-    **{f"transformer_{x}": (Transformer, {"positions": x}) for x in "none learned rotary alibi t5 fire".split()},
+    **{f"transformer_{x}": (Transformer, {"positions": x}) for x in _POSITIONS},
     "transformer_xl": (Transformer, {"positions": "relative"}),
     "transformer_randomized": (Transformer, {"positions": "relative", "random_positions": True}),
     "transformer_seq2seq": (TransformerSeq2Seq, {}),
