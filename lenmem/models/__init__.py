@@ -91,6 +91,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "transformer_seq2seq": (TransformerSeq2Seq, {}),
     "transformer_seq2seq_relative": (TransformerSeq2Seq, {"positions": "relative", "embedding": "xavier"}),
     "transformer_seq2seq_universal": (TransformerSeq2Seq, {"shared_layers": True}),
+    "transformer_panm": (TransformerSeq2Seq, {"pointers": True}),
     "attention": (Attention, {}),
     "location_attention": (Attention, {"attention": "location"}),
     "hybrid_attention": (Attention, {"attention": "hybrid"}),
@@ -235,6 +236,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Le et al. 2024",
     ),
     ("panm_beyond",): ("the same with nothing carried but the pointers, for lengths far from training", "ours"),
+    ("transformer_panm",): ("encoder-decoder Transformer with PANM as its last layer", "Le et al. 2024"),
     ("neural_stack",): ("LSTM with a stack whose pushes and pops have a strength", "Grefenstette et al. 2015"),
     ("stack_rnn",): (
         "Elman network with a mean of pushed and popped stacks",

@@ -13,6 +13,8 @@ The recipe's variants are `embedding` with `positions`:
     noscale      embeddings N(0, 1)
     xavier       embeddings Xavier                               with positions="relative" or "none"
 
+With `pointers`, Pointer-Augmented Neural Memory takes the place of the decoder's last layer; see `lenmem.models.panm`.
+
 Training fills all answer slots in one pass that is told the right answers; testing fills them one by one, from a
 cache, with the likeliest symbol at each.
 
@@ -27,10 +29,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.models.panm import Answer
 from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
 from lenmem.nn.linear import check_choices
 from lenmem.nn.ndr import glorot
+from lenmem.nn.pointers import PointerLayer
 from lenmem.nn.positions import ADDED
 from lenmem.nn.transformer_decoder import PositionKind, PostNormEncoder, TransformerDecoder
 from lenmem.types import Dtype, Spec
@@ -66,13 +70,13 @@ class TiedEncoderDecoder(EncoderDecoder):
             self.blank = self.param("blank", nn.initializers.normal(1.0), (width,), self.param_dtype)
         if self.tied:
             self.bias = self.param("bias", nn.initializers.zeros, (spec.output_size,), self.param_dtype)
-        else:
+        elif self.head is None:
             self.readout = nn.Dense(spec.output_size, kernel_init=glorot(), **options)
 
     def answer(self, outputs: jax.Array) -> jax.Array:
         """States [..., d] -> logits or values [..., K]."""
         if not self.tied:
-            return self.readout(outputs)
+            return super().answer(outputs)
         logits = self.answer_embedding.attend(outputs)  # pyright: ignore[reportAttributeAccessIssue]
         return logits[..., : self.bias.size] + self.bias.astype(logits.dtype)
 
@@ -93,6 +97,17 @@ class TransformerSeq2Seq(nn.Module):
     positions: PositionKind = "absolute"
     """`absolute`: sinusoids. `relative`: Transformer-XL's, where a sequence attends to itself. `none`: no positions.
     Or any other encoding of `Transformer`."""
+    decoder_positions: PositionKind | None = None
+    """Those of the answer slots; None: `positions`."""
+    pointers: bool = False
+    """The decoder's last layer is PANM (Le et al. 2024, section 3.3): pointers to the encoder's states, and a
+    controller of width `hidden_size` that reads what the other layers put out. Answers are not `tied` then."""
+    bits: int = 10
+    """Bits of the pointers' addresses, which have to outnumber the input and its delimiters."""
+    address_heads: int = 2
+    """Pointers that start at the first, the last and the middle state, in this order; 0 to 3."""
+    content_heads: int = 1
+    """Heads that relate states to those pointed at; 0 to 2."""
     shared_layers: bool = False
     """All layers of the encoder are one, and so are those of the decoder."""
     embedding: Variant = "scaledinit"
@@ -127,13 +142,16 @@ class TransformerSeq2Seq(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+        decoder_positions = self.decoder_positions or self.positions
         choices = {"positions": PositionKind, "embedding": Variant, "feedback": Feedback}
+        if self.decoder_positions is not None:
+            choices["decoder_positions"] = PositionKind
         check_choices(self, **{name: get_args(kind) for name, kind in choices.items()})
         forced = self.feedback == "teacher_forced"
-        if not forced and self.positions not in ("absolute", *ADDED):
+        if not forced and not self.pointers and decoder_positions not in ("absolute", *ADDED):
             raise ValueError(
                 "with feedback='open_loop' only positions that are added tell answer slots apart: positions is "
-                f"{self.positions!r}, and has to be 'absolute', 'sinusoidal' or 'learned'"
+                f"{decoder_positions!r}, and has to be 'absolute', 'sinusoidal' or 'learned'"
             )
         spec = require_spec(self.spec, self)
         root = self.hidden_size**0.5
@@ -146,7 +164,6 @@ class TransformerSeq2Seq(nn.Module):
         layers: dict[str, Any] = {
             "heads": self.heads,
             "feedforward_size": self.feedforward_size,
-            "positions": self.positions,
             "shared_layers": self.shared_layers,
             "input_scale": input_scale,
             "position_scale": position_scale,
@@ -155,15 +172,25 @@ class TransformerSeq2Seq(nn.Module):
             "random_positions": self.random_positions,
         }
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        encoder = PostNormEncoder(self.encoder_layers, positions=self.positions, **layers, **options, name="encoder")
+        layers["positions"], head = decoder_positions, None
+        if self.pointers:
+            below = TransformerDecoder(self.hidden_size, self.decoder_layers - 1, **layers, **options, parent=None)
+            heads: dict[str, Any] = {"address_heads": self.address_heads, "content_heads": self.content_heads}
+            decoder: nn.Module = PointerLayer(below, self.hidden_size, self.bits, **heads, **options, name="decoder")
+            head = Answer(spec.output_size, **options, name="head")
+        else:
+            decoder = TransformerDecoder(self.hidden_size, self.decoder_layers, **layers, **options, name="decoder")
         reader = TiedEncoderDecoder(
-            PostNormEncoder(self.encoder_layers, **layers, **options, name="encoder"),
-            TransformerDecoder(self.hidden_size, self.decoder_layers, **layers, **options, name="decoder"),
+            encoder,
+            decoder,
             spec,
             self.hidden_size,
             self.feedback,
+            head,
             delimiters=True,
             table_init=table_init,
-            tied=self.tied and forced and spec.outputs == "tokens",
+            tied=self.tied and forced and spec.outputs == "tokens" and not self.pointers,
             **options,
         )
         return reader(inputs, input_mask, target_mask, targets=targets, train=train)

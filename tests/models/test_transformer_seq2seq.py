@@ -45,12 +45,18 @@ def drawn(model, call=CALL):
 
 
 @pytest.mark.parametrize(
-    ("positions", "shared"),
-    [("absolute", False), ("relative", True), ("none", False), ("alibi", True)],
+    ("positions", "shared", "fields"),
+    [
+        ("absolute", False, {}),
+        ("relative", True, {}),
+        ("none", False, {}),
+        ("alibi", True, {"random_positions": True, "max_positions": 30}),
+        ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
+    ],
 )
-def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared):
+def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields):
     """Each answer, told the greedy ones before it, by one causal pass without a cache; targets are never looked at."""
-    model = small(positions=positions, shared_layers=shared, random_positions=positions == "alibi", max_positions=30)
+    model = small(positions=positions, shared_layers=shared, **fields)
     params = drawn(model)
     greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL, targets=jnp.full((2, 5), 99)))(params))
     whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True))
