@@ -1,0 +1,19 @@
+"""Place values by character, as in Table 2 (right) of Le et al. (2024), at width 64 for a CPU.
+
+lenmem train panm/mathematics_small
+lenmem reproduce panm/mathematics_small --rows place_value-panm-small place_value-transformer_rpe-small
+
+Rows: `place_value-<model>-small`, on 200,000 questions. Not measured yet.
+"""
+
+from lenmem.tasks.mathematics import PlaceValue
+
+from ._seq2seq import MODELS, OVER_RELATIVE, rows_of, small
+
+task = PlaceValue(examples=200_000, held_out_examples=2000)
+experiment = small(task, OVER_RELATIVE)
+cells = {name: small(task, model) for name, model in (MODELS | {"panm": OVER_RELATIVE}).items()}
+rows = {
+    f"{name}-small": row
+    for name, row in rows_of("table_2_math", "place_value", {"task": "place_value"}, "mean", cells).items()
+}
