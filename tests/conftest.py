@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 # Read by XLA when its first backend starts, so it has to be set before anything runs. xdist workers inherit it.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Compiled programs are kept between runs, for workers and the commands that tests start. CI starts from nothing.
-if not os.environ.get("CI"):
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+# Compiled programs are shared by workers, by the commands that tests start, and by tests that build the same one again;
+# and from run to run, but for CI, which starts from nothing.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if os.environ.get("CI"):
+        programs = Path(tempfile.mkdtemp(prefix="lenmem-programs-"))
+        atexit.register(shutil.rmtree, programs, ignore_errors=True)
+    else:
+        programs = Path(__file__).parent.parent / ".cache" / "jax"
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import hypothesis

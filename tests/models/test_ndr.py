@@ -445,7 +445,7 @@ def test_a_recomputed_step_gives_the_same_gradient():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"attention": "sideways"}, "'sideways'.*geometric, relative, absolute_relative, absolute"),
+        ({"attention": "sideways"}, "'sideways'.*geometric, absolute_relative, absolute, sinusoidal"),
         ({"halting": "never"}, "'never'.*none, graves, dehghani"),
         ({"update": "relu"}, "'relu'.*norm, tanh"),
         ({"heads": 3}, "3 heads do not divide a width of 256"),
