@@ -81,7 +81,7 @@ def table_rows(task: DncTask, name: str, metric: str = "token_accuracy") -> dict
 def small_rows(task: DncTask, name: str, metric: str = "token_accuracy", **options: Any) -> dict[str, Row]:
     """The same lines for a CPU: rows `<task>-<model>-small` and `<task>-<model>-extended-small`."""
     original = ByLength((*range(2, 46), 50, 60, 70, 80, 90, 100), samples=192, metric=metric)
-    sparse = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 60, 80, 100, 150, 200, 250, 350, 400, 600, 1000)
+    sparse = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 60, 80, 100, 150, 200, 250)
     extended = ByLength(sparse, samples=32, metric=metric)
     return _rows({model: small(task, model, **options) for model in MODELS}, name, "-small", original, extended)
 
