@@ -1,4 +1,4 @@
-"""The models by name. A later paper joins with one line of `MODELS` and `ABOUT` for each of its models."""
+"""The models by name. A later paper joins with one line of `MODELS` for each of its models."""
 
 from __future__ import annotations
 
