@@ -5,6 +5,7 @@ Named configurations (`lantm/copy`) live in `configs/` of the repository and tra
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -43,6 +44,13 @@ def find(name: str | os.PathLike[str]) -> Path:
     raise ValueError(f"there is no configuration {text!r}.{hint} Named ones: {', '.join(names())}; or give a .py file")
 
 
+class _SourceOnly(importlib.machinery.SourceFileLoader):
+    """Keeps no bytecode: that of a file edited twice within a second, to the same size, passes for the newer one's."""
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def module_of(name: str | os.PathLike[str]) -> ModuleType:
     """Run a configuration file and return its module. It may import its neighbours: `from ._recipe import ...`."""
     path = find(name).resolve()
@@ -51,7 +59,8 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
         parent = ModuleType(package)
         parent.__path__ = [str(path.parent)]
         sys.modules[package] = parent
-    spec = importlib.util.spec_from_file_location(f"{package}.{path.stem}", path)
+    loader = _SourceOnly(f"{package}.{path.stem}", str(path))
+    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} cannot be read as Python")
     module = importlib.util.module_from_spec(spec)

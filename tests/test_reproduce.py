@@ -306,8 +306,7 @@ def test_rows_of_a_configuration_are_measured_unless_they_have_been(tmp_path, mo
     assert rows("own", again=True) == ["own"]
     assert len(asked) == 1
 
-    # Of another size: Python takes a file of the same size, changed within a second, for the one it has compiled.
-    config.write_text(CONFIG.replace("steps=5", "steps=10"))
+    config.write_text(CONFIG.replace("steps=5", "steps=7"))
     assert rows("longer", "own") == ["longer", "own"]  # the record of "own" is of another experiment
     assert [name for _, name, _ in asked] == ["own"]
     with pytest.raises(ValueError, match="Did you mean 'longer'"):
