@@ -30,7 +30,7 @@ from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summ
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import without_dead
-from lenmem.serialize import from_plain, to_plain
+from lenmem.serialize import from_plain, to_plain, write_json
 from lenmem.share import export_params
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.loop import METRICS, train
@@ -173,9 +173,7 @@ def reproduce(
     target.parent.mkdir(parents=True, exist_ok=True)
     if row.trained_as is None and sum(x.size for x in jax.tree.leaves(result.params)) <= SHARED_PARAMETERS:
         export_params(target.with_suffix(".safetensors"), result.params, {"experiment": record["experiment"]})
-    partial = target.with_suffix(".json.partial")
-    partial.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
-    os.replace(partial, target)
+    write_json(target, record)
     return record
 
 

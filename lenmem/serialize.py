@@ -20,8 +20,11 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -241,3 +244,10 @@ def _resolve_own(path: str) -> type:
         if isinstance(kind, type) and dataclasses.is_dataclass(kind) and class_path(kind) == path:
             return kind
     raise ValueError(f"{path!r} is not a dataclass or Linen module of this version of lenmem")
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write plain data as strict JSON, whole or not at all."""
+    partial = path.with_suffix(f"{path.suffix}.partial")
+    partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+    os.replace(partial, path)

@@ -15,7 +15,6 @@ import csv
 import dataclasses
 import itertools
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import Report, without_dead
-from lenmem.serialize import to_plain
+from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import TRACEABLE, Numbers, owner_of, replaced, untraceable
@@ -215,7 +214,7 @@ def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[
         raise ValueError(f"{directory} is not empty and holds no sweep; choose another directory")
     else:
         directory.mkdir(parents=True, exist_ok=True)
-        _write(path, planned)
+        write_json(path, planned)
 
 
 def _train_alone(combination: Combination, where: Path, report: Report | None) -> None:
@@ -223,7 +222,7 @@ def _train_alone(combination: Combination, where: Path, report: Report | None) -
     try:
         result, curve = runs.train_and_measure(experiment, where, resume=True, report=report, label=combination.name)
     except DivergedError as error:
-        _write(where / SCORE, {"diverged": str(error)})
+        write_json(where / SCORE, {"diverged": str(error)})
         return
     if curve is None:
         raise KeyboardInterrupt(f"stopped while training {combination.name}; the same command continues")
@@ -238,7 +237,7 @@ def _train_together(program: Program, directory: Path, where: Path, report: Repo
     except DivergedError as error:
         for combination in group:
             (directory / combination.name).mkdir(exist_ok=True)
-            _write(directory / combination.name / SCORE, {"diverged": str(error)})
+            write_json(directory / combination.name / SCORE, {"diverged": str(error)})
         return
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step} of a program; the same command continues")
@@ -305,14 +304,7 @@ def _entry_of(entry: Mapping[str, Any], lanes: slice) -> dict[str, Any]:
 
 def _write_scores(where: Path, scores: Mapping[str, np.ndarray]) -> None:
     plain = {name: [None if np.isnan(x) else float(x) for x in value] for name, value in scores.items()}
-    _write(where / SCORE, {"scores": plain})
-
-
-def _write(path: Path, data: Any) -> None:
-    """Whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
-    os.replace(partial, path)
+    write_json(where / SCORE, {"scores": plain})
 
 
 def _outcome(combination: Combination, where: Path) -> Outcome:

@@ -37,9 +37,11 @@ def small(task: Task, model: dict[str, Any], steps: int = 4000) -> Experiment:
     return dataclasses.replace(experiment, training=training, evaluation=Evaluation(scored=2000))
 
 
-def rows_of(table: str, name: str, where: dict[str, Any], column: str, cells: dict[str, Experiment]) -> dict[str, Row]:
-    """Rows `<name>-<model>`, by exact match including the end."""
+def rows_of(
+    table: str, name: str, where: dict[str, Any], column: str, cells: dict[str, Experiment], suffix: str = ""
+) -> dict[str, Row]:
+    """Rows `<name>-<model><suffix>`, by exact match including the end."""
     return {
-        f"{name}-{model}": Row(cell, table, where | {"model": model}, {"exact_match": column})
+        f"{name}-{model}{suffix}": Row(cell, table, where | {"model": model}, {"exact_match": column})
         for model, cell in cells.items()
     }

@@ -13,7 +13,4 @@ from ._seq2seq import MODELS, OVER_RELATIVE, rows_of, small
 task = PlaceValue(examples=200_000, held_out_examples=2000)
 experiment = small(task, OVER_RELATIVE)
 cells = {name: small(task, model) for name, model in (MODELS | {"panm": OVER_RELATIVE}).items()}
-rows = {
-    f"{name}-small": row
-    for name, row in rows_of("table_2_math", "place_value", {"task": "place_value"}, "mean", cells).items()
-}
+rows = rows_of("table_2_math", "place_value", {"task": "place_value"}, "mean", cells, "-small")

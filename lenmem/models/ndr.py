@@ -32,10 +32,10 @@ from lenmem.nn.ndr import (
     Update,
     dropped,
 )
-from lenmem.nn.positions import ADDED, PositionEncoding, PositionVectors, numbered
+from lenmem.nn.positions import ADDED, PositionEncoding, PositionKind, PositionVectors, encoding_of, numbered
 from lenmem.types import Dtype, PyTree, Spec
 
-Kind = Literal["geometric", "absolute_relative", "absolute", PositionEncoding]
+Kind = Literal["geometric", "absolute_relative", PositionKind]
 EmbeddingInit = Literal["normal", "kaiming", "xavier"]
 
 
@@ -134,7 +134,7 @@ class NDR(FlatModel):
         """How attention by content encodes positions; None: attention is of another kind."""
         if self.attention in ("geometric", "relative", "absolute_relative"):
             return None
-        return "sinusoidal" if self.attention == "absolute" else self.attention
+        return encoding_of(self.attention)
 
     @nn.compact
     def __call__(

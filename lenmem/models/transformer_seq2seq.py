@@ -35,8 +35,8 @@ from lenmem.nn.interfaces.decoding import answers_as_inputs
 from lenmem.nn.linear import check_choices
 from lenmem.nn.ndr import glorot
 from lenmem.nn.pointers import PointerLayer
-from lenmem.nn.positions import ADDED
-from lenmem.nn.transformer_decoder import PositionKind, PostNormEncoder, TransformerDecoder
+from lenmem.nn.positions import ADDED, PositionKind
+from lenmem.nn.transformer_decoder import PostNormEncoder, TransformerDecoder
 from lenmem.types import Dtype, Spec
 
 Variant = Literal["scaledinit", "opennmt", "noscale", "xavier"]

@@ -17,7 +17,7 @@ on all slots at once; `PointerCell` reads a memory of all inputs so far
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -348,6 +348,11 @@ class PointerDecoder(PointerUnits):
     as wide as the controller. Each row draws its own base from the stream `address`.
     """
 
+    @property
+    def needs_slots(self) -> bool:
+        """Whether the decoder below does."""
+        return getattr(self.decoder, "needs_slots", False)
+
     def setup(self):
         super().setup()
         self.bridge = Linear(self.hidden_size, dtype=self.dtype, param_dtype=self.param_dtype)
@@ -395,8 +400,6 @@ class PointerLayer(PointerDecoder):
     Its slots are all filled at once where what they read is known; only pointers and controller, which are recurrent,
     go through them one after the other.
     """
-
-    needs_slots: ClassVar[bool] = True
 
     def decode_all(self, states: jax.Array, mask: jax.Array, reads: jax.Array, valid: jax.Array) -> jax.Array:
         """[B, N, d], bool[B, N], reads [B, M, e], bool[B, M] -> outputs [B, M, ...]."""

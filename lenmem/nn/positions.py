@@ -20,6 +20,8 @@ from lenmem.nn.linear import check_choices
 from lenmem.types import Dtype
 
 PositionEncoding = Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "t5", "fire", "none"]
+PositionKind = Literal["absolute", PositionEncoding]
+"""`absolute` is `sinusoidal`, by the name it has in papers."""
 ADDED = ("sinusoidal", "learned")
 """What is added to the states: the only encodings that tell columns apart which hold the same."""
 
@@ -27,6 +29,11 @@ BUCKETS = 32
 """Distances that T5's table tells apart."""
 FIRE_WIDTH, FIRE_SCALE, FIRE_THRESHOLD = 32, 0.1, 512.0
 """Hidden units of FIRE's network, and where its scale and threshold start: as published."""
+
+
+def encoding_of(positions: PositionKind) -> PositionEncoding:
+    """The encoding that goes by this name."""
+    return "sinusoidal" if positions == "absolute" else positions
 
 
 def numbered(module: Any, mask: jax.Array) -> jax.Array:

@@ -10,24 +10,24 @@ A decoder answers slot by slot from a cache of keys and values, or all slots at 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lenmem.nn.ndr import PostNormLayer, glorot
-from lenmem.nn.positions import ADDED, PositionEncoding, PositionScores, PositionVectors, numbered
+from lenmem.nn.positions import (
+    ADDED,
+    PositionEncoding,
+    PositionKind,
+    PositionScores,
+    PositionVectors,
+    encoding_of,
+    numbered,
+)
 from lenmem.ops import masked_softmax
 from lenmem.types import Dtype, PyTree, Step
-
-PositionKind = Literal["absolute", PositionEncoding]
-"""`absolute` is `sinusoidal`, by the name it has in the paper."""
-
-
-def encoding_of(positions: PositionKind) -> PositionEncoding:
-    """The encoding that goes by this name."""
-    return "sinusoidal" if positions == "absolute" else positions
 
 
 class Entries(NamedTuple):

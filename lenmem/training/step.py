@@ -5,6 +5,7 @@ Batches are drawn on the device from the step number, so that nothing is fed in 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -77,18 +78,12 @@ def initial_state(
     optimizer: optax.GradientTransformation,
     keys: jax.Array,
     *,
-    keep_best: bool,
-    window: int = 1,
     abstract: bool = False,
+    **kept: Any,
 ) -> State:
-    """A fresh state for the seeds with these typed keys, [S]; `abstract`: only its shapes.
-
-    With `keep_best` it has room for the best parameters, by a score that is a mean over `window` validations.
-    """
-
-    def members(keys: jax.Array) -> Member:
-        return initial_members(model, task, optimizer, keys, keep_best=keep_best, window=window)
-
+    """A fresh state for the seeds with these typed keys, [S]; `abstract`: only its shapes. `kept`: see
+    `initial_members`."""
+    members = functools.partial(initial_members, model, task, optimizer, **kept)
     return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
 
 
@@ -101,7 +96,10 @@ def initial_members(
     keep_best: bool,
     window: int = 1,
 ) -> Member:
-    """The members of `initial_state`, to be traced."""
+    """Fresh members for the seeds with these typed keys, [S], to be traced.
+
+    With `keep_best` they have room for the best parameters, by a score that is a mean over `window` validations.
+    """
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
