@@ -55,7 +55,7 @@ from lenmem.tasks.base import Task, draw, namespaced
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.loop import Training
-from lenmem.training.step import State, data_seed, initial_state, make_advance
+from lenmem.training.step import State, data_seed, initial_state, make_advance, replicated
 from lenmem.types import Step
 
 TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "dnc", "panm", "devices")
@@ -642,8 +642,8 @@ def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[
     """A call of `steps` optimiser steps, always the first ones, and the seconds that it took to compile."""
     training = experiment.training
     optimizer = training.optimizer.build(training.steps)
-    state = _fresh(experiment, seeds)
     devices = training.device_count()
+    state = replicated(_fresh(experiment, seeds), devices)
     advance = make_advance(experiment.bound_model, experiment.task, optimizer, training.batch_size, devices=devices)
     started = time.perf_counter()
     compiled = advance.lower(state, steps).compile()

@@ -30,7 +30,7 @@ from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint
 from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
 from lenmem.training.optimizer import Optimizer
-from lenmem.training.step import Record, State, initial_state, keep_best, make_advance, per_seed
+from lenmem.training.step import Record, State, initial_state, keep_best, make_advance, per_seed, replicated
 from lenmem.types import Batch, PyTree
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
@@ -208,6 +208,7 @@ def train(
         advance = make_advance(model, task, optimizer, training.batch_size, devices=devices)
     with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
+        state = replicated(state, devices)
         step = int(state.step)
         alive = np.asarray(state.members.alive)
         speeds: list[float] = []

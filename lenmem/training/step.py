@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from lenmem.tasks.base import Task, namespaced
@@ -146,6 +146,7 @@ def make_advance(
     """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
 
     With several devices the batch axis is sharded over them and the parameters are replicated; XLA inserts the sums.
+    The first state has to be `replicated` like those that follow, or a second program is compiled for them.
     """
     shard = _batch_sharding(devices)
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
@@ -174,7 +175,7 @@ def make_advance(
 
         return jax.lax.scan(body, state, None, length=count)
 
-    return jax.jit(advance, static_argnums=1, donate_argnums=0)
+    return jax.jit(advance, static_argnums=1, donate_argnums=0, out_shardings=_on_all(devices))
 
 
 def keep_best(state: State, score: jax.Array) -> State:
@@ -207,10 +208,22 @@ def per_seed(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(choose, new, old)
 
 
+def replicated(state: State, devices: int) -> State:
+    """`state` on each of the first `devices` devices, as `advance` takes and gives it."""
+    return state if devices == 1 else jax.device_put(state, _on_all(devices))
+
+
 def _batch_sharding(devices: int):
     """A function that spreads a batch over the first `devices` devices."""
     if devices == 1:
         return lambda batch: batch
-    mesh = jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices])
-    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    sharding = NamedSharding(_mesh(devices), PartitionSpec("data"))
     return lambda batch: jax.lax.with_sharding_constraint(batch, sharding)
+
+
+def _on_all(devices: int) -> NamedSharding | None:
+    return None if devices == 1 else NamedSharding(_mesh(devices), PartitionSpec())
+
+
+def _mesh(devices: int) -> Mesh:
+    return jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices])

@@ -1,4 +1,4 @@
-"""The smallest experiment there is: 4 tokens, a memory of 8, a few steps."""
+"""The smallest experiment there is: 4 tokens, 4 units, a few steps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from lenmem import Evaluation, Experiment, Optimizer, Training
-from lenmem.models.lantm import LANTM
+from lenmem import Evaluation, Experiment, Optimizer, Training, models
 from lenmem.tasks.lantm import Copy
 
 TASK = Copy(vocabulary=4, train_lengths=(1, 3))
-MODEL = LANTM(hidden_size=6, memory_width=4, embedding_size=3)
+MODEL = models.make("gru", hidden_size=4, embedding_size=3)
 
 
 def experiment(model: nn.Module = MODEL, **training: Any) -> Experiment:
