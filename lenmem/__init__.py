@@ -16,7 +16,7 @@ from lenmem import models, nn, ops, papers, tasks
 from lenmem.configs import load_config
 from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
 from lenmem.evaluation.metrics import score
-from lenmem.experiment import Experiment, Run, load
+from lenmem.experiment import Experiment, Run, export_run, import_run, load
 from lenmem.runs import measure
 from lenmem.tasks.base import Task
 from lenmem.training import Optimizer, Result, Training, train
@@ -36,6 +36,8 @@ __all__ = [
     "Task",
     "Training",
     "__version__",
+    "export_run",
+    "import_run",
     "length_curve",
     "load",
     "load_config",

@@ -23,8 +23,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from lenmem import configs, models, runs, tasks
-from lenmem.experiment import Experiment, Run
+from lenmem.experiment import Experiment, Run, export_run, import_run
 from lenmem.models import supports
+from lenmem.share import MIB
 from lenmem.training import DivergedError, Optimizer, Result, Training
 from lenmem.training.lanes import owner_of, replaced
 
@@ -60,10 +61,14 @@ class Evaluate(Experiment):
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Let a trained network answer."""
+    """Let a trained network answer: to what was typed, or to an example of its task, marking mistakes."""
 
-    input: str
+    input: str | None = None
     """Tokens, separated by spaces (floats: steps separated by semicolons)."""
+    length: int | None = None
+    """Length of an example of the task, in place of `input`."""
+    example: int = 0
+    """Which example of that length."""
     seed: int = 0
     """Which seed's network."""
     answers: int | None = None
@@ -133,10 +138,22 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a run's parameters and experiment to one safetensors file."""
+    """Write a run's parameters and experiment to one safetensors file, which every verb takes in place of a run."""
 
     output: Path | None = None
     """The file; None: <run>.safetensors."""
+    with_optimizer: bool = False
+    """Also the state of the optimiser and the metrics, so that training can go on where the file is imported."""
+    part_mib: float | None = None
+    """Cut the file into parts of at most this many MiB, which are read as it is; None: never."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """Make a run's directory again of a file that was exported with its optimiser."""
+
+    directory: Path | None = None
+    """Where the run goes. None: runs/<name of the file>, with a number if that holds a run."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -204,12 +221,23 @@ def evaluate(arguments: list[str]) -> None:
 
 
 def predict(arguments: list[str]) -> None:
-    """`lenmem predict RUN --input "..."`."""
+    """`lenmem predict RUN --input "..."`, or `lenmem predict RUN --length N`."""
     name, rest = _subject(arguments, "predict", "RUN", Predict)
     options = _options(Predict, f"predict {name}", rest)
-    console.print(
-        " ".join(runs.predict(runs.open_run(name), options.input, seed=options.seed, answers=options.answers))
-    )
+    run = runs.open_run(name)
+    if options.input is not None and options.length is None:
+        print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
+        return
+    if options.input is not None or options.length is None:
+        raise ValueError("give either --input or --length")
+    answer = runs.answer_example(run, options.length, seed=options.seed, example=options.example)
+    print("input ", *answer.inputs)
+    columns = zip(answer.right, answer.given, answer.hits, strict=True)
+    cells = [(right, given, "" if hit else "^" * max(len(given), 1)) for right, given, hit in columns]
+    widths = [max(map(len, cell)) for cell in cells]
+    for title, row in zip(("right ", "answer", "      "), zip(*cells, strict=True), strict=True):
+        print(title, *(f"{text:{width}}" for text, width in zip(row, widths, strict=True)))
+    print(f"{sum(answer.hits)} of {len(answer.hits)} right")
 
 
 def compare(arguments: list[str]) -> None:
@@ -352,15 +380,24 @@ def reproduce(arguments: list[str]) -> None:
 
 
 def export(arguments: list[str]) -> None:
-    """`lenmem export RUN [--output FILE]`."""
-    from lenmem.share import export_params
-
+    """`lenmem export RUN [--output FILE] [--with-optimizer] [--part-mib N]`."""
     name, rest = _subject(arguments, "export", "RUN", Export)
     options = _options(Export, f"export {name}", rest)
     run: Run = runs.open_run(name)
     output = options.output or Path(f"{run.directory.name}.safetensors")
-    export_params(output, run.params, {"experiment": run.manifest["experiment"], "step": run.step})
-    console.print(f"wrote {output}")
+    part = None if options.part_mib is None else int(options.part_mib * MIB)
+    written = export_run(run, output, with_optimizer=options.with_optimizer, part_bytes=part)
+    console.print("wrote " + ", ".join(map(str, written)))
+
+
+def import_file(arguments: list[str]) -> None:
+    """`lenmem import FILE [--directory D]`."""
+    name, rest = _subject(arguments, "import", "FILE", Import)
+    options = _options(Import, f"import {name}", rest)
+    directory = options.directory or runs.fresh_directory(Path("runs") / Path(name).stem)
+    run = import_run(name, directory)
+    console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
+    console.print(f"  lenmem train CONFIG --resume --directory {directory}")
 
 
 def list_names(arguments: list[str]) -> None:
@@ -418,6 +455,7 @@ VERBS: dict[str, Callable[[list[str]], None]] = {
     "plot": plot,
     "reproduce": reproduce,
     "export": export,
+    "import": import_file,
     "list": list_names,
 }
 

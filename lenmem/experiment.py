@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 
+from lenmem import share
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.models import supports
 from lenmem.serialize import from_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
-from lenmem.training.loop import Training, restore_params, saved_in
+from lenmem.training.loop import CHECKPOINTS, METRICS, Training, abstract_state, restore_params, saved_in
 from lenmem.types import PyTree
+
+SUFFIX = ".safetensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Experiment:
 
 @dataclasses.dataclass
 class Run:
-    """A trained run, loaded from its directory."""
+    """A trained run, loaded from its directory or a file."""
 
     experiment: Experiment
     params: PyTree
@@ -77,16 +82,79 @@ class Run:
 def load(
     directory: str | os.PathLike[str], *, step: int | None = None, modules: Iterable[type | ModuleType] = ()
 ) -> Run:
-    """The run in `directory`, at its latest checkpoint, or at `step` of its checkpoints and snapshots.
+    """The run in `directory`, at its latest checkpoint, or at `step` of its checkpoints and snapshots; or the run in a
+    file that `export_run` wrote.
 
     Nothing is executed: the manifest is plain data, whose classes are looked up inside lenmem and among `modules`, the
     classes or Python modules of a user's own models and tasks. Raises ValueError (`CheckpointError` where the
     checkpoint is missing or damaged).
     """
     directory = Path(directory)
+    if directory.suffix == SUFFIX and not directory.is_dir():
+        return _load_file(directory, step, modules)
     manifest = checkpoint.read_manifest(saved_in(directory, step), step)
-    experiment = from_plain(manifest["experiment"], modules)
-    if not isinstance(experiment, Experiment):
-        raise ValueError(f"the manifest of {directory} holds a {type(experiment).__name__}, not an Experiment")
+    experiment = _experiment_in(manifest, directory, modules)
     params, step = restore_params(experiment, directory, step)
     return Run(experiment, params, step, directory, manifest)
+
+
+def export_run(
+    run: Run, path: str | os.PathLike[str], *, with_optimizer: bool = False, part_bytes: int | None = None
+) -> list[Path]:
+    """Write a run to one safetensors file, which `load` takes, or to parts of it (`lenmem.share`); the files written.
+
+    `with_optimizer` adds what training goes on with: the state of the optimiser and of the selection, and the metrics
+    so far. `import_run` makes a directory of it again. A run at a snapshot has parameters only: ValueError.
+    """
+    metadata = {"experiment": run.manifest["experiment"], "step": run.step}
+    if not with_optimizer:
+        return share.export_params(path, run.params, metadata, part_bytes=part_bytes)
+    if saved_in(run.directory, run.step).name != CHECKPOINTS:
+        raise ValueError(f"{run.directory} keeps the parameters of step {run.step} only, and no state of the optimiser")
+    state, manifest = checkpoint.restore(run.directory / CHECKPOINTS, abstract_state(run.experiment), run.step)
+    lines = (run.directory / METRICS).read_text().splitlines()
+    metadata |= {"run": manifest, "metrics": [line for line in lines if json.loads(line)["step"] <= run.step]}
+    return share.export_params(path, run.params, metadata, state=state, part_bytes=part_bytes)
+
+
+def import_run(
+    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, modules: Iterable[type | ModuleType] = ()
+) -> Run:
+    """The run that `export_run` wrote `with_optimizer`, as a new run directory, where its training can be resumed.
+
+    ValueError for a file without the state, and for a directory that holds a run; nothing is executed (see `load`).
+    """
+    path, directory = Path(path), Path(directory)
+    if (directory / METRICS).exists() or (directory / CHECKPOINTS).exists():
+        raise ValueError(f"{directory} already holds a run; choose another directory")
+    run = _load_file(path, None, modules)
+    state = share.import_state(path, abstract_state(run.experiment))
+    manifest, metrics = run.manifest.get("run"), run.manifest.get("metrics")
+    if not isinstance(manifest, dict) or not isinstance(metrics, list):
+        raise ValueError(f"{path} says nothing of the training that its state is of")
+    checkpoint.save(directory / CHECKPOINTS, run.step, state, manifest, keep=run.experiment.training.keep_checkpoints)
+    (directory / METRICS).write_text("".join(f"{line}\n" for line in metrics))
+    return load(directory, modules=modules)
+
+
+def _load_file(path: Path, step: int | None, modules: Iterable[type | ModuleType]) -> Run:
+    """The run in a safetensors file. Its pictures would go to a folder beside it."""
+    params, metadata = share.import_params(path)
+    if "experiment" not in metadata:
+        raise ValueError(f"{path} holds parameters, but does not say of which experiment; read it with import_params")
+    experiment = _experiment_in(metadata, path, modules)
+    at = metadata.get("step", experiment.training.steps)
+    if step not in (None, at):
+        raise ValueError(f"{path} has nothing of step {step}; it has {at}")
+    wanted = abstract_state(experiment).members.params
+    got = jax.tree.map(lambda x: (x.shape, x.dtype), params)
+    if got != jax.tree.map(lambda x: (x.shape, x.dtype), wanted):
+        raise ValueError(f"the parameters in {path} are not those of its experiment")
+    return Run(experiment, jax.tree.map(np.asarray, params), at, path.with_suffix(""), metadata)
+
+
+def _experiment_in(manifest: dict[str, Any], where: Path, modules: Iterable[type | ModuleType]) -> Experiment:
+    experiment = from_plain(manifest["experiment"], modules)
+    if not isinstance(experiment, Experiment):
+        raise ValueError(f"the manifest of {where} holds a {type(experiment).__name__}, not an Experiment")
+    return experiment

@@ -75,6 +75,7 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
     """Write `curve.png` with all curves, and `curve.csv` and `curve.json` of the first."""
     from lenmem.evaluation.plots import plot_curves
 
+    directory.mkdir(parents=True, exist_ok=True)
     curves[0].save_csv(directory / "curve.csv")
     (directory / "curve.json").write_text(json.dumps(curves[0].to_dict()) + "\n")
     plot_curves(curves, directory / "curve.png")
@@ -217,14 +218,14 @@ def draw_run(
 
     task = run.experiment.task
     folder = run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     written = []
 
     def target(name: str) -> Path:
         written.append(folder / name)
         return written[-1]
 
-    if not only_trace:
+    if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
         history = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
         plots.plot_training(history, target("training.png"))
     batch = typed_batch(task, text) if text else example_batch(task, length or task.train_lengths[1], example)
@@ -264,6 +265,7 @@ def draw_states(
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
     make_map = states.tsne_map if tsne else states.pca_map
     maps = {phase: make_map(traces, phase) for phase in states.PHASES}
+    run.directory.mkdir(parents=True, exist_ok=True)
     written = [run.directory / "states.png"]
     bend = states.curvature(traces).mean
     plots.plot_states(maps, written[0], symbols=states.symbols_of(traces, batch), title=f"curvature {bend:.3f}")
@@ -312,17 +314,58 @@ def _curves(run: Run, folder: Path) -> list[LengthCurve]:
 def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -> list[str]:
     """The answer of one seed's network to an input typed as text (see `typed_batch`); it stops at the end symbol."""
     task = run.experiment.task
-    spec = task.spec
     batch = typed_batch(task, text, answers)
     outputs = np.asarray(run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)[0])
-    if spec.outputs == "tokens":
-        ids = np.argmax(outputs, axis=-1).tolist()
-        if spec.end_id in ids:
-            ids = ids[: ids.index(spec.end_id)]
-        return [task.answer_names[i] for i in ids]
-    if spec.outputs == "multi_hot":
-        return ["".join(str(int(bit > 0)) for bit in slot) for slot in outputs]
-    return [" ".join(f"{value:.4g}" for value in slot) for slot in outputs]
+    if task.spec.outputs == "tokens" and task.spec.end_id is not None:
+        ends = np.flatnonzero(np.argmax(outputs, axis=-1) == task.spec.end_id)
+        outputs = outputs[: ends[0]] if ends.size else outputs
+    return _names_of_answers(task, outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a network answered to an example of its task, slot by slot."""
+
+    inputs: list[str]
+    right: list[str]
+    given: list[str]
+    hits: list[bool]
+    """Whether the task counts the slot as right; slots that it does not score are."""
+
+
+def answer_example(run: Run, length: int, *, seed: int = 0, example: int = 0) -> Answer:
+    """One seed's answer to the task's `example`-th example of a length, beside the right one."""
+    task = run.experiment.task
+    batch = example_batch(task, length, example)
+    outputs = run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)
+    there = np.flatnonzero(batch.target_mask[0])
+    # Each slot scored alone, by the metric of whole answers.
+    alone = jax.tree.map(lambda x: jnp.repeat(x, len(there), axis=0), batch)
+    alone = alone._replace(score_mask=alone.score_mask & jax.nn.one_hot(there, batch.score_mask.shape[1], dtype=bool))
+    scores = task.metrics(jnp.repeat(outputs, len(there), axis=0), alone)
+    hits = np.asarray(scores.get("exact_match", next(iter(scores.values())))) == 1
+    targets = np.asarray(batch.targets[0])[there]
+    if task.spec.takes_tokens:
+        inputs = [task.input_names[i] for i in np.asarray(batch.inputs[0])[np.asarray(batch.input_mask[0])]]
+    else:
+        inputs = [" ".join(f"{value:.4g}" for value in step) for step in np.asarray(batch.inputs[0])]
+    right = [task.answer_names[i] for i in targets] if task.spec.outputs == "tokens" else _written(task, targets)
+    scored = np.asarray(batch.score_mask[0])[there]
+    return Answer(inputs, right, _names_of_answers(task, np.asarray(outputs[0])[there]), (hits | ~scored).tolist())
+
+
+def _names_of_answers(task: Task, outputs: np.ndarray) -> list[str]:
+    """What the outputs [M, K] of a network say, slot by slot."""
+    if task.spec.outputs == "tokens":
+        return [task.answer_names[i] for i in np.argmax(outputs, axis=-1)]
+    return _written(task, outputs > 0 if task.spec.outputs == "multi_hot" else outputs)
+
+
+def _written(task: Task, slots: np.ndarray) -> list[str]:
+    """Bits or values [M, K] of answer slots."""
+    if task.spec.outputs == "multi_hot":
+        return ["".join(str(int(bit)) for bit in slot) for slot in slots]
+    return [" ".join(f"{value:.4g}" for value in slot) for slot in slots]
 
 
 def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
@@ -372,7 +415,7 @@ def _parse(text: str, task: Task) -> jax.Array:
 
 
 def open_run(directory: str | Path, step: int | None = None) -> Run:
-    """`lenmem.load`, for a run's path or its name under `runs/`."""
+    """`lenmem.load`, for a run's path, its name under `runs/`, or a file."""
     path = Path(directory)
     if not path.is_dir() and (Path("runs") / path).is_dir():
         path = Path("runs") / path

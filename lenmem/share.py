@@ -1,15 +1,21 @@
 """One file to give away: parameters and what is known of them, as safetensors.
 
 The file holds every parameter under its path joined by `/` and, as metadata, one JSON string. It can be opened by any
-safetensors reader, and opening it runs nothing.
+safetensors reader, and opening it runs nothing. It may also hold the whole state of a training, each leaf under
+`.state/` and its path, so that the training can go on elsewhere.
+
+A file that is too large for a mail or a form is cut into parts, `model.safetensors.1-of-3` and so on; put one after the
+other they are the file (`cat model.safetensors.?-of-3 > model.safetensors`), and they are read as it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +28,58 @@ import safetensors.numpy
 from lenmem.types import PyTree
 
 _KEY = "lenmem"
+_STATE = ".state/"
+MIB = 2**20
 
 
-def export_params(path: str | os.PathLike, params: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    """Write nested dicts of arrays, and JSON-able `metadata` (the experiment as plain data), to one file.
+def export_params(
+    path: str | os.PathLike,
+    params: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    *,
+    state: PyTree = None,
+    part_bytes: int | None = None,
+) -> list[Path]:
+    """Write nested dicts of arrays, and JSON-able `metadata` (the experiment as plain data); the files written.
 
-    The file appears whole or not at all; an existing one is replaced. Raises `ValueError` for parameters that are not
-    nested dicts of arrays, or names that contain `/`.
+    With `state`, any pytree of arrays, its leaves are written beside the parameters; with `part_bytes` the file is cut
+    into parts of at most as many bytes, if it is larger. A file appears whole or not at all; an existing one, and parts
+    of one, are replaced. Raises `ValueError` for parameters that are not nested dicts of arrays, and names that contain
+    `/`.
     """
     path = Path(path)
+    if part_bytes is not None and part_bytes < 1:
+        raise ValueError(f"a part must have at least 1 byte, got {part_bytes}")
     try:
         text = json.dumps(metadata, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metadata must be plain JSON data: {error}") from error
-    data = safetensors.numpy.save(_flatten(params), metadata={_KEY: text})
-    partial = None
+    leaves = {name: np.asarray(leaf, order="C") for name, leaf in _leaves(state)}
+    data = safetensors.numpy.save(_flatten(params) | leaves, metadata={_KEY: text})
+    pieces = {path: data}
+    if part_bytes is not None and len(data) > part_bytes:
+        starts = range(0, len(data), part_bytes)
+        width = len(str(len(starts)))
+        names = [f"{path.name}.{number:0{width}}-of-{len(starts)}" for number in range(1, len(starts) + 1)]
+        pieces = {
+            path.with_name(name): data[start : start + part_bytes] for name, start in zip(names, starts, strict=True)
+        }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-            partial = Path(file.name)
-            file.write(data)
-        partial.replace(path)
+        for target, piece in pieces.items():
+            _write(target, piece)
+        for old in {path, *_parts(path)} - pieces.keys():
+            old.unlink(missing_ok=True)
     except OSError as error:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
+    return list(pieces)
 
 
 def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str, Any]]:
-    """(params, metadata) of a file written by `export_params`; a plain safetensors file has metadata {}."""
+    """(params, metadata) of a file written by `export_params`, whole or in parts; a plain safetensors file has metadata
+    {}."""
     path = Path(path)
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))
-            flat = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
-    if not isinstance(metadata, dict):
-        raise ValueError(f"{path}: the metadata must be a JSON object, got {type(metadata).__name__}")
+    flat, metadata = _read(path, lambda name: not name.startswith(_STATE))
     params: dict[str, PyTree] = {}
     for name, value in flat.items():
         node = params
@@ -72,6 +92,83 @@ def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str,
             raise ValueError(f"{path}: {name!r} is both a parameter and a group of parameters")
         node[last] = jnp.asarray(value)
     return params, metadata
+
+
+def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
+    """The state in a file written by `export_params`, as NumPy arrays in the structure of `like`, whose leaves give the
+    shapes and dtypes. Raises `ValueError` where they are others, and where the file has no state."""
+    path = Path(path)
+    flat, _ = _read(path, lambda name: name.startswith(_STATE))
+    if not flat:
+        raise ValueError(f"{path} has parameters only, nothing to go on training with; export it --with-optimizer")
+    wanted = dict(_leaves(like))
+    for name in sorted(wanted.keys() ^ flat.keys()):
+        there = "has no" if name in wanted else "has one too many,"
+        raise ValueError(f"{path} {there} {name.removeprefix(_STATE)}; it is of another model or optimizer")
+    for name, leaf in wanted.items():
+        got = flat[name]
+        if (got.shape, got.dtype) != (leaf.shape, leaf.dtype):
+            raise ValueError(
+                f"{path}: {name.removeprefix(_STATE)} is {got.dtype}{list(got.shape)}, "
+                f"the experiment's is {leaf.dtype}{list(leaf.shape)}"
+            )
+    return jax.tree.unflatten(jax.tree.structure(like), [flat[name] for name in wanted])
+
+
+def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """({name: array} of the wanted names, metadata) of a file or its parts."""
+    try:
+        with _whole(path) as whole, safetensors.safe_open(whole, framework="np") as file:
+            metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+            flat = {name: file.get_tensor(name) for name in file.keys() if wanted(name)}  # noqa: SIM118
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file: {error}") from error
+    if not isinstance(metadata, dict):
+        raise ValueError(f"{path}: the metadata must be a JSON object, got {type(metadata).__name__}")
+    return flat, metadata
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """The file, or one put together of its parts."""
+    parts = _parts(path)
+    if path.exists() or not parts:
+        yield path
+        return
+    counts = {part.name.rpartition("-of-")[2] for part in parts}
+    if len(counts) > 1 or len(parts) != int(counts.pop()):
+        raise ValueError(f"its parts are not whole: {', '.join(part.name for part in parts)}")
+    with tempfile.NamedTemporaryFile(suffix=path.suffix) as file:
+        for part in parts:
+            file.write(part.read_bytes())
+        file.flush()
+        yield Path(file.name)
+
+
+def _parts(path: Path) -> list[Path]:
+    """The parts of a file that are there, in order."""
+    pattern = re.compile(re.escape(path.name) + r"\.\d+-of-\d+")
+    return sorted(other for other in path.parent.glob("*-of-*") if pattern.fullmatch(other.name))
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write aside and move into place."""
+    partial = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+            partial = Path(file.name)
+            file.write(data)
+        partial.replace(path)
+    except OSError:
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def _leaves(state: PyTree) -> list[tuple[str, Any]]:
+    """(name in the file, leaf) of every leaf of a state."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    return [(_STATE + jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in flat]
 
 
 def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:

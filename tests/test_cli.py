@@ -6,10 +6,13 @@ import json
 import os
 import signal
 
+import chex
 import jax
+import numpy as np
 import pytest
 
-from lenmem import cli, models, runs, tasks
+import lenmem
+from lenmem import cli, models, runs, share, tasks
 from lenmem.training import Optimizer
 from tests.training.tiny import experiment
 
@@ -87,14 +90,18 @@ def test_a_second_training_overwrites_nothing(folder, capsys):
     assert (folder / "runs" / "tiny" / "metrics.jsonl").read_bytes() == before
 
 
-def test_an_interrupted_training_says_how_to_go_on(folder, capsys, monkeypatch):
-    measured = runs.train_and_measure
+def interrupted_at_once(measured):
+    """The function, with Ctrl-C after the first call of the training."""
 
     def interrupt(*arguments, **options):
         options["report"] = lambda entry: os.kill(os.getpid(), signal.SIGINT)
         return measured(*arguments, **options)
 
-    monkeypatch.setattr(runs, "train_and_measure", interrupt)
+    return interrupt
+
+
+def test_an_interrupted_training_says_how_to_go_on(folder, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
     printed = " ".join(run(capsys, "train", "tiny.py", "--directory", "stopped").split())
     monkeypatch.undo()
     assert "stopped at step 2" in printed
@@ -116,8 +123,47 @@ def test_evaluate_predict_plot_export(folder, capsys):
         assert (folder / "runs" / "tiny" / name).stat().st_size > 1000
     run(capsys, "plot", "runs/tiny", "--step", "2")
     assert (folder / "runs" / "tiny" / "step-2" / "key_space.png").exists()
+
+
+def test_an_answer_is_shown_beside_the_right_one(folder, capsys):
+    shown = run(capsys, "predict", "tiny", "--length", "3", "--seed", "1").splitlines()
+    inputs, right, given, marks = (line[6:].split() for line in shown[:4])
+    assert inputs == right[: len(inputs)]  # It copies.
+    assert len(given) == len(right) == 4
+    assert len(marks) == sum(a != b for a, b in zip(right, given, strict=True))
+    assert shown[4] == f"{4 - len(marks)} of 4 right"
+    assert "either --input or --length" in fails(capsys, "predict", "tiny")
+
+
+def test_a_file_takes_the_place_of_its_run(folder, capsys):
     run(capsys, "export", "runs/tiny", "--output", "tiny.safetensors")
-    assert (folder / "tiny.safetensors").exists()
+    whole, file = lenmem.load("runs/tiny"), lenmem.load("tiny.safetensors")
+    assert (file.experiment, file.step) == (whole.experiment, whole.step)
+    chex.assert_trees_all_equal(file.params, whole.params)
+    typed = ("--input", "3 1 2")
+    assert run(capsys, "predict", "tiny.safetensors", *typed) == run(capsys, "predict", "tiny", *typed)
+    assert "has nothing of step 2; it has 4" in fails(capsys, "evaluate", "tiny.safetensors", "--step", "2")
+    assert "parameters only" in fails(capsys, "import", "tiny.safetensors")
+    share.export_params("strange.safetensors", {"a": np.zeros(1)}, {"experiment": whole.manifest["experiment"]})
+    assert "are not those of its experiment" in fails(capsys, "predict", "strange.safetensors", *typed)
+
+
+def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, monkeypatch):
+    (folder / "longer.py").write_text(CONFIG.replace("steps=4", "steps=6"))
+    monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
+    run(capsys, "train", "longer.py", "--directory", "begun")
+    monkeypatch.undo()
+    printed = run(capsys, "export", "begun", "--output", "away.safetensors", "--with-optimizer", "--part-mib", "0.01")
+    assert "away.safetensors.1-of-" in printed
+    assert "at step 2 of 6" in run(capsys, "import", "away.safetensors", "--directory", "elsewhere")
+    assert "already holds a run" in fails(capsys, "import", "away.safetensors", "--directory", "elsewhere")
+    for directory in ("begun", "elsewhere"):
+        cli.main(["train", "longer.py", "--resume", "--directory", directory])
+    chex.assert_trees_all_equal(lenmem.load("begun").params, lenmem.load("elsewhere").params)
+    metrics = [(folder / place / "metrics.jsonl").read_text().splitlines() for place in ("begun", "elsewhere")]
+    losses = [[json.loads(line)["loss"] for line in lines] for lines in metrics]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) == 3
 
 
 def test_an_encoder_is_drawn_on_what_was_typed(folder, capsys):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from lenmem.share import export_params, import_params
+from lenmem.share import export_params, import_params, import_state
 
 PARAMS = {
     "layer": {"kernel": jnp.arange(6.0).reshape(2, 3).T, "bias": jnp.zeros((3, 0))},
@@ -107,3 +107,51 @@ def test_damaged_and_hostile_files(tmp_path):
         safetensors.numpy.save_file({name: np.ones(1, np.float32) for name in names}, path)
         with pytest.raises(ValueError, match="below another parameter|both a parameter and a group"):
             import_params(path)
+
+
+STATE = {"step": np.int32(3), "moments": (jnp.ones(2), {"b": np.zeros((0, 2))})}
+
+
+def test_a_state_travels_beside_the_parameters(tmp_path):
+    path = tmp_path / "model.safetensors"
+    export_params(path, PARAMS, METADATA, state=STATE)
+    params, metadata = import_params(path)
+    assert metadata == METADATA
+    assert set(params) == {"layer", "half", "steps"}
+    state = import_state(path, STATE)
+    assert jax.tree.structure(state) == jax.tree.structure(STATE)
+    jax.tree.map(np.testing.assert_array_equal, state, STATE)
+    for like, message in (
+        (STATE | {"more": np.ones(1)}, "has no more; it is of another model"),
+        ({"step": STATE["step"]}, "has one too many, moments/0;"),
+        (STATE | {"step": np.zeros(2)}, r"step is int32\[\], the experiment's is float64\[2\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            import_state(path, like)
+    export_params(path, PARAMS, METADATA)
+    with pytest.raises(ValueError, match="parameters only, .* export it --with-optimizer"):
+        import_state(path, STATE)
+
+
+def test_parts_are_the_file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    (written,) = export_params(path, PARAMS, METADATA, state=STATE, part_bytes=10**6)
+    data = path.read_bytes()
+    assert written == path
+    size = len(data) // 12 + 1
+    parts = export_params(path, PARAMS, METADATA, state=STATE, part_bytes=size)
+    assert parts[0].name == "model.safetensors.01-of-12"
+    assert sorted(tmp_path.iterdir()) == parts
+    assert b"".join(part.read_bytes() for part in parts) == data
+    assert max(part.stat().st_size for part in parts) <= size
+    params, metadata = import_params(path)
+    assert metadata == METADATA
+    np.testing.assert_array_equal(params["layer"]["kernel"], PARAMS["layer"]["kernel"])
+    assert import_state(path, STATE)["step"] == 3
+    parts[4].unlink()
+    with pytest.raises(ValueError, match="its parts are not whole: model.safetensors.01-of-12, "):
+        import_params(path)
+    export_params(path, PARAMS, METADATA)  # The whole file takes the place of the parts.
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ValueError, match="at least 1 byte, got 0"):
+        export_params(path, PARAMS, METADATA, part_bytes=0)

@@ -274,16 +274,10 @@ def saved_in(directory: str | os.PathLike[str], step: int | None = None) -> Path
     raise ValueError(f"{directory} has nothing of step {step}; it has {', '.join(map(str, known))}")
 
 
-def restore_params(
-    experiment: TrainableExperiment, directory: str | os.PathLike[str], step: int | None = None
-) -> tuple[PyTree, int]:
-    """(params [S, ...], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
-
-    Raises `checkpoint.CheckpointError` where it is missing or damaged.
-    """
-
-    training, folder = experiment.training, saved_in(directory, step)
-    like = initial_state(
+def abstract_state(experiment: TrainableExperiment) -> State:
+    """Structure, shapes and dtypes of the state that a checkpoint of the experiment holds."""
+    training = experiment.training
+    return initial_state(
         experiment.bound_model,
         experiment.task,
         training.optimizer.build(training.steps),
@@ -291,6 +285,16 @@ def restore_params(
         **training.kept,
         abstract=True,
     )
+
+
+def restore_params(
+    experiment: TrainableExperiment, directory: str | os.PathLike[str], step: int | None = None
+) -> tuple[PyTree, int]:
+    """(params [S, ...], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
+
+    Raises `checkpoint.CheckpointError` where it is missing or damaged.
+    """
+    folder, like = saved_in(directory, step), abstract_state(experiment)
     if folder.name == SNAPSHOTS:
         snapshot, _ = checkpoint.restore(folder, {"params": like.members.params}, step)
         return jax.tree.map(np.asarray, snapshot["params"]), int(step or 0)
