@@ -30,7 +30,7 @@ from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summ
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import without_dead
-from lenmem.serialize import from_plain, to_plain, write_json
+from lenmem.serialize import describes, to_plain, write_json
 from lenmem.share import export_params
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.loop import METRICS, train
@@ -269,7 +269,7 @@ def _measured(path: Path, row: Row) -> dict[str, Any] | None:
         return None
     try:
         record = read_record(path)
-        same = to_plain(from_plain(record["experiment"])) == to_plain(row.experiment)
+        same = describes(record["experiment"], row.experiment)
         same = same and record.get("after_training", {}) == dict(row.after_training)
     except (ValueError, KeyError, TypeError):
         return None

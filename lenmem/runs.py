@@ -18,7 +18,7 @@ from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.traces import collect, column_names, token_names
 from lenmem.experiment import Experiment, Run, load
-from lenmem.serialize import to_plain
+from lenmem.serialize import describes
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import Numbers, measurable
@@ -104,7 +104,7 @@ def finished(experiment: Experiment, directory: Path) -> bool:
     saved = directory / CHECKPOINTS
     if checkpoint.latest(saved) != experiment.training.steps or not (directory / "curve.json").exists():
         return False
-    return checkpoint.read_manifest(saved)["experiment"] == to_plain(experiment)
+    return _same(experiment, directory)
 
 
 def compare(
@@ -140,7 +140,7 @@ def compare(
 
 
 def _same(experiment: Experiment, directory: Path) -> bool:
-    return checkpoint.read_manifest(directory / CHECKPOINTS)["experiment"] == to_plain(experiment)
+    return describes(checkpoint.read_manifest(directory / CHECKPOINTS)["experiment"], experiment)
 
 
 def cross(

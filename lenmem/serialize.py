@@ -76,6 +76,31 @@ def from_plain(data: Any, modules: Iterable[type | ModuleType] = ()) -> Any:
     return _from_plain(data, _collect(modules), 0)
 
 
+def describes(data: Any, value: Any) -> bool:
+    """Whether `to_plain` wrote `data` for an object equal to `value`.
+
+    Fields that classes got since have their defaults: what was saved before a class had one goes on to be known.
+    """
+    plain = to_plain(value)
+    if data == plain:
+        return True
+    try:
+        return to_plain(from_plain(data, _classes(value))) == plain
+    except ValueError:
+        return False
+
+
+def _classes(value: Any) -> set[type]:
+    """The dataclasses in a value that `to_plain` takes."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple | list):
+        return set[type]().union(*map(_classes, value))
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return set()
+    return {type(value)}.union(*(_classes(getattr(value, field.name)) for field in _fields(type(value))))
+
+
 def _to_plain(value: Any, where: str, depth: int) -> Any:
     if depth > _DEPTH:
         raise ValueError(f"{where}: nested more than {_DEPTH} deep")

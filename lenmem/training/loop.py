@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from lenmem.evaluation.metrics import evaluate
-from lenmem.serialize import to_plain
+from lenmem.serialize import describes, to_plain
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint
 from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
@@ -405,6 +405,7 @@ class _Run:
     ):
         self.path = None if directory is None else Path(directory)
         self.resume = resume
+        self.experiment = experiment
         self.training: Training = experiment.training
         self.manifest = {} if directory is None else {"experiment": to_plain(experiment)}
         if numbers:
@@ -458,7 +459,8 @@ class _Run:
             self._metrics.unlink(missing_ok=True)
             return state, [], 0.0
         manifest = checkpoint.read_manifest(self.path / CHECKPOINTS)
-        if any(manifest.get(name) != value for name, value in (self.manifest | {"key": self.key_data}).items()):
+        same = manifest.get("key") == self.key_data and manifest.get("numbers") == self.manifest.get("numbers")
+        if not same or not describes(manifest["experiment"], self.experiment):
             raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state)
         history = []
