@@ -54,3 +54,10 @@ def programs_of_a_module_are_dropped():
     """Every compiled program maps some memory, and Linux gives a process 65,530 mappings: the suite has more."""
     yield
     jax.clear_caches()
+
+
+def pytest_collection_modifyitems(items):
+    """A file stays on one worker, as its tests share compiled functions; tests that name a group go by that."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

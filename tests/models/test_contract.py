@@ -167,7 +167,12 @@ VARIANTS = {
 @pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.slow if case.name in VARIANTS else (), id=case.name) for case in CASES],
+    [
+        # The file is most of the suite, so its models are shared out one by one.
+        pytest.param(case, marks=[pytest.mark.xdist_group(case.name), *[pytest.mark.slow] * (case.name in VARIANTS)])
+        for case in CASES
+    ],
+    ids=lambda case: case.name,
 )
 def test_contract(case, check):
     check(case)
