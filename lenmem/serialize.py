@@ -273,6 +273,11 @@ def _resolve_own(path: str) -> type:
 
 def write_json(path: Path, data: Any) -> None:
     """Write plain data as strict JSON, whole or not at all."""
+    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
     partial = path.with_suffix(f"{path.suffix}.partial")
-    partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+    partial.write_text(text)
     os.replace(partial, path)

@@ -27,7 +27,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
+from lenmem.training import processes
 from lenmem.types import PyTree
 
 FORMAT = 1
@@ -101,16 +102,17 @@ def save(directory: str | os.PathLike, step: int, state: PyTree, manifest: Mappi
         return True
 
     try:
-        if _on_first_process(prepare):
+        if processes.on_first(prepare):
             stored = {name: leaf for name, leaf in leaves.items() if leaf.size}  # Orbax refuses empty arrays
             if stored:
                 with _quiet_orbax():
                     ocp.save(str(aside / _STATE), stored)
-            _on_first_process(commit)
+            processes.on_first(commit)
     except Exception as error:
         fallback = _fallback(root, step)
-        with contextlib.suppress(OSError):
-            _clear(root)
+        if processes.is_first():
+            with contextlib.suppress(OSError):
+                _clear(root)
         raise CheckpointError(
             f"cannot write the checkpoint of step {step} to {root}: {_reason(error)}; {fallback}"
         ) from error
@@ -244,7 +246,7 @@ def _place(value: np.ndarray, like: Any) -> Any:
     if sharding.is_fully_addressable:
         # Never share memory with NumPy: the train step donates its buffers.
         return jax.device_put(value, sharding, may_alias=False)
-    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index])
+    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index].copy())
 
 
 def _describe(value: np.ndarray) -> dict[str, Any]:
@@ -422,7 +424,7 @@ def _reason(error: BaseException) -> str:
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
-# --- Orbax and processes --------------------------------------------------------------------------------------------
+# --- Orbax ----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -439,24 +441,6 @@ def _quiet_orbax(partial_load: bool = False) -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _on_first_process(action: Callable[[], bool]) -> bool:
-    """Run `action` in the first process; its answer, or a failure, in every process once it is done."""
-    if jax.process_count() == 1:
-        return action()
-    answer, failure = 0, None
-    if jax.process_index() == 0:
-        try:
-            answer = 1 + int(action())
-        except Exception as error:
-            failure = error
-    answer = int(multihost_utils.broadcast_one_to_all(np.asarray(answer)))
-    if failure is not None:
-        raise failure
-    if answer == 0:
-        raise CheckpointError("the first process failed")
-    return answer == 2
 
 
 # --- environment ----------------------------------------------------------------------------------------------------
