@@ -26,7 +26,7 @@ from lenmem import configs, models, runs, tasks
 from lenmem.experiment import Experiment, Run, export_run, import_run
 from lenmem.models import supports
 from lenmem.share import MIB
-from lenmem.training import DivergedError, Optimizer, Result, Training
+from lenmem.training import DivergedError, Optimizer, Result, Training, processes
 from lenmem.training.lanes import owner_of, replaced
 
 T = TypeVar("T")
@@ -43,6 +43,9 @@ class Train(Experiment):
     """Continue the run in the directory."""
     tensorboard: bool = False
     """Also write TensorBoard events."""
+    distributed: bool = False
+    """One of several processes that train this run together, each started with the same command: on a TPU pod, under
+    Slurm or Open MPI, or with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +181,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def train(arguments: list[str]) -> None:
     """`lenmem train CONFIG [options]`."""
     name, rest = _subject(arguments, "train", "CONFIG", Train)
+    if "--distributed" in rest:  # Before the configuration, which may compute something.
+        processes.join()
+        console.quiet = not processes.is_first()
     options = _options(Train, f"train {name}", rest, **_fields(configs.load_config(name)))
     experiment = _experiment(options)
     directory = options.directory or Path("runs") / _stem(name)

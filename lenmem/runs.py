@@ -18,11 +18,10 @@ from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.traces import collect, column_names, token_names
 from lenmem.experiment import Experiment, Run, load
-from lenmem.serialize import describes
 from lenmem.tasks.base import Task, draw
-from lenmem.training import checkpoint
+from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, measurable
-from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, train
+from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, same_experiment, train
 from lenmem.training.optimizer import Optimizer
 from lenmem.types import Batch, PyTree
 
@@ -95,7 +94,8 @@ def train_and_measure(
     if result.interrupted:
         return result, None
     curve = measure(experiment, result.params, label=label, alive=result.alive)
-    save_curves(directory, [curve])
+    if processes.is_first():
+        save_curves(directory, [curve])
     return result, curve
 
 
@@ -140,7 +140,7 @@ def compare(
 
 
 def _same(experiment: Experiment, directory: Path) -> bool:
-    return describes(checkpoint.read_manifest(directory / CHECKPOINTS)["experiment"], experiment)
+    return same_experiment(checkpoint.read_manifest(directory / CHECKPOINTS)["experiment"], experiment)
 
 
 def cross(

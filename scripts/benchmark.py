@@ -55,7 +55,7 @@ from lenmem.tasks.base import Task, draw, namespaced
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.loop import Training
-from lenmem.training.step import State, data_seed, initial_state, make_advance, replicated
+from lenmem.training.step import State, data_seed, device_mesh, initial_state, make_advance, replicated
 from lenmem.types import Step
 
 TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "dnc", "panm", "devices")
@@ -640,11 +640,11 @@ def _fresh(experiment: Experiment, seeds: int, *, abstract: bool = False) -> Sta
 
 def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[], None], float]:
     """A call of `steps` optimiser steps, always the first ones, and the seconds that it took to compile."""
-    training = experiment.training
+    training = dataclasses.replace(experiment.training, seeds=seeds)
     optimizer = training.optimizer.build(training.steps)
-    devices = training.device_count()
-    state = replicated(_fresh(experiment, seeds), devices)
-    advance = make_advance(experiment.bound_model, experiment.task, optimizer, training.batch_size, devices=devices)
+    mesh = device_mesh(training.device_count(), training.batch_size)
+    state = replicated(_fresh(experiment, seeds), mesh)
+    advance = make_advance(experiment.bound_model, experiment.task, optimizer, training.batch_size, mesh=mesh)
     started = time.perf_counter()
     compiled = advance.lower(state, steps).compile()
     seconds = time.perf_counter() - started

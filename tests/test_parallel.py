@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -21,11 +22,19 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lenmem import ops
+from lenmem import Experiment, Optimizer, Training, models, ops, train
 from lenmem.models.nam import PreNormEncoder
 from lenmem.parallel import make_mesh, pmap_outer_product_attention, sharded_outer_product_attention
+from lenmem.tasks.dyck import Dyck
+from lenmem.tasks.lantm import Copy
+from lenmem.tasks.panm import DynamicRecall
+from lenmem.training.lanes import replaced
+from lenmem.training.step import device_mesh
 from lenmem.types import PyTree
 
+COPY = Copy(vocabulary=4, train_lengths=(1, 3))
+CELL = models.make("gru", hidden_size=4, embedding_size=3)
+SHORT: dict[str, Any] = {"steps": 2, "log_every": 1, "optimizer": Optimizer("sgd", learning_rate=0.1)}
 BATCH, HEADS, LENGTH, WIDTH, VALUE = 4, 2, 61, 8, 6
 
 
@@ -172,6 +181,28 @@ def check_training(data: int):
         assert_same(got, expected)
 
 
+def check_interfaces(counts: tuple[int, ...]):
+    """The frame trains one model of each interface on several devices as on one."""
+    encoder = models.make("transformer", hidden_size=8, layers=1, heads=2, feedforward_size=8)
+    for task, model in {
+        "Transducer": (COPY, CELL),
+        "EncoderDecoder": (COPY, models.make("attention", hidden_size=4, embedding_size=3)),
+        "Completion": (COPY, encoder),
+        "Readout": (DynamicRecall(vocabulary=4, train_lengths=(1, 3)), encoder),
+        "Aligned": (Dyck(kinds=1, longest=4, examples=16), CELL),
+    }.values():
+        check_losses(Experiment(task, model, Training(batch_size=8, **SHORT)), counts)
+
+
+def check_losses(experiment: Experiment, counts: tuple[int, ...]):
+    """Losses of every seed and step, and the parameters, are those of one device."""
+    one, *runs = (train(replaced(experiment, {"training.devices": count})) for count in (1, *counts))
+    for run in runs:
+        for entry, expected in zip(run.history, one.history, strict=True):
+            np.testing.assert_allclose(entry["loss"], expected["loss"], rtol=1e-5)
+        assert_same(run.params, one.params)
+
+
 # On two devices -------------------------------------------------------------------------------------------------------
 
 
@@ -254,30 +285,44 @@ def test_what_does_not_fit_is_refused():
 # On eight -------------------------------------------------------------------------------------------------------------
 
 
-def test_eight_devices_are_one():
+@pytest.mark.parametrize("checks", ["operations", pytest.param("interfaces", marks=pytest.mark.slow)])
+def test_eight_devices_are_one(checks: str):
     """All of `main`, in a process with eight virtual devices."""
     flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", ""))
     environment = os.environ | {
         "XLA_FLAGS": f"{flags} --xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, "-W", "error", __file__]
+    command = [sys.executable, "-W", "error", __file__, checks]
     root = Path(__file__).parent.parent
     run = subprocess.run(command, env=environment | {"PYTHONPATH": str(root)}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.split() == ["8", "devices", "agree"]
 
 
-def main() -> None:
-    """Values, gradients, communication and training over all devices."""
+def main(checks: str) -> None:
+    """Values, gradients, communication and training over all devices; or the training of each interface."""
     jax.config.update("jax_default_matmul_precision", "highest")
+    if checks == "interfaces":
+        check_interfaces(counts=(2, 8))
+    else:
+        check_operations()
+    print(jax.device_count(), "devices agree")
+
+
+def check_operations():
+    """Of the sequence over devices; and seeds and batches over them at once."""
     for causal in (False, True):
         check_pmap(causal)
         check_sharded(causal, data=2)
         check_communication(causal, data=2)
     check_training(data=2)
-    print(jax.device_count(), "devices agree")
+    # Two of eight seeds on each pair of devices, which share a batch of two.
+    mesh = device_mesh(8, 2)
+    assert mesh is not None
+    assert dict(mesh.shape) == {"seed": 4, "data": 2}
+    check_losses(Experiment(COPY, CELL, Training(batch_size=2, seeds=8, **SHORT)), (8,))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

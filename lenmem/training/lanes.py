@@ -15,9 +15,10 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from lenmem.errors import nearest
-from lenmem.training.step import Record, State, initial_members, make_advance, run_once
+from lenmem.training.step import Record, State, initial_members, make_advance, run_once, whole
 from lenmem.types import PyTree
 
 Numbers = Mapping[str, Sequence[float]]
@@ -92,7 +93,7 @@ def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstrac
     return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
 
 
-def advance_lanes(experiment: Any, numbers: Numbers, *, devices: int = 1) -> Any:
+def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None) -> Any:
     """What `make_advance` gives, for all lanes. Combinations see the same batches, drawn by the seed's key."""
     count_of = combinations(numbers)
 
@@ -100,7 +101,7 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, devices: int = 1) -> Any
         def of_combination(combination: jax.Array, members: PyTree) -> tuple[PyTree, Record]:
             of = at_lane(experiment, numbers, combination)
             optimizer = of.training.optimizer.build(of.training.steps)
-            step = make_advance(of.bound_model, of.task, optimizer, of.training.batch_size, devices=devices)
+            step = make_advance(of.bound_model, of.task, optimizer, of.training.batch_size, mesh=mesh)
             after, record = step(State(state.step, members), count)
             return after.members, record
 
@@ -109,7 +110,7 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, devices: int = 1) -> Any
         members = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), members)
         return State(state.step + count, members), jax.tree.map(lambda x: x.reshape(count, -1), record)
 
-    return jax.jit(advance, static_argnums=1, donate_argnums=0)
+    return jax.jit(advance, static_argnums=1, donate_argnums=0, out_shardings=whole(mesh))
 
 
 def untraceable(experiment: Any, *paths: str) -> str | None:

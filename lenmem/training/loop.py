@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -25,12 +25,21 @@ import jax
 import numpy as np
 
 from lenmem.evaluation.metrics import evaluate
-from lenmem.serialize import describes, to_plain
+from lenmem.serialize import describes, to_plain, write_text
 from lenmem.tasks.base import Split, Task, namespaced
-from lenmem.training import checkpoint
+from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
 from lenmem.training.optimizer import Optimizer
-from lenmem.training.step import Record, State, initial_state, keep_best, make_advance, per_seed, replicated
+from lenmem.training.step import (
+    Record,
+    State,
+    device_mesh,
+    initial_state,
+    keep_best,
+    make_advance,
+    per_seed,
+    replicated,
+)
 from lenmem.types import Batch, PyTree
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
@@ -72,7 +81,7 @@ class Training:
     keep_steps: tuple[int, ...] = ()
     """Steps whose parameters are kept for good (under `snapshots/`), to look at a network in the middle of training."""
     devices: int | None = None
-    """Devices the batch is spread over. None: as many as divide it."""
+    """Devices that batches are spread over, and seeds where batches do not divide evenly. None: as many as can be."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "seeds", "log_every", "validation_batches", "keep_checkpoints", "selection_window"):
@@ -119,14 +128,24 @@ class Training:
         return {"keep_best": self.selection != "last", "window": self.selection_window}
 
     def device_count(self) -> int:
-        """Devices the batch is spread over."""
-        available = jax.device_count()
+        """Devices that batches and seeds are spread over, equally many of each process."""
+        available, shared_by = jax.device_count(), jax.process_count()
+        work = self.batch_size * self.seeds
         if self.devices is None:
-            return max(n for n in range(1, available + 1) if self.batch_size % n == 0)
+            usable = [n for n in range(shared_by, available + 1, shared_by) if work % n == 0]
+            if not usable:
+                raise ValueError(
+                    f"{shared_by} processes do not divide batch_size={self.batch_size} times seeds={self.seeds}"
+                )
+            return usable[-1]
         if self.devices > available:
             raise ValueError(f"training.devices is {self.devices}, but there are {available}")
-        if self.batch_size % self.devices:
-            raise ValueError(f"training.devices={self.devices} does not divide batch_size={self.batch_size}")
+        if self.devices % shared_by:
+            raise ValueError(f"training.devices={self.devices} is not a multiple of the {shared_by} processes")
+        if work % self.devices:
+            raise ValueError(
+                f"training.devices={self.devices} does not divide batch_size={self.batch_size} times seeds={self.seeds}"
+            )
         return self.devices
 
 
@@ -197,22 +216,22 @@ def train(
         task.lengths_of(training.scored_split)  # raises for an unknown split
     key = jax.random.key(training.seed) if key is None else key
     keys = jax.vmap(lambda i: namespaced(key, i))(np.arange(training.seeds))
-    devices = training.device_count()
+    mesh = device_mesh(training.device_count(), training.batch_size)
     optimizer = training.optimizer.build(training.steps)
     started = time.perf_counter()
     if numbers:
         state = initial_lanes(experiment, numbers, keys)
-        advance = advance_lanes(experiment, numbers, devices=devices)
+        advance = advance_lanes(experiment, numbers, mesh=mesh)
     else:
         state = initial_state(model, task, optimizer, keys, **training.kept)
-        advance = make_advance(model, task, optimizer, training.batch_size, devices=devices)
+        advance = make_advance(model, task, optimizer, training.batch_size, mesh=mesh)
     with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
-        state = replicated(state, devices)
+        state = replicated(state, mesh)
         step = int(state.step)
         alive = np.asarray(state.members.alive)
         speeds: list[float] = []
-        while step < training.steps and not stop.is_set():
+        while step < training.steps and not processes.on_any(stop.is_set()):
             count = min(training.log_every, training.steps - step)
             called = time.perf_counter()
             state, record = advance(state, count)
@@ -256,6 +275,13 @@ def selected(state: State) -> PyTree:
     if members.best != ():
         params = per_seed(np.isfinite(members.best_score), members.best, params)
     return jax.tree.map(np.asarray, params)
+
+
+def same_experiment(saved: Any, experiment: Any) -> bool:
+    """`saved`, plain data, describes the experiment, on however many devices."""
+    with suppress(KeyError, TypeError):  # Then it describes none.
+        saved = saved | {"training": saved["training"] | {"devices": experiment.training.devices}}
+    return describes(saved, experiment)
 
 
 def saved_in(directory: str | os.PathLike[str], step: int | None = None) -> Path:
@@ -412,23 +438,32 @@ class _Run:
             self.manifest["numbers"] = {path: list(values) for path, values in numbers.items()}
         self.key_data = np.asarray(jax.random.key_data(key)).tolist()
         self.tensorboard = tensorboard
+        self.lock: Any = None
         self.writer: Any = None
         if resume and directory is None:
             raise ValueError("resume needs the directory of a run")
 
     def __enter__(self) -> _Run:
-        if self.path is None:
-            return self
+        if self.path is not None:
+            self.start = processes.on_first(self._claim)
+        return self
+
+    def _claim(self) -> int:
+        """Take the directory, and say from which step to go on; -1: from the start."""
+        assert self.path is not None
         self.path.mkdir(parents=True, exist_ok=True)
-        self.lock = open(self.path / ".lock", "w")
+        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115  (`__exit__` closes it)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.lock.close()
             raise ValueError(f"{self.path} is in use by another run; wait for it or choose another directory") from None
         try:
-            if not self.resume and (checkpoint.latest(self.path / CHECKPOINTS) is not None or self._metrics.exists()):
+            found = checkpoint.latest(self.path / CHECKPOINTS)
+            if not self.resume and (found is not None or self._metrics.exists()):
                 raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
+            if found is None:  # Killed before its first checkpoint.
+                self._metrics.unlink(missing_ok=True)
             if self.tensorboard:
                 try:
                     from tensorboardX import SummaryWriter
@@ -438,10 +473,10 @@ class _Run:
         except ValueError:
             self.lock.close()
             raise
-        return self
+        return -1 if found is None else found
 
     def __exit__(self, *_: object) -> None:
-        if self.path is not None:
+        if self.lock is not None:
             self.lock.close()
         if self.writer is not None:
             self.writer.close()
@@ -453,16 +488,17 @@ class _Run:
 
     def restore(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
         """(state, history, seconds) to start from: fresh, or those of the latest checkpoint."""
-        if self.path is None or not self.resume:
+        if self.path is None or self.start < 0:
             return state, [], 0.0
-        if checkpoint.latest(self.path / CHECKPOINTS) is None:  # Killed before its first checkpoint.
-            self._metrics.unlink(missing_ok=True)
-            return state, [], 0.0
-        manifest = checkpoint.read_manifest(self.path / CHECKPOINTS)
-        same = manifest.get("key") == self.key_data and manifest.get("numbers") == self.manifest.get("numbers")
-        if not same or not describes(manifest["experiment"], self.experiment):
+        return processes.on_all(lambda: self._restored(state))
+
+    def _restored(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
+        assert self.path is not None
+        saved = checkpoint.read_manifest(self.path / CHECKPOINTS, self.start)
+        same = saved.get("key") == self.key_data and saved.get("numbers") == self.manifest.get("numbers")
+        if not same or not same_experiment(saved["experiment"], self.experiment):
             raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
-        state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state)
+        state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
         history = []
         if self._metrics.exists():
             # A line may have been cut short, and lines after the checkpoint will be written again.
@@ -472,11 +508,12 @@ class _Run:
                 except json.JSONDecodeError:
                     break
         history = [entry for entry in history if entry["step"] <= int(state.step)]
-        self._metrics.write_text("".join(json.dumps(entry) + "\n" for entry in history))
+        if processes.is_first():
+            write_text(self._metrics, "".join(json.dumps(entry) + "\n" for entry in history))
         return state, history, float(manifest["seconds"])
 
     def log(self, entry: dict[str, Any]) -> None:
-        if self.path is None:
+        if self.path is None or not processes.is_first():
             return
         with open(self._metrics, "a") as file:
             file.write(json.dumps(entry) + "\n")

@@ -6,12 +6,14 @@ Batches are drawn on the device from the step number, so that nothing is fed in 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
@@ -141,23 +143,23 @@ def make_advance(
     optimizer: optax.GradientTransformation,
     batch_size: int,
     *,
-    devices: int = 1,
+    mesh: Mesh | None = None,
 ) -> Any:
     """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
 
-    With several devices the batch axis is sharded over them and the parameters are replicated; XLA inserts the sums.
-    The first state has to be `replicated` like those that follow, or a second program is compiled for them.
+    With a mesh seeds and batches are spread over its axes `seed` and `data`; XLA inserts the sums over the batch. State
+    and record are whole on every device before and after. The first state has to be `replicated` like those that
+    follow, or a second program is compiled for them.
     """
-    shard = _batch_sharding(devices)
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
 
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
-        batch = shard(task.source("train", batch_size, data_seed(member.key)).batch(step))
+        batch = _spread(task.source("train", batch_size, data_seed(member.key)).batch(step), mesh, "data")
         noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
         rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
         (_, loss), grads = gradient(model, task, member.params, batch, rngs)
-        updates, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
-        params = optax.apply_updates(member.params, updates)
+        changes, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
+        params = optax.apply_updates(member.params, changes)
         grad_norm = optax.tree.norm(grads)
         alive = member.alive & jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         params, optimizer_state = jax.tree.map(
@@ -168,14 +170,18 @@ def make_advance(
         member = member._replace(params=params, optimizer_state=optimizer_state, alive=alive)
         return member, Record(loss, grad_norm, alive)
 
+    # What is constrained inside of it is constrained to `seed` along the mapped axis too.
+    updates = jax.vmap(update, in_axes=(0, None), spmd_axis_name=None if mesh is None else "seed")
+
     def advance(state: State, count: int) -> tuple[State, Record]:
         def body(state: State, _: None) -> tuple[State, Record]:
-            members, record = jax.vmap(update, in_axes=(0, None))(state.members, state.step)
-            return State(state.step + 1, members), record
+            members, record = updates(state.members, state.step)
+            return State(state.step + 1, _spread(members, mesh, "seed")), record
 
+        state = state._replace(members=_spread(state.members, mesh, "seed"))
         return jax.lax.scan(body, state, None, length=count)
 
-    return jax.jit(advance, static_argnums=1, donate_argnums=0, out_shardings=_on_all(devices))
+    return jax.jit(advance, static_argnums=1, donate_argnums=0, out_shardings=whole(mesh))
 
 
 def keep_best(state: State, score: jax.Array) -> State:
@@ -208,22 +214,35 @@ def per_seed(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(choose, new, old)
 
 
-def replicated(state: State, devices: int) -> State:
-    """`state` on each of the first `devices` devices, as `advance` takes and gives it."""
-    return state if devices == 1 else jax.device_put(state, _on_all(devices))
+def device_mesh(devices: int, batch_size: int) -> Mesh | None:
+    """A mesh with the axes `seed` and `data` over `devices` devices, equally many of each process; None for one.
 
-
-def _batch_sharding(devices: int):
-    """A function that spreads a batch over the first `devices` devices."""
+    Batches are spread as far as they divide evenly, seeds over what is left: `devices` divides their product.
+    """
     if devices == 1:
-        return lambda batch: batch
-    sharding = NamedSharding(_mesh(devices), PartitionSpec("data"))
-    return lambda batch: jax.lax.with_sharding_constraint(batch, sharding)
+        return None
+    processes, data = jax.process_count(), math.gcd(devices, batch_size)
+    chosen = [jax.local_devices(process_index=i)[: devices // processes] for i in range(processes)]
+    return Mesh(np.reshape(chosen, (devices // data, data)), ("seed", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
-def _on_all(devices: int) -> NamedSharding | None:
-    return None if devices == 1 else NamedSharding(_mesh(devices), PartitionSpec())
+def replicated(state: State, mesh: Mesh | None) -> State:
+    """`state` whole on each device of the mesh, as `advance` takes and gives it."""
+    sharding = whole(mesh)
+    if sharding is None:
+        return state
+    if sharding.is_fully_addressable:
+        return jax.device_put(state, sharding)
+    # Every process has the same state. Copies, since `advance` donates its buffers.
+    hosts = jax.tree.map(np.asarray, state)
+    return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda i: x[i].copy()), hosts)
 
 
-def _mesh(devices: int) -> Mesh:
-    return jax.make_mesh((devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices])
+def whole(mesh: Mesh | None) -> NamedSharding | None:
+    """The sharding of what every device of a mesh has all of."""
+    return None if mesh is None else NamedSharding(mesh, PartitionSpec())
+
+
+def _spread(tree: PyTree, mesh: Mesh | None, axis: str) -> PyTree:
+    """`tree` with its leading axes spread over an axis of the mesh."""
+    return tree if mesh is None else jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec(axis)))

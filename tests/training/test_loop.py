@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 
 import chex
@@ -20,7 +21,7 @@ from lenmem import Experiment, Optimizer, Training
 from lenmem.evaluation.metrics import score
 from lenmem.tasks.base import namespaced
 from lenmem.training import DivergedError, train
-from lenmem.training.step import data_seed, initial_state, keep_best, make_advance, objective, replicated
+from lenmem.training.step import data_seed, device_mesh, initial_state, keep_best, make_advance, objective, replicated
 from tests.training.tiny import MODEL, TASK, Poisoned, experiment
 
 
@@ -73,17 +74,15 @@ def test_steps_equal_a_plain_loop_of_optax(finished):
     np.testing.assert_allclose(logged, np.mean(np.reshape(losses, (3, 2)), axis=1), rtol=1e-4)
 
 
+def stop_at_4(entry):
+    """As the user would: a signal, which is heeded after the call."""
+    if entry["step"] == 4:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(finished, tmp_path):
     result, directory = finished
-    stopped = []
-
-    def stop(entry):
-        if entry["step"] == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-            stopped.append(entry)
-
-    part = train(experiment(), directory=tmp_path / "run", report=stop)
-    assert stopped
+    part = train(experiment(), directory=tmp_path / "run", report=stop_at_4)
     assert part.interrupted
     assert part.step == 4
     whole = train(experiment(), directory=tmp_path / "run", resume=True)
@@ -258,13 +257,44 @@ def test_two_devices_give_the_losses_of_one():
     chex.assert_trees_all_close(one.params, two.params, rtol=1e-4, atol=1e-6)
 
 
+def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
+    result, _ = finished
+    assert result.experiment.training.device_count() == 2
+    part = train(experiment(devices=1), directory=tmp_path / "run", report=stop_at_4)
+    assert part.interrupted
+    whole = train(experiment(devices=2), directory=tmp_path / "run", resume=True)
+    for a, b in zip(whole.history, result.history, strict=True):
+        np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
+    chex.assert_trees_all_close(whole.params, result.params, rtol=1e-4, atol=1e-6)
+    assert lenmem.load(tmp_path / "run").experiment.training.devices == 2
+
+
+def test_seeds_are_spread_where_the_batch_cannot_be():
+    """Then devices have nothing to tell each other while they train."""
+    of = experiment(batch_size=3, seeds=4, devices=2)
+    mesh = device_mesh(2, 3)
+    assert mesh is not None
+    assert dict(mesh.shape) == {"seed": 2, "data": 1}
+    optimizer = of.training.optimizer.build(6)
+    state = initial_state(of.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 4), keep_best=False)
+    advance = make_advance(of.bound_model, TASK, optimizer, 3, mesh=mesh)
+    program = advance.lower(replicated(state, mesh), 2).compile().as_text()
+    of_steps, _, around = program.partition("ENTRY")
+    collective = r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+    assert "while" in around
+    assert not re.findall(collective, of_steps)
+    one, two = (train(experiment(batch_size=3, seeds=4, devices=n)) for n in (1, 2))
+    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (one, two)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_step_compiles_once(devices):
     of = experiment()
     optimizer = of.training.optimizer.build(6)
     state = initial_state(of.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 2), keep_best=False)
-    state = replicated(state, devices)
-    advance = make_advance(of.bound_model, TASK, optimizer, 4, devices=devices)
+    mesh = device_mesh(devices, 4)
+    state = replicated(state, mesh)
+    advance = make_advance(of.bound_model, TASK, optimizer, 4, mesh=mesh)
     for _ in range(3):
         state, _ = advance(state, 2)
     assert advance._cache_size() == 1
@@ -294,9 +324,10 @@ def test_wrong_settings_are_refused(fields, message):
 def test_a_device_count_that_cannot_be_is_refused():
     with pytest.raises(ValueError, match="there are 2"):
         train(experiment(devices=16))
-    with pytest.raises(ValueError, match="does not divide batch_size=3"):
-        train(experiment(devices=2, batch_size=3))
+    with pytest.raises(ValueError, match="devices=2 does not divide batch_size=3 times seeds=1"):
+        train(experiment(devices=2, batch_size=3, seeds=1))
     assert Training(batch_size=3).device_count() == 1
+    assert Training(batch_size=3, seeds=4).device_count() == 2
 
 
 def test_an_unknown_split_to_validate_on_is_refused():
