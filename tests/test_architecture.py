@@ -20,7 +20,8 @@ TOP = {"__init__", "__main__", "cli", "configs", "experiment", "reproduce", "run
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize"}
-ALLOWED = {"errors": set[str]()} | {unit: may | {"errors"} for unit, may in ALLOWED.items()}
+ALLOWED = {unit: may | {"errors", "fields"} for unit, may in ALLOWED.items()}
+ALLOWED |= {"errors": set[str](), "fields": {"types", "errors"}}
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
 
 AT_HOME = {

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from lenmem.evaluation.metrics import dispatch, fetch, per_seed, score, seeds
+from lenmem.fields import check_fields
 from lenmem.tasks.base import Task, namespaced
 from lenmem.types import Batch, PyTree
 
@@ -47,6 +48,7 @@ class Evaluation:
     """Examples evaluated at a time."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "samples", "seed", "scored", "batch_size")
         if self.lengths is not None:
             checked_lengths(self.lengths)
         for name in ("samples", "scored", "batch_size"):

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive, Weight
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
@@ -183,21 +184,21 @@ class RegularizedDNCCell(DNCCell):
 class DNC(FlatModel):
     """A differentiable neural computer that reads the input, then answers; from the first answer on it is fed zeros."""
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """Width of the controller."""
-    slots: int = 50
+    slots: Positive = 50
     """N: rows of the memory. No parameter depends on it: evaluate a trained machine with more."""
-    width: int = 16
+    width: Positive = 16
     """W: columns of the memory."""
-    read_heads: int = 4
+    read_heads: Positive = 4
     """R: heads that read; one writes."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
     compression: bool = False
     """Squash the controller's cell state by a tanh."""
-    regularization: float = 0.0
+    regularization: Weight = 0.0
     """lambda: weight of the loss 1 - mean of the largest cosines of cell states. 0: none. The paper's is unknown."""
-    nearest_pairs: int = 20
+    nearest_pairs: Positive = 20
     """k: pairs of cell states, nearest to each other, that the regularisation pulls. The paper's is unknown."""
     masking: bool = False
     """Content lookup through masks that select columns (Csordas & Schmidhuber)."""
@@ -211,7 +212,7 @@ class DNC(FlatModel):
     """Bound of the controller's output and state and of the answer, as in the published code."""
     forget_bias: float = 0.0
     """Added to what goes into the LSTM's forget gate."""
-    embedding_size: int | None = None
+    embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
     spec: Spec | None = None
     dtype: Dtype = None

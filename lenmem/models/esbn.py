@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.interfaces import BLANK, SPECIAL, Embedding, FlatModel, place, require_spec
 from lenmem.nn.interfaces.packing import tokens_of
@@ -133,11 +134,11 @@ class ContextNorm(nn.Module):
 class ESBN(FlatModel):
     """An emergent symbol binding network that reads the input, then answers."""
 
-    hidden_size: int = 512
+    hidden_size: Positive = 512
     """Cells of the LSTM."""
-    key_size: int = 256
+    key_size: Positive = 256
     """K: width of a key, without its confidence."""
-    embedding_size: int = 128
+    embedding_size: Positive = 128
     """E: width of the embedding z and of both layers of the network that makes it."""
     context_norm: bool = True
     """Normalise embeddings over the sequence."""
@@ -162,7 +163,7 @@ class ESBN(FlatModel):
 
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         capacity, answers = inputs.shape[1], target_mask.shape[-1]
         lengths, answer_lengths = (jnp.sum(mask, axis=-1, keepdims=True) for mask in (input_mask, target_mask))
         first_answer = jnp.ones_like(lengths) if spec.alignment == "aligned" else lengths

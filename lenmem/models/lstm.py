@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Positive, Share
 from lenmem.nn.cells import GRUCell, LSTMCell, Stacked
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init
@@ -21,13 +22,13 @@ from lenmem.types import Dtype, Spec
 class LSTM(FlatModel):
     """LSTM encoder-decoder of 1 or more layers."""
 
-    hidden_size: int = 256
+    hidden_size: Positive = 256
     """Cells of each layer."""
-    layers: int = 1
+    layers: Positive = 1
     """Number of layers; each reads the outputs of the one below."""
-    embedding_size: int = 128
+    embedding_size: Positive = 128
     """Width of the input embedding."""
-    dropout: float = 0.0
+    dropout: Share = 0.0
     """Dropout between layers."""
     learned_start: bool = True
     """Learn the initial state; otherwise it is zero."""

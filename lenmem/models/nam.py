@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
 from lenmem import ops
+from lenmem.fields import Positive, Share
 from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
 from lenmem.nn.linear import Linear, linear_init
@@ -78,26 +79,26 @@ class NAMTransformer(FlatModel):
     (`mask_padding=False`) and gives the answer at a begin token (`column="first"`).
     """
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
-    layers: int = 4
+    layers: Positive = 4
     """Number of layers."""
-    heads: int = 4
+    heads: Positive = 4
     """Attention heads of each layer; they divide `hidden_size`."""
-    feedforward_size: int = 512
+    feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
     attention: AttentionKind = "outer_product"
     """How values are mixed."""
     mask_padding: bool = True
     """Padding writes nothing. Without, as in the published code, results depend on the padded length."""
-    attention_size: int | None = None
+    attention_size: Positive | None = None
     """Width of queries, keys and values, all heads together; None: `hidden_size`."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding; see `Transformer`.
     The others have no logits of pairs."""
-    max_positions: int = 2048
+    max_positions: Positive = 2048
     """Longest row of learned or random positions, answer slots and padding included."""
     random_positions: bool = False
     """Number the columns of a row by random draws; see `Transformer`."""
@@ -255,13 +256,13 @@ class LSAM(FlatModel):
     feedforward_size=2048)`: 17.4 M parameters. On causal tasks both layers read forward, and the second starts empty.
     """
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
-    heads: int = 4
+    heads: Positive = 4
     """H: heads of a layer; layer 1 gives half of them to each direction."""
-    feedforward_size: int = 256
+    feedforward_size: Positive = 256
     """Hidden width of the feed-forward network between the layers."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of layer outputs and hidden units."""
     spec: Spec | None = None
     dtype: Dtype = None
@@ -280,11 +281,11 @@ class LSAM(FlatModel):
 class RecurrentLSAM(FlatModel):
     """One LSAM layer as a plain recurrent network in place of an LSTM: it reads and then answers in one scan."""
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the state."""
-    heads: int = 4
+    heads: Positive = 4
     """H: heads, each with a memory of its own."""
-    embedding_size: int = 64
+    embedding_size: Positive = 64
     """Width of the input embedding."""
     spec: Spec | None = None
     dtype: Dtype = None

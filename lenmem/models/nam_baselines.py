@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive, Share
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
@@ -78,21 +79,21 @@ class UniversalTransformer(FlatModel):
     embedding, which adds nothing to what an embedding can be.
     """
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
-    steps: int = 4
+    steps: Positive = 4
     """How often the layer is applied."""
-    heads: int = 4
+    heads: Positive = 4
     """Attention heads; they divide `hidden_size`."""
-    feedforward_size: int = 512
+    feedforward_size: Positive = 512
     """Hidden width of the feed-forward network."""
-    kernel_size: int = 1
+    kernel_size: Positive = 1
     """Positions that the feed-forward network's maps see: 1 is the plain one, more make them convolutions."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of hidden units and of what attention and feed-forward network add."""
     positions: PositionEncoding = "sinusoidal"
     """Any encoding; see `Transformer`. What is added is so at each step."""
-    max_positions: int = 2048
+    max_positions: Positive = 2048
     """Longest row of learned or random positions, answer slots and padding included."""
     random_positions: bool = False
     """Number the columns of a row by random draws; see `Transformer`."""
@@ -169,17 +170,17 @@ class BERT(FlatModel):
     never used.
     """
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
-    layers: int = 4
+    layers: Positive = 4
     """Number of layers."""
-    heads: int = 4
+    heads: Positive = 4
     """Attention heads of each layer; they divide `hidden_size`."""
-    feedforward_size: int = 512
+    feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
-    max_positions: int = 512
+    max_positions: Positive = 512
     """Longest row of learned or random positions, answer slots and padding included."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "learned"
     """Any encoding; see `Transformer`."""
@@ -259,9 +260,9 @@ class LSTMAttention(FlatModel):
     31.5 M parameters.
     """
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the embedding and of both directions of an LSTM together."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of the embedding and of what the second LSTM and the head read."""
     spec: Spec | None = None
     dtype: Dtype = None

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive, Share
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
@@ -227,26 +228,26 @@ class NAMTM(FlatModel):
     `jump=False, controller="lstm"`: 18.0 M. Its tape of 32 cells is circular, and shorter than its inputs.
     """
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states, of the embedding and of all tapes together."""
-    tapes: int = 4
+    tapes: Positive = 4
     """P: tapes of a layer, each with a read head and a write head."""
-    layers: int = 2
+    layers: Positive = 2
     """Number of layers."""
     jump: bool = True
     """Heads may jump; without, LEFT, NO-OP and RIGHT remain (the paper's ablation)."""
     rules: tuple[Transition, ...] = ()
     """More transitions, beside the standard ones."""
-    tape_length: int | None = None
+    tape_length: Positive | None = None
     """L of circular tapes on which heads start at cell 0. None: so long that no head can get round, whatever the input;
     the result is that of an endless tape."""
     normalize_heads: bool = False
     """Read and write with heads of unit length. The paper does not: by jumps heads may grow, and erasing overshoot."""
     controller: Literal["gru", "lstm"] = "gru"
     """The recurrent network that commands the heads."""
-    input_dropout: float = 0.2
+    input_dropout: Share = 0.2
     """Dropout of the inputs of the layers."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout before the head."""
     spec: Spec | None = None
     dtype: Dtype = None
@@ -257,8 +258,6 @@ class NAMTM(FlatModel):
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         causal = require_spec(self.spec, self).causal
-        if self.layers < 1:
-            raise ValueError(f"layers is {self.layers}; allowed are numbers from 1 on")
         layer = NAMTuringLayer(
             self.tapes,
             (LEFT, NO_OP, RIGHT, *([JUMP] if self.jump else []), *self.rules),

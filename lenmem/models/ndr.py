@@ -13,16 +13,16 @@ Cost per step: O(N^2 d + N d (d + d_FF)), for every kind of attention.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from lenmem.nn.act import AdaptiveSteps, Halting, Repeated
+from lenmem.fields import Positive, Share, Weight
+from lenmem.nn.act import AdaptiveSteps, Repeated
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import check_choices
 from lenmem.nn.ndr import (
     ContentAttention,
     GatedLayer,
@@ -70,21 +70,21 @@ class DataFlowEncoder(nn.Module):
 class NDR(FlatModel):
     """Neural Data Router, and the weight-shared Transformers it is compared with."""
 
-    hidden_size: int = 256
+    hidden_size: Positive = 256
     """d: width of the states and of the embedding."""
-    steps: int = 14
+    steps: Positive = 14
     """How often the layer is applied: as deep as the deepest expression needs, and some more."""
-    test_steps: int | None = None
+    test_steps: Positive | None = None
     """Steps outside training; None: `steps`."""
-    heads: int = 1
+    heads: Positive = 1
     """Attention heads; they divide `hidden_size`."""
-    feedforward_size: int = 512
+    feedforward_size: Positive = 512
     """d_FF: hidden width of the feed-forward network that updates a column."""
     attention: Kind = "geometric"
     """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
     absolute positions. `absolute`: by content, sinusoidal positions added to the embedding. Any other encoding of
     `Transformer`: by content, and as it says."""
-    max_positions: int = 2048
+    max_positions: Positive = 2048
     """Longest row of learned or random positions, answer slots and padding included."""
     random_positions: bool = False
     """Number the columns of a row by random draws, with attention by content; see `Transformer`."""
@@ -92,29 +92,29 @@ class NDR(FlatModel):
     """Layers with a copy gate; otherwise post-norm Transformer layers."""
     update: Update = "norm"
     """What ends the update of gated layers: LayerNorm, or tanh where attention is not geometric."""
-    gate_size: int | None = None
+    gate_size: Positive | None = None
     """Hidden width of the copy gate's network; None: d."""
     normalize: bool = False
     """Geometric weights of a target add to 1."""
-    dropout: float = 0.5
+    dropout: Share = 0.5
     """Dropout of what attention adds and of hidden units (without a gate also of what they add)."""
-    key_dropout: float = 0.1
+    key_dropout: Share = 0.1
     """Dropout of attention keys."""
-    gate_drop: float = 0.1
+    gate_drop: Share = 0.1
     """Probability, in training, that a column is copied in a step whatever its gate says."""
-    position_dropout: float = 0.1
+    position_dropout: Share = 0.1
     """Dropout of the embedding where absolute positions are added to it."""
     embedding_init: EmbeddingInit = "normal"
     """Spread of the embedding at first: 1, sqrt(2 / d), or sqrt(2 / (symbols + d)) (`xavier`)."""
     halting: Literal["none", "graves", "dehghani"] = "none"
     """Adaptive computation time: each column halts by itself, by Graves' rule or by the Universal Transformer's."""
-    ponder_penalty: float = 0.03
+    ponder_penalty: Weight = 0.03
     """Weight of the halting remainders in the loss."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
-    block_size: int | None = None
+    block_size: Positive | None = None
     """Targets of geometric attention worked on at a time, for long inputs; None: all."""
-    tolerance: float | None = None
+    tolerance: Share | None = None
     """Geometric attention looks no further out where at most this probability is left; None: it looks everywhere."""
     remat: bool = False
     """Recompute each step in the backward pass: memory of one step, a third more time."""
@@ -147,12 +147,6 @@ class NDR(FlatModel):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        check_choices(
-            self,
-            attention=get_args(Kind),
-            embedding_init=get_args(EmbeddingInit),
-            halting=("none", *get_args(Halting)),
-        )
         if self.random_positions and self.encoding is None:
             raise ValueError(f"random_positions is for attention by content; attention is {self.attention!r}")
         causal = require_spec(self.spec, self).causal

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
+from lenmem.fields import Positive, Share
 from lenmem.nn.cells import LSTMCell, lstm_update
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
@@ -93,15 +94,15 @@ class LSTMClassifier(FlatModel):
     by chance only, as Torch's do. Torch's second bias, which adds nothing, is left out.
     """
 
-    hidden_size: int = 200
+    hidden_size: Positive = 200
     """Cells of each layer, both directions together."""
-    layers: int = 1
+    layers: Positive = 1
     """Number of layers."""
     bidirectional: bool = False
     """Half of the cells read backwards."""
-    embedding_size: int = 16
+    embedding_size: Positive = 16
     """Width of the input embedding."""
-    dropout: float = 0.5
+    dropout: Share = 0.5
     """Dropout of the embedding and between layers."""
     published_readout: bool = False
     """Answer from the states that the published code reads: of two or more layers in two directions not the last

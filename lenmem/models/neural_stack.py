@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Positive
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Linear
@@ -98,11 +99,11 @@ class NeuralStackCell(AppendOnlyCell):
 class NeuralStack(FlatModel):
     """An LSTM with a neural stack that reads the input, then answers."""
 
-    hidden_size: int = 256
+    hidden_size: Positive = 256
     """Cells of the LSTM controller."""
-    width: int = 128
+    width: Positive = 128
     """W: width of a value on the stack."""
-    embedding_size: int = 128
+    embedding_size: Positive = 128
     """Width of the input embedding."""
     spec: Spec | None = None
     dtype: Dtype = None

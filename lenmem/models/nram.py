@@ -30,6 +30,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Count, Positive
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, cut, make_controller, make_interface
 from lenmem.nn.interfaces import BLANK, FlatModel, place, require_spec
@@ -46,7 +47,7 @@ from lenmem.ops.registers import (
     read_tape,
     write_tape,
 )
-from lenmem.types import Dtype, PyTree, Spec, Step
+from lenmem.types import Dtype, PyTree, Spec, Step, check_batch
 
 FLOOR = 1e-6
 """Keeps the logarithm of a probability finite."""
@@ -147,15 +148,15 @@ def circuit(
 class NRAM(FlatModel):
     """A neural random-access machine that starts with the input on its tape and fills one answer slot per step."""
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """Width of the controller."""
-    registers: int = 8
+    registers: Positive = 8
     """R: number of registers."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
-    delay: int = 1
+    delay: Count = 1
     """Steps before the first answer."""
-    integers: int | None = None
+    integers: Positive | None = None
     """M: number of integers, for all rows; None: as many as each row needs. No parameter depends on it."""
     spec: Spec | None = None
     dtype: Dtype = None
@@ -177,6 +178,7 @@ class NRAM(FlatModel):
         reason = self.supports(spec)
         if reason:
             raise ValueError(reason)
+        check_batch(spec, inputs, input_mask, target_mask, targets)
         shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         controller = make_controller(self.controller, self.hidden_size, False, 0.0, **shared)
         cell = NRAMCell(controller, self.registers, **shared, name="cell")

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
@@ -119,15 +120,15 @@ def move(memory, weights, keys, strengths, gates, shifts, sharpness) -> jax.Arra
 class NTM(FlatModel):
     """A neural Turing machine that reads the input, then answers; from the first answer on it is fed zeros."""
 
-    hidden_size: int = 100
+    hidden_size: Positive = 100
     """Width of the controller."""
-    slots: int = 128
+    slots: Positive = 128
     """N: rows of the memory. No parameter depends on it: evaluate a trained machine with more."""
-    width: int = 20
+    width: Positive = 20
     """W: columns of the memory."""
-    heads: int = 1
+    heads: Positive = 1
     """R: write heads, and as many read heads."""
-    shifts: int = 3
+    shifts: Positive = 3
     """Number of shifts a head can make: 3 are -1, 0 and 1."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
@@ -135,7 +136,7 @@ class NTM(FlatModel):
     """Bound of the controller's output and state and of the answer."""
     forget_bias: float = 0.0
     """Added to what goes into the LSTM's forget gate."""
-    embedding_size: int | None = None
+    embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
     spec: Spec | None = None
     dtype: Dtype = None

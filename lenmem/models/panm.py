@@ -47,12 +47,13 @@ a memory of the bare tokens, an answer from what is pointed at.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Count, Positive, Share
 from lenmem.models.stack_rnn import StackRNNCell
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
@@ -67,7 +68,6 @@ from lenmem.nn.interfaces import (
     recurrent,
     require_spec,
 )
-from lenmem.nn.linear import check_choices
 from lenmem.nn.pointers import MLP, Candidates, Code, Controller, PointerCell, PointerDecoder, TestBase, Unit
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.ops.pointers import Similarity
@@ -149,23 +149,23 @@ class PANM(FlatModel):
     is the embedded inputs so far, and z_t the present one or what a `decoder` makes of all so far.
     """
 
-    hidden_size: int = 256
+    hidden_size: Positive = 256
     """H: width of encoder, pointer units and controller."""
-    embedding_size: int | None = None
+    embedding_size: Positive | None = None
     """Width of the embeddings; None: one-hot, as in the paper. A Transformer encoder embeds in `hidden_size`."""
     encoder: Encoder = "bigru"
     """Makes the memory. `bigru`: GRUs in both directions, summed. `none`: slots hold the embedded inputs themselves."""
     delimiters: bool = True
     """Slots for a begin and an end symbol around the inputs, which base and end pointer start from."""
-    bits: int = 10
+    bits: Positive = 10
     """b: bits of an address. The 2^b addresses have to outnumber the slots of the (padded) memory."""
-    address_heads: int = 2
+    address_heads: Count = 2
     """H_a: pointers that start at the base, the end and the middle address, in this order; 0 to 3."""
-    content_heads: int = 1
+    content_heads: Count = 1
     """H_c: heads of Mode 2; 0 to 2."""
     attention: Similarity = "cosine_temperature"
     """`cosine`: equations 2 and 5. `cosine_temperature`: times a learned number per head. `dot`: as published."""
-    mlp_size: int | None = 128
+    mlp_size: Positive | None = 128
     """Hidden width of the MLPs g_a, g_c and g_o; None: linear maps."""
     controller: Controller = "gru"
     """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and an additive attention of its own over M. `none`:
@@ -180,16 +180,16 @@ class PANM(FlatModel):
     """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases`, in which adding 1 is a linear map."""
     test_base: TestBase = "zero"
     """p_B where no stream `address` is given, that is outside training: 0, or drawn with a constant key per length."""
-    dropout: float = 0.0
+    dropout: Share = 0.0
     """Dropout of the Mode-2 weights."""
     decoder: Decoder = "none"
     """The network under the pointers, whose output is then z_t. `stack_rnn`: of 8 units (section 3.2), where answers
     are aligned with inputs. (`lenmem.models.TransformerSeq2Seq` takes PANM as its decoder's last layer.)"""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
     """z_t: nothing, or the answer before (training: the target; else the model's own greedy one)."""
-    layers: int = 2
+    layers: Positive = 2
     """Layers of a Transformer encoder."""
-    heads: int = 4
+    heads: Positive = 4
     """Attention heads of a Transformer encoder; they divide `hidden_size`."""
     spec: Spec | None = None
     dtype: Dtype = None
@@ -206,8 +206,7 @@ class PANM(FlatModel):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        check_choices(self, encoder=get_args(Encoder), sharpening=get_args(Sharpening), decoder=get_args(Decoder))
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         pointers = {
             "hidden_size": self.hidden_size,

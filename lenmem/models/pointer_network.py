@@ -18,17 +18,18 @@ Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Positive
 from lenmem.models.seq2seq import Cell, recurrent_cell
 from lenmem.nn.attention import PointingDecoder
 from lenmem.nn.encoders import Recurrent
-from lenmem.nn.interfaces import DELIMITER, EncoderDecoder, after_input, require_spec
-from lenmem.nn.linear import Linear, check_choices
+from lenmem.nn.interfaces import DELIMITER, EncoderDecoder, FlatModel, after_input, require_spec
+from lenmem.nn.linear import Linear
 from lenmem.types import Dtype, Spec
 
 FLOOR = 1e-6
@@ -75,12 +76,12 @@ class LogMixture(nn.Module):
         return jnp.log((1 - FLOOR) * answers + FLOOR / classes)
 
 
-class PointerNetwork(nn.Module):
+class PointerNetwork(FlatModel):
     """Recurrent encoder, and a recurrent decoder that points at the input."""
 
-    hidden_size: int = 256
+    hidden_size: Positive = 256
     """Cells of the decoder, and of each direction of the encoder."""
-    embedding_size: int = 128
+    embedding_size: Positive = 128
     """Width of the embedding of inputs. Answers are fed back one-hot."""
     cell: Cell = "lstm"
     """The kind of all cells."""
@@ -110,7 +111,6 @@ class PointerNetwork(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> log-probabilities float32[B, M, K]."""
-        check_choices(self, cell=get_args(Cell))
         spec = require_spec(self.spec, self)
         if reason := self.supports(spec):
             raise ValueError(f"a Pointer Network cannot take the task: {reason}")

@@ -21,10 +21,11 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive
 from lenmem.models.lantm import STRENGTH_OFFSET, Memory
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
-from lenmem.nn.linear import Init, Linear, check_choices, uniform
+from lenmem.nn.linear import Init, Linear, uniform
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
 
@@ -149,13 +150,13 @@ class Readout(nn.Module):
 class RAM(FlatModel):
     """Random-access memory: w_i ~ s_i exp <q, k_i> with q and k_i emitted by the controller (section 2)."""
 
-    hidden_size: int = 50
+    hidden_size: Positive = 50
     """Cells of the LSTM controller."""
-    memory_width: int = 20
+    memory_width: Positive = 20
     """m: width of a memory value."""
-    embedding_size: int = 14
+    embedding_size: Positive = 14
     """Width of the input embedding."""
-    key_size: int = 20
+    key_size: Positive = 20
     """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
     initialization: Init = "fan_in"
     """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding. Forget biases: 1."""
@@ -181,7 +182,7 @@ class RAM(FlatModel):
 class RAMTape(RAM):
     """RAM that can also move like the head of a tape: q mixes the emitted address with k_L and k_R (appendix A)."""
 
-    key_size: int = 2
+    key_size: Positive = 2
     """d: width of a key. The paper's grid has 2 and 20; 2 won in 9 of 16 of its published configurations."""
     sharpening: bool = False
     """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper searched over it."""
@@ -190,7 +191,6 @@ class RAMTape(RAM):
 
     def cell(self) -> RandomAccessCell:
         """The cell of this machine."""
-        check_choices(self, sharpening_order=("before_strengths", "after_strengths"))
         return RandomAccessCell(
             self.hidden_size,
             self.memory_width,

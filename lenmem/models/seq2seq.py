@@ -14,17 +14,18 @@ Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Positive
 from lenmem.nn.attention import AttentionDecoder, AttentionKind
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
-from lenmem.nn.interfaces import EncoderDecoder, after_input
-from lenmem.nn.linear import Init, check_choices
+from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input
+from lenmem.nn.linear import Init
 from lenmem.types import Dtype, Spec
 
 Cell = Literal["gru", "lstm"]
@@ -36,16 +37,16 @@ def recurrent_cell(kind: Cell, size: int, **options: Any) -> nn.Module:
     return cells[kind](size, learned_start=False, parent=None, **options)
 
 
-class Attention(nn.Module):
+class Attention(FlatModel):
     """Recurrent encoder, and a recurrent decoder with attention."""
 
-    hidden_size: int = 256
+    hidden_size: Positive = 256
     """Cells of the decoder, and of each direction of the encoder."""
-    embedding_size: int = 128
+    embedding_size: Positive = 128
     """Width of the embeddings of inputs and fed-back answers."""
     attention: AttentionKind = "content"
     """What the weights depend on: each entry of the memory, its place, or one head of each kind (`hybrid`)."""
-    max_positions: int = 512
+    max_positions: Positive = 512
     """Longest input, padding included, of attention by location. Places beyond the trained ones stay untrained."""
     cell: Cell = "gru"
     """The kind of all cells."""
@@ -75,7 +76,6 @@ class Attention(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        check_choices(self, attention=get_args(AttentionKind), cell=get_args(Cell))
         options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def cell():

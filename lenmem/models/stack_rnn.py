@@ -23,6 +23,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Positive
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Linear
 from lenmem.ops.stacks import superposition_stack
@@ -66,15 +67,15 @@ class StackRNNCell(nn.Module):
 class StackRNN(FlatModel):
     """An Elman network with a stack: answers in step where the task is aligned (Dyck), else after the input."""
 
-    hidden_size: int = 8
+    hidden_size: Positive = 8
     """Width of the hidden state."""
-    width: int = 5
+    width: Positive = 5
     """W: width of a value on the stack."""
-    slots: int = 104
+    slots: Positive = 104
     """T: how deep the stack is. No parameter depends on it: evaluate a trained network with more."""
     no_op: bool = False
     """A third action: leave the stack as it is."""
-    embedding_size: int | None = None
+    embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
     spec: Spec | None = None
     dtype: Dtype = None

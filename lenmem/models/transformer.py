@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Positive, Share
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.positions import PositionEncoding
 from lenmem.nn.transformer import TransformerEncoder
@@ -25,22 +26,22 @@ from lenmem.types import Dtype, Spec
 class Transformer(FlatModel):
     """Transformer encoder with mask tokens for the answer."""
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
-    layers: int = 4
+    layers: Positive = 4
     """Number of layers."""
-    heads: int = 4
+    heads: Positive = 4
     """Attention heads of each layer; they divide `hidden_size`."""
-    feedforward_size: int = 512
+    feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
     shared_weights: bool = False
     """All layers share their weights."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`. In attention: `relative` (Transformer-XL), `rotary`, `alibi`, `t5`,
     `fire`. Or `none`."""
-    max_positions: int = 2048
+    max_positions: Positive = 2048
     """Longest row of learned or random positions, answer slots and padding included."""
     random_positions: bool = False
     """Number the columns of a row by ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), with any

@@ -23,16 +23,16 @@ Cost with E and L layers: E of O(N^2 d) + O(N d d_FF), and L of O(M (M + N) d) +
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Count, Positive, Share
 from lenmem.models.panm import Answer
-from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, after_input, require_spec
+from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
-from lenmem.nn.linear import check_choices
 from lenmem.nn.ndr import glorot
 from lenmem.nn.pointers import PointerLayer
 from lenmem.nn.positions import ADDED, PositionKind
@@ -81,18 +81,18 @@ class TiedEncoderDecoder(EncoderDecoder):
         return logits[..., : self.bias.size] + self.bias.astype(logits.dtype)
 
 
-class TransformerSeq2Seq(nn.Module):
+class TransformerSeq2Seq(FlatModel):
     """Encoder-decoder Transformer. The defaults are the recipe's size for SCAN: 0.99 M parameters."""
 
-    hidden_size: int = 128
+    hidden_size: Positive = 128
     """d: width of the states and of the embeddings."""
-    encoder_layers: int = 3
+    encoder_layers: Positive = 3
     """Layers of the encoder."""
-    decoder_layers: int = 3
+    decoder_layers: Positive = 3
     """Layers of the decoder."""
-    heads: int = 8
+    heads: Positive = 8
     """Attention heads of each layer; they divide `hidden_size`."""
-    feedforward_size: int = 256
+    feedforward_size: Positive = 256
     """d_FF: hidden width of the feed-forward networks."""
     positions: PositionKind = "absolute"
     """`absolute`: sinusoids. `relative`: Transformer-XL's, where a sequence attends to itself. `none`: no positions.
@@ -102,11 +102,11 @@ class TransformerSeq2Seq(nn.Module):
     pointers: bool = False
     """The decoder's last layer is PANM (Le et al. 2024, section 3.3): pointers to the encoder's states, and a
     controller of width `hidden_size` that reads what the other layers put out. Answers are not `tied` then."""
-    bits: int = 10
+    bits: Positive = 10
     """Bits of the pointers' addresses, which have to outnumber the input and its delimiters."""
-    address_heads: int = 2
+    address_heads: Count = 2
     """Pointers that start at the first, the last and the middle state, in this order; 0 to 3."""
-    content_heads: int = 1
+    content_heads: Count = 1
     """Heads that relate states to those pointed at; 0 to 2."""
     shared_layers: bool = False
     """All layers of the encoder are one, and so are those of the decoder."""
@@ -116,9 +116,9 @@ class TransformerSeq2Seq(nn.Module):
     """Read answers off the table that embeds those fed back. Where there is none, a linear map does it."""
     feedback: Feedback = "teacher_forced"
     """What the decoder reads: the answer so far (training: the target; else its own greedy answer), or nothing."""
-    dropout: float = 0.1
+    dropout: Share = 0.1
     """Dropout of attention weights, hidden units, what layers add, and embeddings to which positions are added."""
-    max_positions: int = 2048
+    max_positions: Positive = 2048
     """Longest input, delimiters and padding included, and most answer slots, of learned or random positions."""
     random_positions: bool = False
     """Number the columns of the input, and the answer slots, by random draws; see `Transformer`."""
@@ -143,16 +143,14 @@ class TransformerSeq2Seq(nn.Module):
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
         decoder_positions = self.decoder_positions or self.positions
-        choices = {"positions": PositionKind, "embedding": Variant, "feedback": Feedback}
-        if self.decoder_positions is not None:
-            choices["decoder_positions"] = PositionKind
-        check_choices(self, **{name: get_args(kind) for name, kind in choices.items()})
         forced = self.feedback == "teacher_forced"
         if not forced and not self.pointers and decoder_positions not in ("absolute", *ADDED):
             raise ValueError(
                 "with feedback='open_loop' only positions that are added tell answer slots apart: positions is "
                 f"{decoder_positions!r}, and has to be 'absolute', 'sinusoidal' or 'learned'"
             )
+        if self.pointers and self.decoder_layers < 2:
+            raise ValueError(f"pointers replace the last of at least 2 layers; decoder_layers is {self.decoder_layers}")
         spec = require_spec(self.spec, self)
         root = self.hidden_size**0.5
         table_init, input_scale, position_scale = {

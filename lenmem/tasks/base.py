@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from lenmem.fields import check_fields
 from lenmem.types import Batch, Example, Spec
 
 Split = str
@@ -43,6 +44,8 @@ def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
 class Task:
     """Base class of tasks. Subclasses give `spec`, `shapes` and `sample`, and may replace loss and metrics.
 
+    Fields hold what their types say, or a ValueError says what they may (see `lenmem.fields`).
+
     `length` and `capacity` are in the task's own unit (copy: tokens; repeat_copy: repetitions; ...).
     """
 
@@ -50,6 +53,9 @@ class Task:
     """All rows of a batch share one length. False: every row draws its own."""
     endless: ClassVar[bool] = True
     """Examples of any length can be drawn. False: there are those of `curve_lengths`."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def train_lengths(self) -> tuple[int, int]:

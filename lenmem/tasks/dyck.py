@@ -29,6 +29,7 @@ import numpy as np
 
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
+from lenmem.fields import Count, Positive
 from lenmem.tasks.base import Source, Split, Task, masked_mean
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Batch, Example, Spec
@@ -43,7 +44,7 @@ class Dyck(RowTask):
 
     endless: ClassVar[bool] = True
 
-    kinds: int = 2
+    kinds: Positive = 2
     """n: kinds of brackets."""
     longest: int = 10
     """L: brackets of the longest training word."""
@@ -53,28 +54,23 @@ class Dyck(RowTask):
     """Probability that a phrase of the grammar is a phrase in brackets."""
     q: float = 0.25
     """Probability that it is two phrases."""
-    examples: int = 5000
+    examples: Positive = 5000
     """Words of the training set and of each test."""
     windows: bool = True
     """A test holds words longer than those of the test before, or of training, and up to its own length. False: of its
     own length only. The paper does not say."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Draws the sets."""
     squared: bool = True
     """The loss is the squared error of the sigmoids, as in the published code; False: cross-entropy of the bits."""
 
     def __post_init__(self) -> None:
-        if self.kinds < 1:
-            raise ValueError(f"kinds is {self.kinds}; at least one kind of brackets is needed")
+        super().__post_init__()
         if self.longest < 2 or self.longest % 2:
             raise ValueError(f"longest is {self.longest}; words have an even number of brackets, at least 2")
-        if self.sampling not in ("grammar", "uniform"):
-            raise ValueError(f"sampling is {self.sampling!r}; allowed are 'grammar' and 'uniform'")
         if not (0 < self.p < 1 and 0 <= self.q and self.p + self.q < 1 and self.p + 2 * self.q <= 1):
             # Otherwise a phrase has on average more than one phrase in it, and words without an end are likely.
             raise ValueError(f"p is {self.p} and q is {self.q}; allowed are p > 0, q >= 0, p + q < 1 and p + 2 q <= 1")
-        if self.examples < 1:
-            raise ValueError(f"examples is {self.examples}; at least 1 is needed")
 
     @property
     def train_lengths(self) -> tuple[int, int]:

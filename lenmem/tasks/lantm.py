@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import Count, Lengths, Positive, at_least, check_fields
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.types import Example, Spec
 
@@ -30,30 +31,24 @@ class Doubled(tuple[int, int]):
 class LantmTask(Task):
     """What the eight tasks share. Subclasses give `pair`, and `sizes` where input and answer are not k tokens each."""
 
-    vocabulary: int = 128
+    vocabulary: Annotated[int, at_least(2)] = 128
     """V: number of tokens, 0 .. V - 1 (the base of the digits in the arithmetic tasks)."""
-    train_lengths: tuple[int, int] = (2, 64)  # pyright: ignore[reportIncompatibleMethodOverride]
+    train_lengths: Lengths = (2, 64)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest training length, both included."""
-    test_lengths: tuple[int, int] = Doubled((0, 0))  # pyright: ignore[reportIncompatibleMethodOverride]
+    test_lengths: Lengths = Doubled((0, 0))  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest test length, both included. Unless given: (u + 1, 2 u) of the longest training length u."""
     regime: Literal["L", "S"] = "L"
     """`L`: every training batch is new. `S`: passes over a fixed training set of `small_set` examples."""
-    small_set: int = 16_000
+    small_set: Positive = 16_000
     """Examples of the fixed training set (regime S): 500 batches of 32, so that 10,000 updates make 20 passes."""
     shuffle_passes: bool = False
     """Regime S: draw the order of the batches anew for each pass. The published code keeps it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.test_lengths, Doubled):
+            check_fields(self, "train_lengths")
             object.__setattr__(self, "test_lengths", self.doubled())
-        for name in ("train_lengths", "test_lengths"):
-            shortest, longest = getattr(self, name)
-            if not 1 <= shortest <= longest:
-                raise ValueError(f"{name} is ({shortest}, {longest}); it has to be (shortest, longest) with both >= 1")
-        if self.vocabulary < 2:
-            raise ValueError(f"vocabulary is {self.vocabulary}; at least 2 tokens are needed")
-        if self.regime not in ("L", "S"):
-            raise ValueError(f"regime is {self.regime!r}; allowed are 'L' (fresh samples) and 'S' (a fixed set)")
+        super().__post_init__()
 
     def doubled(self) -> Doubled:
         """The paper's test range, (u + 1, 2 u)."""
@@ -174,7 +169,7 @@ class Reverse(LantmTask):
 class _BigramTask(LantmTask):
     """Inputs a1 a2 .. a2k. Length: k bigrams."""
 
-    train_lengths: tuple[int, int] = (1, 16)
+    train_lengths: Lengths = (1, 16)
     published_lengths: bool = False
     """Draw lengths as the published data does: a number of *tokens* from [2, 32] (test: [33, 64]), less one if odd.
 
@@ -222,8 +217,8 @@ class OddFirst(_BigramTask):
 class Double(LantmTask):
     """x -> 2 x, for x of k digits, zero padded, in k + 1 digits. Length: k digits."""
 
-    vocabulary: int = 10
-    train_lengths: tuple[int, int] = (2, 40)
+    vocabulary: Annotated[int, at_least(2)] = 10
+    train_lengths: Lengths = (2, 40)
     most_significant_first: bool = False
     """Order of the digits. The paper writes the least significant first, the published data the most."""
 
@@ -247,8 +242,8 @@ class Double(LantmTask):
 class InterleavedAdd(LantmTask):
     """x1 y1 x2 y2 .. xk yk -> x + y in k + 1 digits, least significant first, zero padded. Length: k digits."""
 
-    vocabulary: int = 10
-    train_lengths: tuple[int, int] = (2, 16)
+    vocabulary: Annotated[int, at_least(2)] = 10
+    train_lengths: Lengths = (2, 16)
 
     def zeros(self, length: int) -> float:
         """All digits of x + y are uniform but the highest, which is 1 if x + y >= 10^k."""
@@ -268,8 +263,8 @@ class InterleavedAdd(LantmTask):
 class RepeatCopy(LantmTask):
     """N times '@', then a1 .. a20 -> a1 .. a20, N times over. Length: N repetitions. '@' is input id V."""
 
-    train_lengths: tuple[int, int] = (1, 5)
-    sequence_length: int = 20
+    train_lengths: Lengths = (1, 5)
+    sequence_length: Positive = 20
     """Tokens of the sequence that is repeated."""
 
     @property
@@ -295,18 +290,16 @@ class PrioritySort(LantmTask):
     V. Values may repeat.
     """
 
-    train_lengths: tuple[int, int] = (2, 10)
-    first_priority: int = 1
+    train_lengths: Lengths = (2, 10)
+    first_priority: Count = 1
     """f, the lowest priority. 1 in the paper, 0 in the published data."""
     unary: bool = True
     """False: a priority is one input token (the variant of the paper's Figure 3b), f + r being input id V + r."""
-    max_priority: int = 64
+    max_priority: Positive = 64
     """Number of priorities there are tokens for, and so the largest capacity, if not `unary`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.first_priority < 0:
-            raise ValueError(f"first_priority is {self.first_priority}; it has to be at least 0")
         self._check(max(self.train_lengths[1], self.test_lengths[1]))
 
     def _check(self, length: int) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ import numpy as np
 from lenmem.data import cifar10, imdb, listops
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows, padded
+from lenmem.fields import Count, Positive, Share, at_least
 from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask, split_off
 from lenmem.types import Example, Spec
@@ -92,23 +93,23 @@ class ListOps(Classification):
     chance: ClassVar[float] = 0.17  # measured on the default trees
     length_bin: ClassVar[int] = 100
 
-    train_size: int = 96_000
+    train_size: Positive = 96_000
     """Training examples."""
-    validation_size: int = 2_000
+    validation_size: Positive = 2_000
     """Validation examples."""
-    test_size: int = 2_000
+    test_size: Positive = 2_000
     """Test examples."""
-    min_length: int = 500
+    min_length: Positive = 500
     """All trees have more tokens than this."""
-    max_length: int = 2_000
+    max_length: Positive = 2_000
     """All trees have fewer tokens than this."""
-    max_depth: int = 10
+    max_depth: Annotated[int, at_least(2)] = 10
     """Greatest depth of a digit, the root's being 1."""
-    max_arguments: int = 10
+    max_arguments: Annotated[int, at_least(2)] = 10
     """Most arguments of an operator."""
-    cut_at: int = 2_000
+    cut_at: Positive = 2_000
     """Tokens after this many are cut off."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Draws the trees."""
 
     @property
@@ -117,14 +118,9 @@ class ListOps(Classification):
         return (*"0123456789", *listops.OPERATORS, "]")
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_length < self.max_length - 1:
+        super().__post_init__()
+        if not self.min_length < self.max_length - 1:
             raise ValueError(f"no tree has more than {self.min_length} and fewer than {self.max_length} tokens")
-        if self.max_depth < 2 or self.max_arguments < 2:
-            raise ValueError(
-                f"max_depth and max_arguments have to be at least 2, got {self.max_depth} and {self.max_arguments}"
-            )
-        if min(self.train_size, self.validation_size, self.test_size) < 1:
-            raise ValueError("train_size, validation_size and test_size have to be at least 1")
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -179,14 +175,10 @@ class _FileTask(Classification):
 
     origin: str = "tfds"
     """`tfds`, or the directory of the data set's own files."""
-    validation_share: float = 0.1
+    validation_share: Share = 0.1
     """Share of the training set that is held out. 0: none; the split `validation` is then the test set."""
-    validation_seed: int = 0
+    validation_seed: Count = 0
     """Chooses them."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation_share is {self.validation_share}; it has to be at least 0 and below 1")
 
     def read(self, split: Split) -> Rows:
         """All rows of `train` or `test`."""
@@ -212,7 +204,7 @@ class ByteText(_FileTask):
     chance: ClassVar[float] = 0.5
     length_bin: ClassVar[int] = 100
 
-    max_length: int = 1_000
+    max_length: Positive = 1_000
     """Bytes after this many are cut off."""
 
     @property

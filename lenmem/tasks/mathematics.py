@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ import numpy as np
 from lenmem.data import mathematics
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows
+from lenmem.fields import Count, Positive, at_least
 from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Example, Spec
@@ -47,23 +48,16 @@ class MathematicsTask(RowTask):
     """Most digits of a question in training and in the test."""
     chance: ClassVar[float]
 
-    examples: int = 2_000_000
+    examples: Annotated[int, at_least(3)] = 2_000_000
     """Training questions, a third of each difficulty. The released set has as many."""
-    held_out_examples: int = 10_000
+    held_out_examples: Positive = 10_000
     """Questions of each difficulty that are held out, and of the two tests."""
     length_given: bool = False
     """The model is told the length of the answer. False: it has slots for the longest one and ends it itself."""
     origin: str = "generator"
     """`generator`; `tfds`, whose two sets lack the test, which is generated; or the folder of the unpacked release."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Draws the questions, or which ones of other origins are held out."""
-
-    def __post_init__(self) -> None:
-        if self.examples < 3 or self.held_out_examples < 1:
-            raise ValueError(
-                f"examples is {self.examples} and held_out_examples is {self.held_out_examples}; "
-                "at least 3 and 1 are needed"
-            )
 
     @property
     def train_lengths(self) -> tuple[int, int]:

@@ -33,6 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.fields import Lengths, Positive
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task, exact_match, token_accuracy
 from lenmem.tasks.lantm import add_digits, reversed_prefix
 from lenmem.types import Batch, Example, Spec
@@ -62,13 +63,13 @@ class NamTask(Task):
     masked: ClassVar[bool] = True
     """In the whole-sequence form the slots of the answer hold mask tokens and END follows; otherwise they hold pads."""
 
-    train_lengths: tuple[int, int] = (1, 10)  # pyright: ignore[reportIncompatibleMethodOverride]
+    train_lengths: Lengths = (1, 10)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Fewest and most digits in training, both included."""
-    validation_lengths: tuple[int, int] = (5, 10)
+    validation_lengths: Lengths = (5, 10)
     """Digits of the split `validation`, the paper's ID set."""
-    od_easy_lengths: tuple[int, int] = (11, 13)
+    od_easy_lengths: Lengths = (11, 13)
     """Digits of the split `od_easy`; the paper takes the epoch that is best on it."""
-    test_lengths: tuple[int, int] = (14, 16)  # pyright: ignore[reportIncompatibleMethodOverride]
+    test_lengths: Lengths = (14, 16)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Digits of the split `test`, the paper's OD-hard set."""
     whole_sequence: bool = False
     """The published form: aligned, masks and pads are tokens, every position is scored."""
@@ -76,16 +77,10 @@ class NamTask(Task):
     """Start a row at a random place of its frame. False: at once."""
     fixed_set: bool = False
     """Passes over fixed sets, as the paper says. False: every batch is new, as in the published code."""
-    train_size: int = 25_600
+    train_size: Positive = 25_600
     """Examples of a fixed training set."""
-    test_size: int = 2_048
+    test_size: Positive = 2_048
     """Examples of each other fixed set."""
-
-    def __post_init__(self) -> None:
-        for name in ("train_lengths", "validation_lengths", "od_easy_lengths", "test_lengths"):
-            shortest, longest = getattr(self, name)
-            if not 1 <= shortest <= longest:
-                raise ValueError(f"{name} is ({shortest}, {longest}); it has to be (shortest, longest) with both >= 1")
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:

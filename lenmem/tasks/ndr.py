@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ import numpy as np
 from lenmem.data import ctl, trees
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
+from lenmem.fields import Count, Positive, at_least, between
 from lenmem.tasks.base import Source, Split
 from lenmem.tasks.buckets import BalancedSource, BucketedSource
 from lenmem.tasks.rows import RowTask
@@ -40,12 +41,8 @@ class DepthTask(RowTask):
     batches: Literal["bucketed", "mixed", "balanced"] = "bucketed"
     """Of training. `bucketed`: inputs of about one length, as in most published runs; `mixed`: random rows; `balanced`:
     as many rows of each depth, however few there are, which is ours and learns in fewer steps."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Draws what is random in the sets."""
-
-    def __post_init__(self) -> None:
-        if self.batches not in ("bucketed", "mixed", "balanced"):
-            raise ValueError(f"batches is {self.batches!r}; allowed are 'bucketed', 'mixed' and 'balanced'")
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -113,7 +110,7 @@ class TableLookup(DepthTask):
 
     order: Literal["backward", "forward"] = "backward"
     """`forward`: the symbol comes first, then the functions as they are applied, `101 d a b`."""
-    validation_depth: int = 8
+    validation_depth: Annotated[int, between(6, 9)] = 8
     """Most functions of `deeper_validation`; the test goes on from there to 10. The published baselines of 11 layers
     have 7."""
 
@@ -121,13 +118,6 @@ class TableLookup(DepthTask):
     def input_names(self) -> tuple[str, ...]:
         """000 .. 111, a .. k."""
         return (*(f"{symbol:03b}" for symbol in range(ctl.SYMBOLS)), *"abcdefghijk")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.order not in ("backward", "forward"):
-            raise ValueError(f"order is {self.order!r}; it has to be 'backward' or 'forward'")
-        if not 6 <= self.validation_depth <= 9:
-            raise ValueError(f"validation_depth is {self.validation_depth}; it has to be from 6 to 9")
 
     @property
     def test_lengths(self) -> tuple[int, int]:
@@ -225,29 +215,20 @@ class TreeTask(DepthTask):
     most: ClassVar[dict[int, int]] = {}
     """depth -> most examples of a set, where there are few different ones."""
 
-    train_size: int = 100_000
+    train_size: Positive = 100_000
     """Training examples."""
-    held_out_size: int = 1_000
+    held_out_size: Positive = 1_000
     """Examples of each other split."""
-    curve_size: int = 100
+    curve_size: Positive = 100
     """Examples for each depth of a curve beyond the test."""
     clean: bool = False
     """The paper's description instead of what its code does."""
     disjoint: bool = True
     """No held-out example is in training. False: as published, sets of training depths may share some with it."""
-    max_length: int = 50
+    max_length: Annotated[int, at_least(40)] = 50
     """Greatest length of an expression."""
-    curve_max_length: int = 100
+    curve_max_length: Annotated[int, at_least(40)] = 100
     """The same at depths beyond the test, for which the former leaves little room or none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("train_size", "held_out_size", "curve_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it has to be at least 1")
-        for name in ("max_length", "curve_max_length"):
-            if getattr(self, name) < 40:
-                raise ValueError(f"{name} is {getattr(self, name)}; deep expressions need at least 40")
 
     @property
     def test_lengths(self) -> tuple[int, int]:
@@ -397,7 +378,7 @@ class DependencyListOps(TreeTask):
     chance: ClassVar[float] = 0.106
     lowest_depth: ClassVar[int] = 1
 
-    train_size: int = 1_000_000
+    train_size: Positive = 1_000_000
     """Training examples."""
 
     @property

@@ -17,6 +17,7 @@ import numpy as np
 
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
 from lenmem.data.rows import Rows, make_rows
+from lenmem.fields import Count, Share
 from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask, split_off
 from lenmem.types import Example, Spec
@@ -35,22 +36,19 @@ class Pairs(RowTask):
     """Where input and answer are: numbers of columns from 0, or keys of the objects."""
     tokens: Literal["word", "character", "byte"] = "word"
     """What a token is: a word between blanks, a character, or a byte."""
-    train_share: float = 0.8
+    train_share: Share = 0.8
     """Share of the pairs, shortest inputs first, that is not the test. Inputs as long as the last may be in both."""
-    validation_share: float = 0.1
+    validation_share: Share = 0.1
     """Share of the shorter pairs that is held out, at random."""
     length_given: bool = False
     """The model is told the length of the answer. False: it has slots for the longest one and ends it itself."""
-    data_seed: int = 0
+    data_seed: Count = 0
     """Chooses what is held out."""
 
     def __post_init__(self) -> None:
-        if self.tokens not in ("word", "character", "byte"):
-            raise ValueError(f"tokens is {self.tokens!r}; allowed are 'word', 'character' and 'byte'")
-        for name, least in (("train_share", "above"), ("validation_share", "at least")):
-            share = getattr(self, name)
-            if not (0 <= share < 1 and (share or least == "at least")):
-                raise ValueError(f"{name} is {share}; it has to be {least} 0 and below 1")
+        super().__post_init__()
+        if not self.train_share:
+            raise ValueError(f"train_share is {self.train_share}; it has to be above 0 and below 1")
 
     @property
     def file(self) -> File:

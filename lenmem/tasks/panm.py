@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.fields import Lengths, Positive, at_least
 from lenmem.tasks.base import FreshSource, Source, Split, Task
 from lenmem.tasks.dnc import growing_lengths
 from lenmem.tasks.lantm import reversed_prefix
@@ -44,24 +45,18 @@ class Problem(NamedTuple):
 class PanmTask(Task):
     """What the six tasks share. Subclasses give `problem`."""
 
-    vocabulary: int = 10
+    vocabulary: Annotated[int, at_least(2)] = 10
     """V: number of tokens."""
-    train_lengths: tuple[int, int] = (1, 9)  # pyright: ignore[reportIncompatibleMethodOverride]
+    train_lengths: Lengths = (1, 9)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest training length, both included: the largest is the paper's L."""
     scored_lengths: tuple[int, ...] = (9, 10, 20, 40, 80)
     """Test lengths, ascending: L, L + 1, 2 (L + 1), 4 (L + 1) and 8 (L + 1) of Tables 7 to 10."""
 
     def __post_init__(self) -> None:
-        shortest, longest = self.train_lengths
-        if not 1 <= shortest <= longest:
-            raise ValueError(
-                f"train_lengths is ({shortest}, {longest}); it has to be (shortest, longest) with both >= 1"
-            )
+        super().__post_init__()
         lengths = self.scored_lengths
         if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
             raise ValueError(f"scored_lengths are {lengths}; they have to be one or more, ascending from 1 or later")
-        if self.vocabulary < 2:
-            raise ValueError(f"vocabulary is {self.vocabulary}; at least 2 tokens are needed")
 
     def problem(self, key: jax.Array, tokens: jax.Array, length: jax.Array | int) -> Problem:
         """The problem whose input begins with the first `length` of `tokens`, int[capacity]."""
@@ -139,10 +134,6 @@ class PanmTask(Task):
             inputs = jnp.where(input_mask[:, None], jnp.concatenate([one_hot, problem.features], axis=-1), 0)
         return Example(inputs, input_mask, jnp.where(mask, problem.answer, 0), mask, mask)
 
-    def _check_choice(self, field: str, allowed: tuple[Any, ...]) -> None:
-        if getattr(self, field) not in allowed:
-            raise ValueError(f"{field} is {getattr(self, field)!r}; allowed are {' and '.join(map(repr, allowed))}")
-
 
 @dataclasses.dataclass(frozen=True)
 class InTurn(FreshSource):
@@ -185,11 +176,6 @@ class Mix(PanmTask):
     first_step: Literal[1, 0] = 1
     """The number of the first step, which says what is odd: 0 swaps the rules. 1 as in the text and in Table 6."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("rule", ("formula", "example"))
-        self._check_choice("first_step", (1, 0))
-
     def problem(self, key, tokens, length):
         odd = (jnp.arange(len(tokens)) + self.first_step) % 2 == 1
         rules = (tokens[(length + 1) // 2 - 1], tokens[0]) if self.rule == "formula" else (tokens[0], tokens)
@@ -219,13 +205,6 @@ class DynamicRecall(PanmTask):
     answer: Literal["one", "rest"] = "one"
     """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, as the text may be
     read; the number of slots then tells where the answer starts, and nothing is ambiguous."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_choice("left", ("even", "odd"))
-        self._check_choice("occurrence", ("any", "first", "last"))
-        self._check_choice("ends", ("wrap", "avoid"))
-        self._check_choice("answer", ("one", "rest"))
 
     def input_size(self, length):
         return length + 1
@@ -321,7 +300,7 @@ def most_in_a_cell(balls: int, cells: int) -> np.ndarray:
 class PanmPrioritySort(PanmTask):
     """Tokens with a score each, from N(0, 1) -> the tokens by ascending score. The score is a channel."""
 
-    train_lengths: tuple[int, int] = (1, 10)
+    train_lengths: Lengths = (1, 10)
     """Smallest and largest training length, both included: the largest is the paper's L."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
     """Test lengths, ascending. Those that Tables 11 and 12 print, under the labels of the others."""
@@ -347,21 +326,15 @@ class IDSort(PanmTask):
     lengths beyond L that the paper tests are odd.
     """
 
-    train_lengths: tuple[int, int] = (1, 10)
+    train_lengths: Lengths = (1, 10)
     """Smallest and largest training length, both included. A choice; the text does not say."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
     """Test lengths, ascending. Those that Tables 11 and 12 print, under the labels of the others."""
-    id_size: int = 8
+    id_size: Positive = 8
     """Components of an id. A choice."""
     alone: Literal["itself", "zero"] = "itself"
     """What a token without a partner is answered by. `itself`: it has its own id. `zero`: token 0, which is what an
     empty one-hot target comes to. Itself is a choice; PANM's 100% at 11 tokens allow either."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.id_size < 1:
-            raise ValueError(f"id_size is {self.id_size}; at least 1 is needed")
-        self._check_choice("alone", ("itself", "zero"))
 
     @property
     def channels(self) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ import numpy as np
 
 from lenmem.data.rows import Rows, make_rows
 from lenmem.data.scan import Pair, read_file, read_tfds
+from lenmem.fields import Count, Share, between
 from lenmem.tasks.base import Split, exact_match, token_accuracy
 from lenmem.tasks.rows import RowTask, split_off
 from lenmem.types import Batch, Example, Spec
@@ -93,11 +95,11 @@ def check_pairs(pairs: list[Pair], origin: str) -> None:
 class Scan(RowTask):
     """Commands of up to 9 words -> up to 48 actions and the end symbol. Length: actions."""
 
-    max_actions: int = 22
+    max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
     """Cut-off: longest answer in training. 22 is the split of the data set's authors."""
-    validation_share: float = 0.1
+    validation_share: Share = 0.1
     """Share of the pairs up to the cut-off that is held out. 0: none, and no split `validation`."""
-    validation_seed: int = 1234
+    validation_seed: Count = 1234
     """Chooses them."""
     length_given: bool = False
     """The model is told the length of the answer. False: every row has slots for the longest of all answers."""
@@ -106,12 +108,6 @@ class Scan(RowTask):
     origin: str = "grammar"
     """`grammar`, the path of the official tasks.txt, or `tfds`. All hold the same pairs, which is checked; they differ
     in order, and so in what is held out."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.max_actions < MOST_ACTIONS:
-            raise ValueError(f"max_actions is {self.max_actions}; the cut-off has to be from 1 to {MOST_ACTIONS - 1}")
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation_share is {self.validation_share}; it has to be at least 0 and below 1")
 
     @property
     def train_lengths(self) -> tuple[int, int]:

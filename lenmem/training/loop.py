@@ -25,6 +25,7 @@ import jax
 import numpy as np
 
 from lenmem.evaluation.metrics import evaluate
+from lenmem.fields import check_fields
 from lenmem.serialize import describes, to_plain, write_text
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint, processes
@@ -84,6 +85,7 @@ class Training:
     """Devices that batches are spread over, and seeds where batches do not divide evenly. None: as many as can be."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("batch_size", "seeds", "log_every", "validation_batches", "keep_checkpoints", "selection_window"):
             if getattr(self, name) < 1:
                 raise ValueError(f"training.{name} must be at least 1, got {getattr(self, name)}")

@@ -505,24 +505,24 @@ def test_published_sizes(model, millions):
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("make", "message"),
     [
-        (NAMTransformer(hidden_size=8, heads=3), "3 heads do not divide a width of 8"),
-        (NAMTransformer(hidden_size=8, attention="cubic"), "kind is 'cubic'; allowed are outer_product"),  # pyright: ignore
-        (LSAM(hidden_size=8, heads=3), "got a width of 8, 3 heads"),
-        (NAMTM(hidden_size=8, tapes=3), "3 tapes, or two directions, do not divide a width of 8"),
-        (NAMTM(hidden_size=8, layers=0), "layers is 0"),
-        (NAMTM(hidden_size=8, tape_length=0), "tape_length is 0"),
-        (NAMTM(hidden_size=8, controller="rnn"), "controller is 'rnn'"),  # pyright: ignore
-        (BERT(hidden_size=8, max_positions=4), "max_positions is 4; the padded rows have 6 positions"),
-        (LSTMAttention(hidden_size=9), "got a width of 9"),
+        (lambda: NAMTransformer(hidden_size=8, heads=3), "3 heads do not divide a width of 8"),
+        (lambda: NAMTransformer(hidden_size=8, attention="cubic"), "attention is 'cubic'; allowed are outer_product"),  # pyright: ignore
+        (lambda: LSAM(hidden_size=8, heads=3), "got a width of 8, 3 heads"),
+        (lambda: NAMTM(hidden_size=8, tapes=3), "3 tapes, or two directions, do not divide a width of 8"),
+        (lambda: NAMTM(hidden_size=8, layers=0), "layers is 0"),
+        (lambda: NAMTM(hidden_size=8, tape_length=0), "tape_length is 0"),
+        (lambda: NAMTM(hidden_size=8, controller="rnn"), "controller is 'rnn'"),  # pyright: ignore
+        (lambda: BERT(hidden_size=8, max_positions=4), "max_positions is 4; the padded rows have 6 positions"),
+        (lambda: LSTMAttention(hidden_size=9), "got a width of 9"),
     ],
 )
-def test_errors(model, message):
+def test_errors(make, message):
     mask = jnp.ones((1, 3), bool)
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(
-            model.clone(spec=Spec(vocabulary=4, output_size=4)).init,
+            make().clone(spec=Spec(vocabulary=4, output_size=4)).init,
             jax.random.key(0),
             jnp.zeros((1, 3), int),
             mask,

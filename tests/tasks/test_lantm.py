@@ -402,7 +402,7 @@ def test_test_range_follows_the_training_range():
         ("copy", {"train_lengths": (0, 2)}, r"train_lengths is \(0, 2\)"),
         ("copy", {"test_lengths": (9, 3)}, r"test_lengths is \(9, 3\)"),
         ("copy", {"vocabulary": 1}, "vocabulary is 1"),
-        ("copy", {"regime": "M"}, "regime is 'M'; allowed are 'L'"),
+        ("copy", {"regime": "M"}, "regime is 'M'; allowed are L, S"),
         ("priority_sort", {"first_priority": -1}, "first_priority is -1"),
     ],
 )

@@ -21,6 +21,7 @@ from typing import Any
 
 import flax.linen as nn
 
+from lenmem.fields import check_fields
 from lenmem.nn.interfaces.decoding import EncoderDecoder
 from lenmem.nn.interfaces.encoding import Aligned, Completion, Readout, single_answer
 from lenmem.nn.interfaces.packing import (
@@ -108,7 +109,14 @@ def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]
 
 
 class FlatModel(nn.Module):
-    """Base of models that read through `recurrent` or `sequential`: aligned tasks in step, others after the input."""
+    """Base of models that read through `recurrent` or `sequential`: aligned tasks in step, others after the input.
+
+    Fields hold what their types say, or a ValueError says what they may.
+    """
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        super().__post_init__()
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:

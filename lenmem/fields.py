@@ -1,0 +1,149 @@
+"""What the fields of a configuration may hold: declared as their types, checked when it is made.
+
+    hidden_size: Positive = 50
+    dropout: Share = 0.1
+    cell: Literal["gru", "lstm"] = "gru"
+
+Tasks, models and the parts of an experiment are dataclasses that call `check_fields` in `__post_init__`. What depends
+on several fields at once, or on the task, is checked where it matters.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.errors import nearest
+from lenmem.types import Dtype
+
+
+class Rule:
+    """What a value has to be beyond its type, in words and as a test."""
+
+    def __init__(self, wanted: str, holds: Callable[[Any], bool]):
+        self.wanted, self.holds = wanted, holds
+
+    def __repr__(self) -> str:
+        return self.wanted
+
+
+def at_least(least: float) -> Rule:
+    """Numbers from `least` on."""
+    return Rule(f"at least {least}", lambda value: value >= least)
+
+
+def between(least: float, most: float) -> Rule:
+    """Numbers from `least` to `most`."""
+    return Rule(f"from {least} to {most}", lambda value: least <= value <= most)
+
+
+Positive = Annotated[int, at_least(1)]
+"""A size: an integer from 1 on."""
+Count = Annotated[int, at_least(0)]
+"""An integer from 0 on."""
+Weight = Annotated[float, at_least(0)]
+"""A number from 0 on."""
+Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
+"""A share or a probability that is not 1."""
+Lengths = Annotated[tuple[int, int], Rule("(shortest, longest) with both >= 1", lambda ends: 1 <= ends[0] <= ends[1])]
+"""A range of lengths, both ends included."""
+
+
+def check_fields(config: Any, *names: str) -> None:
+    """ValueError at the first field of a dataclass, or of those named, that does not hold what its type declares.
+
+    It says what was got and what is allowed. Types that are not known here are not checked, nor is what is an array:
+    a number of a sweep, which may be traced.
+    """
+    for name, kind in _kinds(type(config)).items():
+        value = getattr(config, name)
+        if (name in names or not names) and not _fits(value, kind):
+            got = f"{type(config).__name__}.{name} is {value!r}"
+            if typing.get_origin(kind) is Literal:
+                choices = [str(choice) for choice in typing.get_args(kind)]
+                raise ValueError(f"{got}; allowed are {', '.join(choices)}.{nearest(value, choices)}")
+            raise ValueError(f"{got}; it has to be {_described(kind)}")
+
+
+@functools.cache
+def _kinds(config: type) -> dict[str, Any]:
+    """The types of the fields, by name; none where they name something that only the inside of a function knows."""
+    try:
+        hints = typing.get_type_hints(config, include_extras=True)
+    except NameError:
+        return {}
+    fields: dict[str, Any] = getattr(config, "__dataclass_fields__", {})
+    return {name: hints[name] for name in fields if name not in ("parent", "name") and not _is_class_wide(hints[name])}
+
+
+def _is_class_wide(kind: Any) -> bool:
+    return typing.get_origin(kind) is typing.ClassVar or kind is typing.ClassVar
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type."""
+    if kind == Dtype:
+        return _is_floating(value)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        known = _fits(value, arguments[0])
+        return known and (isinstance(value, jax.Array) or all(rule.holds(value) for rule in _rules(arguments)))
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in arguments)
+    if origin is Literal:
+        return any(type(value) is type(one) and value == one for one in arguments)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        if arguments[-1:] == (...,):
+            return all(_fits(item, arguments[0]) for item in value)
+        return len(value) == len(arguments) and all(map(_fits, value, arguments))
+    if kind in (int, float) and isinstance(value, jax.Array):
+        return True
+    if kind is int:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if kind is float:
+        number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        return number and math.isfinite(value)
+    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+        return True
+    return isinstance(value, kind)
+
+
+def _is_floating(value: Any) -> bool:
+    """A dtype of numbers with a fraction, or None."""
+    try:
+        return value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
+    except TypeError:
+        return False
+
+
+def _described(kind: Any) -> str:
+    """A type in words."""
+    if kind == Dtype:
+        return "a floating dtype or None"
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        whole = typing.get_origin(arguments[0]) is tuple  # A rule for a tuple says what its items are.
+        return ", ".join([*([] if whole else [_described(arguments[0])]), *(rule.wanted for rule in _rules(arguments))])
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_described, arguments))
+    if origin is Literal:
+        return f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        items = arguments[:1] if arguments[-1:] == (...,) else arguments
+        return f"a tuple ({', '.join(map(_described, items))}{', ...' if items != arguments else ''})"
+    words = {int: "an integer", float: "a finite number", bool: "True or False", str: "a text", type(None): "None"}
+    return words.get(kind) or f"a {getattr(kind, '__name__', kind)}"
+
+
+def _rules(arguments: tuple[Any, ...]) -> list[Rule]:
+    return [rule for rule in arguments[1:] if isinstance(rule, Rule)]
