@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,8 +66,25 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} cannot be read as Python")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (ValueError, OSError):
+        raise
+    except Exception as error:
+        raise ValueError(_what_failed(path, error, vars(module))) from error
     return module
+
+
+def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:
+    """Where a configuration went wrong, and how; with the nearest field where one is misspelled."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    hint = ""
+    if wrong := re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
+        kind = names.get(wrong[1])
+        hint = "." + nearest(wrong[2], getattr(kind, "__dataclass_fields__", ()))
+    return f"{path}, line {line}: {type(error).__name__}: {text}{hint}"
 
 
 def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:

@@ -15,7 +15,9 @@ import jax
 import numpy as np
 
 from lenmem import share
+from lenmem.errors import parameters_fit
 from lenmem.evaluation.lengths import Evaluation
+from lenmem.fields import check_fields
 from lenmem.models import supports
 from lenmem.serialize import from_plain
 from lenmem.tasks.base import Task
@@ -43,6 +45,7 @@ class Experiment:
     """How it is measured."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "task", "model", "training", "evaluation")
         reason = supports(self.model, self.task.spec)
         if reason is not None:
             raise ValueError(f"{type(self.model).__name__} cannot take {type(self.task).__name__}: {reason}")
@@ -69,7 +72,8 @@ class Run:
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int = 0, **options: Any) -> Any:
         """The outputs of one seed's network."""
         params = self.seed_params(seed)
-        return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
+        with parameters_fit():
+            return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
 
     def seed_params(self, seed: int = 0) -> PyTree:
         """The parameters of one seed, without the seed axis."""

@@ -14,7 +14,7 @@ This module imports nothing else of lenmem, and everything may import it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -94,6 +94,37 @@ class Spec:
     def input_width(self) -> int:
         """Columns of an input written as floats: one-hot token, then channels."""
         return self.vocabulary + self.channels
+
+
+def check_batch(spec: Spec, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> None:
+    """ValueError, naming both shapes, where the arrays of a batch do not fit each other or the task.
+
+    Shapes are known when a program is traced, so that the check costs nothing when it runs.
+    """
+    if spec.takes_tokens:
+        _check_shape("inputs", inputs, ("B", "N"), "token ids")
+    else:
+        about = f"for {spec.vocabulary} tokens and {spec.channels} channels"
+        _check_shape("inputs", inputs, ("B", "N", spec.input_width), about)
+    _check_shape("input_mask", input_mask, inputs.shape[:2], f"as inputs is {list(inputs.shape)}")
+    _check_shape("target_mask", target_mask, (inputs.shape[0], "M"), f"as inputs is {list(inputs.shape)}")
+    if targets is not None:
+        values = () if spec.outputs == "tokens" else (spec.output_size,)
+        about = f"as target_mask is {list(target_mask.shape)} and the answers are {spec.outputs.replace('_', '-')}"
+        _check_shape("targets", targets, (*target_mask.shape, *values), about)
+
+
+def check_outputs(spec: Spec, outputs: Any, target_mask: Any) -> None:
+    """ValueError, naming both shapes, where a model does not return `output_size` numbers for every answer slot."""
+    about = f"as target_mask is {list(target_mask.shape)} and output_size is {spec.output_size}"
+    _check_shape("what the model returns", outputs, (*target_mask.shape, spec.output_size), about)
+
+
+def _check_shape(name: str, array: Any, wanted: Sequence[int | str], about: str) -> None:
+    """Letters stand for any size."""
+    got = array.shape
+    if len(got) != len(wanted) or any(isinstance(w, int) and g != w for g, w in zip(got, wanted, strict=True)):
+        raise ValueError(f"{name} has shape {list(got)}; it has to be [{', '.join(map(str, wanted))}], {about}")
 
 
 PyTree = Any

@@ -235,7 +235,12 @@ def test_list_names_everything(capsys):
         (("train", "lantm/copy", "--training.steps", "many"), "--training.steps"),
         (("train", "lantm/copy", "--training.steps", "-1"), "must not be negative, got -1"),
         (("train", "lantm/copy", "--evaluation.lengths", "0"), "at least 1, got 0"),
+        (
+            ("train", "lantm/copy", "--model.hidden-size", "0"),
+            "LANTM.hidden_size is 0; it has to be an integer, at least",
+        ),
         (("evaluate", "nowhere"), "nowhere is no run"),
+        (("evaluate", "tiny", "--task.vocabulary", "5"), "the parameters are those of another network, or of another"),
         (("predict", "tiny", "--input", "3 9"), "token ids from 0 to 3"),
         (("predict", "tiny", "--input", "1", "--seed", "7"), "seeds 0 to 1"),
         (("compare", "--models", "lantm"), "either a configuration or --tasks"),
@@ -257,6 +262,17 @@ def test_errors_are_one_message(folder, capsys, arguments, message):
         ("'arithmetic'", "'pointer_network'", (), "PointerNetwork cannot take Arithmetic: "),
         ("'pairs', path='nowhere.tsv'", "'gru'", (), "nowhere.tsv cannot be read (No such file"),
         ("'copy'", "'gru'", ("--task.test-lengths", "5", "3"), "test_lengths is (5, 3); it has to be (shortest,"),
+        ("'pairs', path='.'", "'gru'", (), ". cannot be read (Is a directory"),
+        ("'mathematics'", "'gru'", (), "'mathematics' is not a task. Did you mean"),
+        ("'copy'", "'gru', heads=2", (), "model 'gru' has no field 'heads'"),
+        ("'copy'", "'transformer', heads=3", (), "3 heads do not divide a width of 128"),
+        ("'copy', vocabulary='many'", "'gru'", (), "Copy.vocabulary is 'many'; it has to be an integer, at least 2"),
+        (
+            "'copy'",
+            "'gru', dropout=1.5",
+            (),
+            "GRU.dropout is 1.5; it has to be a finite number, at least 0 and below 1",
+        ),
         ("'copy'", "'gru'", ("--training.devices", "2", "--training.batch-size", "3"), "does not divide batch_size=3"),
     ],
 )
@@ -266,6 +282,29 @@ def test_what_cannot_be_trained_is_one_message(tmp_path, monkeypatch, capsys, ta
     (tmp_path / "wrong.py").write_text(f"import lenmem\n\nexperiment = {made}\n")
     assert message in fails(capsys, "train", "wrong.py", *options)
     assert not (tmp_path / "runs" / "wrong" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("experiment = Experiment(Copy(), LANTM(hiden_size=3))", "'hiden_size'. Did you mean 'hidden_size'?"),
+        ("experiment = Experiment(Copy(), LANTM(", "wrong.py, line 4: SyntaxError: '(' was never closed"),
+        ("experiment = Experiment(Cpy(), LANTM())", "wrong.py, line 4: NameError: name 'Cpy' is not defined"),
+        ("experiment = Experiment('copy', LANTM())", "Experiment.task is 'copy'; it has to be a Task"),
+        ("experiment = Experiment(Copy(), LANTM)", "Experiment.model is <class "),
+        (
+            "experiment = Experiment(Copy(), LANTM(), Training(steps='9'))",
+            "Training.steps is '9'; it has to be an integer",
+        ),
+        ("experiment = LANTM()", "has to define `experiment = Experiment(...)`, got LANTM"),
+    ],
+)
+def test_a_configuration_that_is_wrong_is_one_message(tmp_path, capsys, text, message):
+    imports = (
+        "from lenmem import Experiment, Training\nfrom lenmem.models import LANTM\nfrom lenmem.tasks import Copy\n"
+    )
+    (tmp_path / "wrong.py").write_text(f"{imports}{text}\n")
+    assert message in fails(capsys, "train", str(tmp_path / "wrong.py"))
 
 
 def test_a_pair_that_cannot_work_shows_its_reason():

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.errors import parameters_fit
 from lenmem.tasks.base import Source, Split, Task
 from lenmem.types import Batch, PyTree
 
@@ -146,9 +147,10 @@ def _metrics(
         batch = draw(context, item)
 
         def of_seed(params: PyTree) -> dict[str, jax.Array]:
-            outputs = model.apply(
-                {"params": params}, batch.inputs, batch.input_mask, batch.target_mask, targets=None, train=False
-            )
+            with parameters_fit():
+                outputs = model.apply(
+                    {"params": params}, batch.inputs, batch.input_mask, batch.target_mask, targets=None, train=False
+                )
             return task.metrics(outputs, batch)  # pyright: ignore[reportArgumentType]  (nothing is mutable here)
 
         return {name: jnp.where(alive[:, None], value, jnp.nan) for name, value in jax.vmap(of_seed)(params).items()}

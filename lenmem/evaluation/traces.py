@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from lenmem.errors import parameters_fit
 from lenmem.types import Batch, PyTree, Spec
 
 
@@ -29,15 +30,16 @@ def collect(model: nn.Module, params: PyTree, batch: Batch) -> dict[str, np.ndar
     """
 
     def run(batch: Batch) -> PyTree:
-        _, variables = model.apply(
-            {"params": params},
-            batch.inputs,
-            batch.input_mask,
-            batch.target_mask,
-            targets=None,
-            train=False,
-            mutable=["traces"],
-        )
+        with parameters_fit():
+            _, variables = model.apply(
+                {"params": params},
+                batch.inputs,
+                batch.input_mask,
+                batch.target_mask,
+                targets=None,
+                train=False,
+                mutable=["traces"],
+            )
         return _flatten(dict(variables).get("traces", {}))
 
     traces = jax.jit(run)(batch)

@@ -19,7 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from lenmem.tasks.base import Task, namespaced
-from lenmem.types import Batch, PyTree
+from lenmem.types import Batch, PyTree, check_batch, check_outputs
 
 
 class Member(NamedTuple):
@@ -59,6 +59,7 @@ def objective(
     model: nn.Module, task: Task, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
     """(task loss plus everything the model sowed into `losses`, task loss)."""
+    check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
     outputs, mutated = model.apply(
         {"params": params},
         batch.inputs,
@@ -69,6 +70,7 @@ def objective(
         rngs=rngs,
         mutable=["losses"],
     )
+    check_outputs(task.spec, outputs, batch.target_mask)
     loss = task.loss(outputs, batch)
     auxiliary = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
     return loss + auxiliary, loss
@@ -105,6 +107,7 @@ def initial_members(
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
+    check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
 
     def member(key: jax.Array) -> Member:
         rngs = {name: namespaced(key, name) for name in ("params", "dropout", "address", "gate")}

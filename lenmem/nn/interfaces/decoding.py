@@ -87,7 +87,7 @@ class EncoderDecoder(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]; targets as in `Batch`."""
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         symbols, mask = self.laid_out(inputs, input_mask)
         states = encode(self.encoder, self.embedding(symbols), mask, train=train)
         if self.feedback == "teacher_forced" and not train:

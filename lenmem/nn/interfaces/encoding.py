@@ -68,7 +68,7 @@ class Completion(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]."""
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         answers = target_mask.shape[-1]
         lengths, answer_lengths = jnp.sum(input_mask, axis=-1), jnp.sum(target_mask, axis=-1)
         columns = inputs.shape[1] + answers
@@ -120,7 +120,7 @@ class Readout(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, 1] -> float[B, 1, K]."""
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         if target_mask.shape[-1] != 1:
             raise ValueError(f"Readout gives one answer slot; got {target_mask.shape[-1]}. Use Completion")
         lengths = jnp.sum(input_mask, axis=-1)
@@ -176,7 +176,7 @@ class Aligned(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] with M <= N -> float[B, M, K]."""
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         reason = self.supports(spec)
         capacity, answers = inputs.shape[1], target_mask.shape[-1]
         if reason is None and answers > capacity:

@@ -9,19 +9,24 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.linear import Linear
-from lenmem.types import Dtype, Spec
+from lenmem.types import Dtype, Spec, check_batch
 
 SPECIAL = 3
 """Symbols an interface adds to the vocabulary: begin, delimiter, blank."""
 BEGIN, DELIMITER, BLANK = range(SPECIAL)
 
 
-def require_spec(spec: Spec | None, module: nn.Module) -> Spec:
-    """The bound spec, or a ValueError that says how to bind one."""
+def require_spec(spec: Spec | None, module: nn.Module, *batch: jax.Array | None) -> Spec:
+    """The bound spec, or a ValueError that says how to bind one, or how the arrays of `batch` do not fit it.
+
+    `batch`: inputs, input_mask, target_mask, and targets where there are any.
+    """
     if spec is None:
         raise ValueError(
             f"{type(module).__name__} has no spec: put it in an Experiment, or bind it with model.clone(spec=task.spec)"
         )
+    if batch:
+        check_batch(spec, *batch)
     return spec
 
 

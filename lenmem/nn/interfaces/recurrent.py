@@ -55,7 +55,7 @@ class Transducer(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]."""
-        spec = require_spec(self.spec, self)
+        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         packed = pack(
             inputs,
             jnp.sum(input_mask, axis=-1),
