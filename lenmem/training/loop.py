@@ -97,8 +97,6 @@ class Training:
                 raise ValueError(
                     f"training.{name} must be a multiple of log_every={self.log_every}, got {getattr(self, name)}"
                 )
-        if self.selection not in ("last", "validation", "running_ood"):
-            raise ValueError(f"training.selection must be last, validation or running_ood, got {self.selection!r}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
         if self.selection_window > 1 and self.selection_window * self.validate_every > self.steps:

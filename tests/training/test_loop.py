@@ -311,7 +311,7 @@ def test_tensorboard_events_are_written(tmp_path):
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"steps": -1}, "steps must not be negative, got -1"),
         ({"checkpoint_every": 3}, "multiple of log_every=2, got 3"),
-        ({"selection": "best"}, "last, validation or running_ood, got 'best'"),
+        ({"selection": "best"}, "'best'; allowed are last, validation, running_ood"),
         ({"selection": "validation"}, "needs validate_every"),
         ({"devices": 0}, "devices must be at least 1, got 0"),
     ],

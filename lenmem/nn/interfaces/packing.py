@@ -61,7 +61,7 @@ class Embedding(nn.Module):
         if self.spec.takes_tokens:
             normal = nn.initializers.normal(self.std)
             return nn.Embed(width, self.features, embedding_init=normal, **options)(inputs)
-        return Linear(self.features, **options)(inputs)
+        return Linear(self.features, **options)(inputs.astype(dtype))
 
 
 def place(
