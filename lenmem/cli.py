@@ -242,7 +242,7 @@ def predict(arguments: list[str]) -> None:
     cells = [(right, given, "" if hit else "^" * max(len(given), 1)) for right, given, hit in columns]
     widths = [max(map(len, cell)) for cell in cells]
     for title, row in zip(("right ", "answer", "      "), zip(*cells, strict=True), strict=True):
-        print(title, *(f"{text:{width}}" for text, width in zip(row, widths, strict=True)))
+        print(" ".join([title, *(f"{text:{width}}" for text, width in zip(row, widths, strict=True))]).rstrip())
     print(f"{sum(answer.hits)} of {len(answer.hits)} right")
 
 
