@@ -6,7 +6,6 @@ This module only joins: everything it does is in `lenmem.runs`, `lenmem.reproduc
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from lenmem import configs, models, runs, tasks
 from lenmem.experiment import Experiment, Run, export_run, import_run
+from lenmem.fields import described
 from lenmem.models import supports
 from lenmem.share import MIB
 from lenmem.training import DivergedError, Optimizer, Result, Training, processes
@@ -338,8 +338,7 @@ def _value(path: str, kind: Any, word: str) -> Any:
         with registry:
             return tyro.cli(kind, args=word.split(), config=(tyro.conf.FlagConversionOff,), console_outputs=False)
     except SystemExit:
-        kind = re.sub(r"\b[a-z_]\w*\.(?=\w)", "", str(getattr(kind, "__name__", kind)))
-        raise ValueError(f"{path} takes {kind}, got {word!r}") from None
+        raise ValueError(f"{path} takes {described(kind)}, got {word!r}") from None
 
 
 def plot(arguments: list[str]) -> None:
@@ -551,7 +550,8 @@ def _usage() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    Console(stderr=True).print(f"error: {message}", style="red", markup=False, highlight=False)
+    # Lines are not broken, so that a path can be copied.
+    Console(stderr=True).print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise SystemExit(status)
 
 

@@ -70,7 +70,7 @@ def check_fields(config: Any, *names: str) -> None:
             if typing.get_origin(kind) is Literal:
                 choices = [str(choice) for choice in typing.get_args(kind)]
                 raise ValueError(f"{got}; allowed are {', '.join(choices)}.{nearest(value, choices)}")
-            raise ValueError(f"{got}; it has to be {_described(kind)}")
+            raise ValueError(f"{got}; it has to be {described(kind)}")
 
 
 @functools.cache
@@ -126,21 +126,21 @@ def _is_floating(value: Any) -> bool:
         return False
 
 
-def _described(kind: Any) -> str:
-    """A type in words."""
+def described(kind: Any) -> str:
+    """A field's type in words: what it may hold."""
     if kind == Dtype:
         return "a floating dtype or None"
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         whole = typing.get_origin(arguments[0]) is tuple  # A rule for a tuple says what its items are.
-        return ", ".join([*([] if whole else [_described(arguments[0])]), *(rule.wanted for rule in _rules(arguments))])
+        return ", ".join([*([] if whole else [described(arguments[0])]), *(rule.wanted for rule in _rules(arguments))])
     if origin in (Union, types.UnionType):
-        return " or ".join(map(_described, arguments))
+        return " or ".join(map(described, arguments))
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
     if origin is tuple:
         items = arguments[:1] if arguments[-1:] == (...,) else arguments
-        return f"a tuple ({', '.join(map(_described, items))}{', ...' if items != arguments else ''})"
+        return f"a tuple ({', '.join(map(described, items))}{', ...' if items != arguments else ''})"
     words = {int: "an integer", float: "a finite number", bool: "True or False", str: "a text", type(None): "None"}
     return words.get(kind) or f"a {getattr(kind, '__name__', kind)}"
 
