@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +21,16 @@ from lenmem.models import supports
 from lenmem.serialize import from_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
-from lenmem.training.loop import CHECKPOINTS, METRICS, Training, abstract_state, restore_params, saved_in
+from lenmem.training.loop import (
+    CHECKPOINTS,
+    Training,
+    abstract_state,
+    holds_run,
+    read_metrics,
+    restore_params,
+    saved_in,
+    write_metrics,
+)
 from lenmem.types import PyTree
 
 SUFFIX = ".safetensors"
@@ -116,8 +124,7 @@ def export_run(
     if saved_in(run.directory, run.step).name != CHECKPOINTS:
         raise ValueError(f"{run.directory} keeps the parameters of step {run.step} only, and no state of the optimiser")
     state, manifest = checkpoint.restore(run.directory / CHECKPOINTS, abstract_state(run.experiment), run.step)
-    lines = (run.directory / METRICS).read_text().splitlines()
-    metadata |= {"run": manifest, "metrics": [line for line in lines if json.loads(line)["step"] <= run.step]}
+    metadata |= {"run": manifest, "metrics": read_metrics(run.directory, run.step)}
     return share.export_params(path, run.params, metadata, state=state, part_bytes=part_bytes)
 
 
@@ -129,7 +136,7 @@ def import_run(
     ValueError for a file without the state, and for a directory that holds a run; nothing is executed (see `load`).
     """
     path, directory = Path(path), Path(directory)
-    if (directory / METRICS).exists() or (directory / CHECKPOINTS).exists():
+    if holds_run(directory):
         raise ValueError(f"{directory} already holds a run; choose another directory")
     run = _load_file(path, None, modules)
     state = share.import_state(path, abstract_state(run.experiment))
@@ -137,8 +144,8 @@ def import_run(
     if not isinstance(manifest, dict) or not isinstance(metrics, list):
         raise ValueError(f"{path} says nothing of the training that its state is of")
     checkpoint.save(directory / CHECKPOINTS, run.step, state, manifest, keep=run.experiment.training.keep_checkpoints)
-    (directory / METRICS).write_text("".join(f"{line}\n" for line in metrics))
-    return load(directory, modules=modules)
+    write_metrics(directory, metrics)
+    return dataclasses.replace(run, directory=directory, manifest=manifest)
 
 
 def _load_file(path: Path, step: int | None, modules: Iterable[type | ModuleType]) -> Run:

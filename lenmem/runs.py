@@ -21,7 +21,7 @@ from lenmem.experiment import Experiment, Run, load
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, measurable
-from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, same_experiment, train
+from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, holds_run, read_metrics, same_experiment, train
 from lenmem.training.optimizer import Optimizer
 from lenmem.types import Batch, PyTree
 
@@ -31,7 +31,7 @@ Report = Callable[[dict[str, Any]], None]
 def fresh_directory(directory: Path) -> Path:
     """`directory`, or with -2, -3, ... appended if it holds a run already: nothing is ever overwritten."""
     candidate, number = directory, 1
-    while (candidate / METRICS).exists() or (candidate / CHECKPOINTS).exists():
+    while holds_run(candidate):
         number += 1
         candidate = directory.with_name(f"{directory.name}-{number}")
     return candidate
@@ -226,8 +226,7 @@ def draw_run(
         return written[-1]
 
     if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
-        history = [json.loads(line) for line in (run.directory / METRICS).read_text().splitlines()]
-        plots.plot_training(history, target("training.png"))
+        plots.plot_training(read_metrics(run.directory), target("training.png"))
     batch = typed_batch(task, text) if text else example_batch(task, length or task.train_lengths[1], example)
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
     _draw_memory(task, batch, traces, target)
@@ -345,10 +344,8 @@ def answer_example(run: Run, length: int, *, seed: int = 0, example: int = 0) ->
     scores = task.metrics(jnp.repeat(outputs, len(there), axis=0), alone)
     hits = np.asarray(scores.get("exact_match", next(iter(scores.values())))) == 1
     targets = np.asarray(batch.targets[0])[there]
-    if task.spec.takes_tokens:
-        inputs = [task.input_names[i] for i in np.asarray(batch.inputs[0])[np.asarray(batch.input_mask[0])]]
-    else:
-        inputs = [" ".join(f"{value:.4g}" for value in step) for step in np.asarray(batch.inputs[0])]
+    symbols = np.asarray(batch.inputs[0])[np.asarray(batch.input_mask[0])]
+    inputs = [task.input_names[i] for i in symbols] if task.spec.takes_tokens else _values(symbols)
     right = [task.answer_names[i] for i in targets] if task.spec.outputs == "tokens" else _written(task, targets)
     scored = np.asarray(batch.score_mask[0])[there]
     return Answer(inputs, right, _names_of_answers(task, np.asarray(outputs[0])[there]), (hits | ~scored).tolist())
@@ -365,6 +362,10 @@ def _written(task: Task, slots: np.ndarray) -> list[str]:
     """Bits or values [M, K] of answer slots."""
     if task.spec.outputs == "multi_hot":
         return ["".join(str(int(bit)) for bit in slot) for slot in slots]
+    return _values(slots)
+
+
+def _values(slots: np.ndarray) -> list[str]:
     return [" ".join(f"{value:.4g}" for value in slot) for slot in slots]
 
 

@@ -273,11 +273,15 @@ def _resolve_own(path: str) -> type:
 
 def write_json(path: Path, data: Any) -> None:
     """Write plain data as strict JSON, whole or not at all."""
-    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n")
+    write_whole(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    partial = path.with_suffix(f"{path.suffix}.partial")
-    partial.write_text(text)
-    os.replace(partial, path)
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all: aside, and then moved into place."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_bytes(data)
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

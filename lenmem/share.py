@@ -25,6 +25,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from lenmem.serialize import write_whole
 from lenmem.types import PyTree
 
 _KEY = "lenmem"
@@ -67,7 +68,7 @@ def export_params(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for target, piece in pieces.items():
-            _write(target, piece)
+            write_whole(target, piece)
         for old in {path, *_parts(path)} - pieces.keys():
             old.unlink(missing_ok=True)
     except OSError as error:
@@ -149,20 +150,6 @@ def _parts(path: Path) -> list[Path]:
     """The parts of a file that are there, in order."""
     pattern = re.compile(re.escape(path.name) + r"\.\d+-of-\d+")
     return sorted(other for other in path.parent.glob("*-of-*") if pattern.fullmatch(other.name))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write aside and move into place."""
-    partial = None
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-            partial = Path(file.name)
-            file.write(data)
-        partial.replace(path)
-    except OSError:
-        if partial is not None:
-            partial.unlink(missing_ok=True)
-        raise
 
 
 def _leaves(state: PyTree) -> list[tuple[str, Any]]:

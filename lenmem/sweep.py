@@ -37,7 +37,15 @@ from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import TRACEABLE, Numbers, owner_of, replaced, untraceable
-from lenmem.training.loop import CHECKPOINTS, METRICS, SNAPSHOTS, DivergedError, train, validation_scores
+from lenmem.training.loop import (
+    CHECKPOINTS,
+    SNAPSHOTS,
+    DivergedError,
+    read_metrics,
+    train,
+    validation_scores,
+    write_metrics,
+)
 from lenmem.training.step import State, initial_state
 
 SCORE, PLAN = "score.json", "sweep.json"
@@ -276,7 +284,7 @@ def _split(program: Program, where: Path, directory: Path) -> None:
         step: checkpoint.restore(where / SNAPSHOTS, {"params": like.members.params}, step)[0]
         for step in checkpoint.steps(where / SNAPSHOTS)
     }
-    history = [json.loads(line) for line in (where / METRICS).read_text().splitlines()]
+    history = read_metrics(where)
     for number, combination in enumerate(group):
         lanes, target = _lanes(program, number), directory / combination.name
         own = {"experiment": to_plain(combination.experiment)}
@@ -287,8 +295,7 @@ def _split(program: Program, where: Path, directory: Path) -> None:
         for step, snapshot in snapshots.items():
             params = jax.tree.map(lambda x, lanes=lanes: x[lanes], snapshot)
             checkpoint.save(target / SNAPSHOTS, step, params, own, keep=1000)
-        lines = [json.dumps(_entry_of(entry, lanes)) + "\n" for entry in history]
-        (target / METRICS).write_text("".join(lines))
+        write_metrics(target, [_entry_of(entry, lanes) for entry in history])
 
 
 def _entry_of(entry: Mapping[str, Any], lanes: slice) -> dict[str, Any]:

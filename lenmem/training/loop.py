@@ -26,7 +26,7 @@ import numpy as np
 
 from lenmem.evaluation.metrics import evaluate
 from lenmem.fields import check_fields
-from lenmem.serialize import describes, to_plain, write_text
+from lenmem.serialize import describes, to_plain, write_whole
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
@@ -284,6 +284,28 @@ def same_experiment(saved: Any, experiment: Any) -> bool:
     return describes(saved, experiment)
 
 
+def holds_run(directory: Path) -> bool:
+    """A run was begun in the directory."""
+    return (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
+
+
+def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
+    """The history of the run in a directory, to `step`; the last line may have been cut short, and is left out then."""
+    history: list[dict[str, Any]] = []
+    lines = (directory / METRICS).read_text().splitlines() if (directory / METRICS).exists() else []
+    for line in lines:
+        try:
+            history.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return [entry for entry in history if step is None or entry["step"] <= step]
+
+
+def write_metrics(directory: Path, history: list[dict[str, Any]]) -> None:
+    """Write what `read_metrics` reads, whole or not at all."""
+    write_whole(directory / METRICS, "".join(json.dumps(entry) + "\n" for entry in history).encode())
+
+
 def saved_in(directory: str | os.PathLike[str], step: int | None = None) -> Path:
     """The folder of a run that holds `step`: its checkpoints, or its snapshots from the middle of training.
 
@@ -499,17 +521,10 @@ class _Run:
         if not same or not same_experiment(saved["experiment"], self.experiment):
             raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
-        history = []
-        if self._metrics.exists():
-            # A line may have been cut short, and lines after the checkpoint will be written again.
-            for line in self._metrics.read_text().splitlines():
-                try:
-                    history.append(json.loads(line))
-                except json.JSONDecodeError:
-                    break
-        history = [entry for entry in history if entry["step"] <= int(state.step)]
+        # Lines after the checkpoint will be written again.
+        history = read_metrics(self.path, int(state.step))
         if processes.is_first():
-            write_text(self._metrics, "".join(json.dumps(entry) + "\n" for entry in history))
+            write_metrics(self.path, history)
         return state, history, float(manifest["seconds"])
 
     def log(self, entry: dict[str, Any]) -> None:
