@@ -238,54 +238,48 @@ def test_channels_have_a_width():
         jax.eval_shape(model.init, jax.random.key(0), wider, batch.input_mask, batch.target_mask)
 
 
-@pytest.mark.parametrize("name", CLASSES.values())
-def test_a_model_with_any_fields(name):
-    @settings(max_examples=2, database=None)
-    @given(of_model(name), st.sampled_from(READ))
-    def check(fields, task):
-        try_model(name, fields, task)
+def try_examples(trial, examples, *strategies):
+    """Call `trial` with so many draws of the strategies."""
+
+    @settings(max_examples=examples, database=None)
+    @given(st.tuples(*strategies))
+    def check(drawn):
+        trial(*drawn)
 
     check()
+
+
+def try_models(name, examples):
+    try_examples(lambda fields, task: try_model(name, fields, task), examples, of_model(name), st.sampled_from(READ))
+
+
+def try_tasks(name, examples):
+    try_examples(lambda fields: try_task(name, fields), examples, of_task(name))
+
+
+@pytest.mark.parametrize("name", CLASSES.values())
+def test_a_model_with_any_fields(name):
+    try_models(name, 2)
 
 
 @pytest.mark.parametrize("name", sorted(set(tasks.names()) - MADE_AT_LENGTH))
 def test_a_task_with_any_fields(name):
-    @settings(max_examples=3, database=None)
-    @given(of_task(name))
-    def check(fields):
-        try_task(name, fields)
-
-    check()
+    try_tasks(name, 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.names())
 def test_a_model_with_any_fields_at_length(name):
-    @settings(max_examples=30, database=None)
-    @given(of_model(name), st.sampled_from(READ))
-    def check(fields, task):
-        try_model(name, fields, task)
-
-    check()
+    try_models(name, 30)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", tasks.names())
 def test_a_task_with_any_fields_at_length(name):
-    @settings(max_examples=100, database=None)
-    @given(of_task(name))
-    def check(fields):
-        try_task(name, fields)
-
-    check()
+    try_tasks(name, 100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.names())
 def test_a_model_that_takes_its_fields_makes_a_step_of_finite_numbers(name):
-    @settings(max_examples=5, database=None)
-    @given(of_model(name))
-    def check(fields):
-        try_model(name, fields, READ[0], really=True)
-
-    check()
+    try_examples(lambda fields: try_model(name, fields, READ[0], really=True), 5, of_model(name))
