@@ -233,7 +233,7 @@ def test_list_names_everything(capsys):
         (("train", "quikstart"), "Did you mean 'quickstart'?"),
         (("train", "lantm/copy", "--training.stps", "3"), "--training.steps"),
         (("train", "lantm/copy", "--training.steps", "many"), "--training.steps"),
-        (("train", "lantm/copy", "--training.steps", "-1"), "must not be negative, got -1"),
+        (("train", "lantm/copy", "--training.steps", "-1"), "steps is -1; it has to be an integer, at least 0"),
         (("train", "lantm/copy", "--evaluation.lengths", "0"), "at least 1, got 0"),
         (
             ("train", "lantm/copy", "--model.hidden-size", "0"),

@@ -224,7 +224,7 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
         ([RATE], f"no values for {RATE}"),
         ([RATE, "1", "1.0"], "is there twice"),
         (["seed", "many"], "takes one number, how many seeds, got many"),
-        (["seed", "0"], "training.seeds must be at least 1, got 0"),
+        (["seed", "0"], "Training.seeds is 0; it has to be an integer, at least 1"),
     ],
 )
 def test_what_cannot_be_swept_is_one_message(words, message):

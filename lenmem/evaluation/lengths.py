@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from lenmem.evaluation.metrics import dispatch, fetch, per_seed, score, seeds
-from lenmem.fields import check_fields
+from lenmem.fields import Positive, check_fields
 from lenmem.tasks.base import Task, namespaced
 from lenmem.types import Batch, PyTree
 
@@ -38,22 +38,19 @@ class Evaluation:
 
     lengths: tuple[int, ...] | None = None
     """Lengths of the curve. None: the task's `curve_lengths`, most often every one from training to test."""
-    samples: int = 64
+    samples: Positive = 64
     """Examples per length of the curve."""
     seed: int = 0
     """Seed of the examples."""
-    scored: int = 3200
+    scored: Positive = 3200
     """Examples of the `test` split for the score."""
-    batch_size: int = 64
+    batch_size: Positive = 64
     """Examples evaluated at a time."""
 
     def __post_init__(self) -> None:
         check_fields(self, "samples", "seed", "scored", "batch_size")
         if self.lengths is not None:
             checked_lengths(self.lengths)
-        for name in ("samples", "scored", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     def lengths_for(self, task: Task) -> tuple[int, ...]:
         """The lengths asked for, or all from the task's training to its test range."""

@@ -25,7 +25,7 @@ import jax
 import numpy as np
 
 from lenmem.evaluation.metrics import evaluate
-from lenmem.fields import check_fields
+from lenmem.fields import Count, Positive, check_fields
 from lenmem.serialize import describes, to_plain, write_whole
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint, processes
@@ -50,11 +50,11 @@ CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 class Training:
     """How a network is trained."""
 
-    steps: int = 10_000
+    steps: Count = 10_000
     """Optimiser steps."""
-    batch_size: int = 32
+    batch_size: Positive = 32
     """Examples of a step."""
-    seeds: int = 1
+    seeds: Positive = 1
     """Seeds trained in one program; each has its own parameters and data."""
     seed: int = 0
     """The key everything is drawn from."""
@@ -65,33 +65,27 @@ class Training:
     on the *test* range seen during training. The last rule selects on test lengths and is printed as such."""
     selection_metric: str = "exact_match"
     """Metric that selects: the largest is best; or `loss`, of which the smallest is."""
-    selection_window: int = 1
+    selection_window: Positive = 1
     """The score is the mean over this many latest validations, once there are as many."""
     validation_split: str = "validation"
     """Split of the task that a validation scores; under `running_ood` it is `test`."""
-    validate_every: int = 0
+    validate_every: Count = 0
     """Steps between two validations; 0: never (selection needs some)."""
-    validation_batches: int = 10
+    validation_batches: Positive = 10
     """Batches of a validation."""
-    log_every: int = 100
+    log_every: Positive = 100
     """Steps of one compiled call, and between two lines of metrics."""
-    checkpoint_every: int = 1000
+    checkpoint_every: Count = 1000
     """Steps between two checkpoints, beside the one at the end; a multiple of log_every. 0: only at the end."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Positive = 2
     """Checkpoints kept."""
     keep_steps: tuple[int, ...] = ()
     """Steps whose parameters are kept for good (under `snapshots/`), to look at a network in the middle of training."""
-    devices: int | None = None
+    devices: Positive | None = None
     """Devices that batches are spread over, and seeds where batches do not divide evenly. None: as many as can be."""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("batch_size", "seeds", "log_every", "validation_batches", "keep_checkpoints", "selection_window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"training.{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("steps", "validate_every", "checkpoint_every"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"training.{name} must not be negative, got {getattr(self, name)}")
         for name in ("validate_every", "checkpoint_every"):
             if getattr(self, name) % self.log_every:
                 raise ValueError(
@@ -104,8 +98,6 @@ class Training:
                 f"training.selection_window={self.selection_window} validations, one each {self.validate_every} steps, "
                 f"are more than {self.steps} steps have"
             )
-        if self.devices is not None and self.devices < 1:
-            raise ValueError(f"training.devices must be at least 1, got {self.devices}")
 
     @property
     def scored_split(self) -> Split:

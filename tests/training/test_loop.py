@@ -308,12 +308,12 @@ def test_tensorboard_events_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"steps": -1}, "steps must not be negative, got -1"),
+        ({"batch_size": 0}, "batch_size is 0; it has to be an integer, at least 1"),
+        ({"steps": -1}, "steps is -1; it has to be an integer, at least 0"),
         ({"checkpoint_every": 3}, "multiple of log_every=2, got 3"),
         ({"selection": "best"}, "'best'; allowed are last, validation, running_ood"),
         ({"selection": "validation"}, "needs validate_every"),
-        ({"devices": 0}, "devices must be at least 1, got 0"),
+        ({"devices": 0}, "devices is 0; it has to be an integer, at least 1 or None"),
     ],
 )
 def test_wrong_settings_are_refused(fields, message):
