@@ -9,11 +9,11 @@
 Tables: `train` (updates per second, share of a step spent drawing data, compile time, several seeds in one program
 against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation), `attention`
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
-(geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon), `lookup`
-(steps per second of the Neural Data Router on table lookup at its published size, by batch and tokens), `dnc` (memory
-machines on sorting at the published size: training, where its time goes, and long sequences), `panm` (pointer-augmented
-memory on copy at width 256 against the networks it is built on), `devices` (outer-product attention with the sequence
-split over devices; virtual ones on a CPU).
+(geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon; with
+`--run RUN` also in a trained network), `lookup` (steps per second of the Neural Data Router on table lookup at its
+published size, by batch and tokens), `dnc` (memory machines on sorting at the published size: training, where its time
+goes, and long sequences), `panm` (pointer-augmented memory on copy at width 256 against the networks it is built on),
+`devices` (outer-product attention with the sequence split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
 process, since machines are shared and noisy. Repetitions of a training call start at the same optimiser step, so that
@@ -47,7 +47,7 @@ from rich.table import Table
 
 from lenmem import configs, models, ops, tasks
 from lenmem.evaluation.lengths import length_curve
-from lenmem.experiment import Experiment
+from lenmem.experiment import Experiment, Run, load
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
@@ -74,6 +74,10 @@ GEOMETRIC_LOGITS = 2**18
 HORIZONS = {"near": 0.0, "far": -8.0}
 """Offsets of the logits: targets that find their match among about ten keys, and among thousands."""
 HORIZON_TOLERANCE = 1e-3
+LONG_GEOMETRIC = {"cpu": 2**14, "gpu": 2**16}
+"""Columns of geometric attention with one head, whose N x N weights would take 1 GiB and 16 GiB."""
+RUN_LENGTHS = (60, 250, 1000)
+"""Lengths, in its task's unit, of what the network of `--run` reads."""
 VIRTUAL_DEVICES = 8
 CPU_PARAMETERS = 2_000_000
 CPU_WORK = 3e8
@@ -109,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--configs", nargs="+", metavar="WORD", help="only configurations whose name contains a WORD")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="what is measured")
     parser.add_argument("--seeds", type=int, help="seeds in one program (default: the configuration's, at least 3)")
+    parser.add_argument(
+        "--run", type=Path, help="a trained Neural Data Router, whose attention `geometric` measures too"
+    )
     parser.add_argument("--quick", action="store_true", help="few steps and repetitions")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     options = parser.parse_args(arguments)
@@ -159,6 +166,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         title = f"geometric attention, {HEADS} heads of width {HEAD_WIDTH}, float32; times relative to softmax"
         console.print(as_table(title, rows))
+        if not options.quick:
+            length = LONG_GEOMETRIC.get(jax.default_backend(), GEOMETRIC_LENGTHS[-1])
+            rows = measured["geometric, long"] = long_geometric_cost(length)
+            console.print(as_table(f"geometric attention, one head of width {HEAD_WIDTH}, one run of each", rows))
+        if options.run is not None:
+            run = load(options.run)
+            rows = measured["geometric, trained"] = [
+                row for n in progress(RUN_LENGTHS, "trained") for row in trained_cost(run, n, effort)
+            ]
+            console.print(as_table(f"the network of {options.run} reads one input, far longer than it knows", rows))
     if "lookup" in options.tables:
         rows = measured["lookup"] = [
             lookup_cost(batch, tokens, effort) for batch, tokens in progress(LOOKUPS, "lookup")
@@ -411,6 +428,54 @@ def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def long_geometric_cost(length: int) -> list[dict[str, Any]]:
+    """Time and temporary memory of a long sequence's geometric attention, forward and with its gradient."""
+    vectors = [jax.random.normal(jax.random.key(i), (length, HEAD_WIDTH)) for i in range(3)]
+    kinds = {"blocks of 64": {"block_size": 64}, "blocks of 256": {"block_size": 256}}
+    kinds |= {
+        f"tolerance {HORIZON_TOLERANCE:g}, {reach}": {"offset": offset, "tolerance": HORIZON_TOLERANCE}
+        for reach, offset in HORIZONS.items()
+    }
+    rows = []
+    for kind in progress([*kinds], f"geometric {length}"):
+        function = functools.partial(ops.geometric_attention, **kinds[kind])
+        gradient = jax.grad(lambda *x, f=function: jnp.sum(f(*x) ** 2), (0, 1, 2))
+        forward, backward = (jax.jit(f).lower(*vectors).compile() for f in (function, gradient))
+        rows.append(
+            {
+                "N": length,
+                "kind": kind,
+                "s": _seconds(_call(forward, vectors)),
+                "s, gradient": _seconds(_call(backward, vectors)),
+                "MiB": _temporary(forward),
+                "MiB, gradient": _temporary(backward),
+            }
+        )
+    return rows
+
+
+def trained_cost(run: Run, length: int, effort: Effort) -> list[dict[str, Any]]:
+    """Time of a trained network's forward pass, and how far its outputs are from those that look at everything."""
+    task, model = run.experiment.task, run.experiment.bound_model
+    example = task.sample(jax.random.key(0), length, length)
+    inputs = [x[None] for x in (example.inputs, example.input_mask, example.target_mask)]
+    ways = {"everything": {}, "blocks of 64": {"block_size": 64}, "tolerance": {"tolerance": HORIZON_TOLERANCE}}
+    variables = {"params": run.seed_params(0)}
+    compiled = {way: jax.jit(model.clone(**how).apply).lower(variables, *inputs).compile() for way, how in ways.items()}
+    outputs = {way: call(variables, *inputs) for way, call in compiled.items()}
+    times = in_turns([_call(call, [variables, *inputs]) for call in compiled.values()], effort.repeats)
+    return [
+        {
+            "N": inputs[0].shape[1],
+            "kind": way,
+            "ms": 1000 * seconds,
+            "/ everything": seconds / times[0],
+            "largest difference": float(jnp.max(jnp.abs(outputs[way] - outputs["everything"]))),
+        }
+        for way, seconds in zip(ways, times, strict=True)
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
