@@ -8,6 +8,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 from lenmem import configs, papers
@@ -311,3 +313,18 @@ def test_every_row_of_a_configuration_is_a_cell_of_its_paper():
             assert set(row.metrics.values()) <= printed.keys()
             found += 1
     assert found >= 112 + 64
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in configs.names() if hasattr(configs.module_of(name), "rows")])
+def test_every_row_of_a_configuration_makes_a_network(name):
+    experiments = [row.experiment for row in configs.module_of(name).rows.values()]
+    for experiment in {repr(one.bound_model): one for one in experiments}.values():
+        spec, model = experiment.task.spec, experiment.bound_model
+        inputs, answers = spec.shapes(experiment.task.train_lengths[1])
+        kind = jax.ShapeDtypeStruct((2, inputs), np.int32)
+        if not spec.takes_tokens:
+            kind = jax.ShapeDtypeStruct((2, inputs, spec.input_width), np.float32)
+        masks = [jax.ShapeDtypeStruct((2, size), bool) for size in (inputs, answers)]
+        outputs, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), kind, *masks)
+        assert outputs.shape == (2, answers, spec.output_size)

@@ -4,7 +4,8 @@ lenmem train panm/id_sort_small
 lenmem reproduce panm/id_sort_small --rows id_sort-panm-small
 
 Rows: `id_sort-<model>-small`, and `id_sort-panm_a<n>_c<m>-small` with n Mode-1 and m Mode-2 pointers, as in Figure 8.
-The paper varies n on Copy and Reverse alone; here such rows stand beside its 2 and 1.
+The paper varies n on Copy and Reverse alone; here such rows stand beside its 2 and 1. Mode 2 asks with what Mode 1
+read, so that without Mode 1 there is neither.
 """
 
 from lenmem.tasks.panm import IDSort
@@ -16,6 +17,6 @@ rows = small_rows(IDSort(), "id_sort", steps=3000)
 rows |= ablation_rows(
     IDSort(),
     "id_sort",
-    {"table_12": [(0, 1), (1, 1), (3, 1)], "figure_8": [(2, 0), (2, 2)]},
+    {"table_12": [(0, 0), (1, 1), (3, 1)], "figure_8": [(2, 0), (2, 2)]},
     steps=3000,
 )
