@@ -6,6 +6,7 @@ This module only joins: everything it does is in `lenmem.runs`, `lenmem.reproduc
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -278,6 +279,8 @@ def compare(arguments: list[str]) -> None:
     from lenmem.evaluation.tables import METRICS, comparison_table, cross_table, curve_table
 
     root.mkdir(parents=True, exist_ok=True)
+    command = shlex.join(["lenmem", "compare", *arguments])
+    runs.save_comparison(root / "comparison.json", command, cells, results)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
         few = len(curves) <= 4  # More do not fit side by side.
@@ -287,11 +290,11 @@ def compare(arguments: list[str]) -> None:
             if isinstance(cell, str):
                 console.print(f"{model}: {cell}")
         plots.plot_curves(curves, root / "curve.png")
-        console.print(f"wrote {root}/curve.png")
+        console.print(f"wrote {root}/curve.png and comparison.json")
         return
     console.print(cross_table(results))
     plots.plot_cross_table(results, root / "cross_table.png")
-    console.print(f"wrote {root}/cross_table.png")
+    console.print(f"wrote {root}/cross_table.png and comparison.json")
 
 
 def sweep(arguments: list[str]) -> None:

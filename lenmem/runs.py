@@ -18,6 +18,7 @@ from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.traces import collect, column_names, token_names
 from lenmem.experiment import Experiment, Run, load
+from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, measurable
@@ -137,6 +138,22 @@ def compare(
             raise KeyboardInterrupt(f"stopped while training {model} on {task}; the same command continues")
         cells[task, model] = curve
     return cells
+
+
+def save_comparison(
+    path: Path,
+    command: str,
+    experiments: Mapping[tuple[str, str], Experiment | str],
+    cells: Mapping[tuple[str, str], LengthCurve | str],
+) -> None:
+    """Write as JSON what `compare` measured: every curve with its whole experiment, the command, the machine."""
+    networks = [
+        {"task": task, "model": model, "experiment": to_plain(experiments[task, model]), "curve": cell.to_dict()}
+        for (task, model), cell in cells.items()
+        if isinstance(cell, LengthCurve)
+    ]
+    environment = checkpoint.describe_environment()
+    write_json(path, {"command": command, "environment": environment, "networks": networks})
 
 
 def _same(experiment: Experiment, directory: Path) -> bool:

@@ -1,23 +1,26 @@
-"""Write results/README.md from the records in results/<paper>/*.json, and from nothing else.
+"""Write results/README.md from the records in results/<paper>/*.json and results/*/*/comparison.json, and nothing else.
 
     python scripts/make_results.py            # write it
     python scripts/make_results.py --check    # exit 1 if the file on disk is not what would be written
 
-Records are written by `lenmem reproduce`; see `lenmem/reproduce.py`. The text depends on nothing but them: the same
-records give the same bytes, in the order of the papers' own tables.
+Records are written by `lenmem reproduce` (see `lenmem/reproduce.py`) and by `lenmem compare`. The text depends on
+nothing but them: the same records give the same bytes, in the order of the papers' own tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.tables import METRICS
 from lenmem.reproduce import best_seed, compared_metrics, metric_name, read_record, shown, unit
 from lenmem.serialize import from_plain
 
@@ -87,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.results.is_dir():
         parser.error(f"{options.results} is no folder")
     target = options.results / "README.md"
-    text = page(read_records(options.results))
+    text = page(read_records(options.results), read_comparisons(options.results))
     if options.check:
         if target.is_file() and target.read_text() == text:
             return 0
@@ -104,9 +107,15 @@ def read_records(results: Path) -> list[Record]:
     return sorted(map(read_record, paths), key=_place)
 
 
-def page(records: Sequence[Record]) -> str:
+def read_comparisons(results: Path) -> dict[str, Record]:
+    """What `lenmem compare` wrote below a folder, by the folder it lies in."""
+    paths = sorted(results.glob("*/*/comparison.json"))
+    return {path.parent.relative_to(results).as_posix(): json.loads(path.read_text()) for path in paths}
+
+
+def page(records: Sequence[Record], comparisons: Mapping[str, Record] = MappingProxyType({})) -> str:
     """The whole file."""
-    if not records:
+    if not records and not comparisons:
         return HEAD + EMPTY
     parts = [HEAD]
     for paper in dict.fromkeys(record["paper"] for record in records):
@@ -114,7 +123,33 @@ def page(records: Sequence[Record]) -> str:
         of_paper = [record for record in records if record["paper"] == paper]
         for table in dict.fromkeys(record["table"] for record in of_paper):
             parts.append(_table_section(paper, table, [record for record in of_paper if record["table"] == table]))
+    if comparisons:
+        parts.append("\n## Comparisons\n")
+    parts.extend(_comparison(folder, record) for folder, record in comparisons.items())
     return "".join(parts)
+
+
+def _comparison(folder: str, record: Record) -> str:
+    """Networks side by side, from the longest training length on."""
+    curves = {network["model"]: LengthCurve.from_dict(network["curve"]) for network in record["networks"]}
+    first = next(iter(curves.values()))
+    lengths = [int(length) for length in first.lengths if length >= first.train_lengths[1]]
+    training = record["networks"][0]["experiment"]["training"]
+    environment = record["environment"]
+    seeds = "one seed" if training["seeds"] == 1 else f"the median of {training['seeds']} seeds"
+    lines = [
+        f"\n### {folder}",
+        "",
+        f"`{record['command']}`: token accuracy / exact match in percent by length, {first.samples} examples each; "
+        f"{seeds} of {training['steps']} steps on lengths {first.train_lengths[0]} to {first.train_lengths[1]}. "
+        f"On {environment['device']} with jax {environment['versions']['jax']} at {_commit(environment)}, "
+        f"{environment['date'][:10]}.",
+        "",
+        f"![Accuracy by length]({folder}/curve.png)",
+        "",
+    ]
+    rows = [[name, *(_at([curve], length, METRICS) for length in lengths)] for name, curve in curves.items()]
+    return "\n".join([*lines, *_markdown(["network", *map(str, lengths)], rows, 1), ""])
 
 
 def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:

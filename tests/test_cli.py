@@ -13,6 +13,7 @@ import pytest
 
 import lenmem
 from lenmem import cli, models, runs, share, tasks
+from lenmem.serialize import from_plain
 from lenmem.training import Optimizer
 from tests.training.tiny import experiment
 
@@ -214,6 +215,13 @@ def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
     assert (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns == before
     assert "lantm" in printed
     assert (folder / "runs" / "tiny" / "ram" / "curve.json").exists()
+    record = json.loads((folder / "runs" / "tiny" / "comparison.json").read_text())
+    assert record["command"] == "lenmem compare tiny.py --models lantm ram"
+    assert [network["model"] for network in record["networks"]] == ["lantm", "ram"]
+    for network, directory in zip(record["networks"], ("tiny", "tiny/ram"), strict=True):
+        curve = json.loads((folder / "runs" / directory / "curve.json").read_text())
+        assert network["curve"]["values"] == curve["values"]
+        assert from_plain(network["experiment"]) == runs.open_run(f"runs/{directory}").experiment
     optimizer = runs.open_run("runs/tiny/ram").experiment.training.optimizer
     assert optimizer == Optimizer("rmsprop", learning_rate=0.02)  # as the configuration says
 

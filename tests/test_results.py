@@ -229,6 +229,34 @@ def test_a_row_of_the_page(results):
     assert any("*on the test set* over a grid" in line and "one fixed configuration" in line for line in lines)
 
 
+def test_comparisons_stand_on_the_page(results):
+    record = made_up()
+    compared = {
+        "command": "lenmem compare positions/copy",
+        "environment": record["environment"],
+        "networks": [
+            {
+                "task": "copy",
+                "model": name,
+                "experiment": {"training": {"steps": 7, "seeds": 2}},
+                "curve": record["curves"][0],
+            }
+            for name in ("near", "far")
+        ],
+    }
+    folder = results / "positions" / "copy"
+    folder.mkdir(parents=True)
+    (folder / "comparison.json").write_text(json.dumps(compared))
+    module = script()
+    text = module.page([], module.read_comparisons(results))
+    assert "`lenmem compare positions/copy`" in text
+    assert "the median of 2 seeds of 7 steps on lengths 2 to 64. On TPU v9" in text
+    assert "![Accuracy by length](positions/copy/curve.png)" in text
+    assert "| network | 64 | 128 | 256 |" in text
+    for name in "near", "far":
+        assert f"| {name} | 100.0 / 100.0 | 75.0 / 50.0 (100.0 / 100.0) | 37.5 / 0.0 (50.0 / 0.0) |" in text
+
+
 def test_dead_seeds_and_uncommitted_code_are_marked(results):
     record = made_up()
     record["alive"] = [True, False]
