@@ -6,6 +6,16 @@ lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
 D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
 the published code of Suzgun et al. (2019). Parameters are those of the best of five scores on training words, one after
 each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no network under its pointers. The figure has no numbers.
+
+Words that are right throughout, in %, at lengths up to L + 2, 2 L, 4 L and 8 L, median of 5 seeds:
+
+    dyck_2-stack_rnn     100  99  85  43    (two of five seeds fail: 9 and 14% at 2 L)
+    dyck_2-panm           93  51   3   0
+    dyck_2-panm_alone     93  39   1   0
+    dyck_3-stack_rnn     100  89  37   4    (two fail; the best: 100% at 4 L, 89% at 8 L)
+
+One to seven minutes a row on one core of an AMD EPYC. The text has PANM about 20 points above the Stack-RNN at every
+length; ours is below it, and below the mean of its seeds too from 4 L on.
 """
 
 from lenmem.experiment import Evaluation, Experiment
