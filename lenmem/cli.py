@@ -28,6 +28,7 @@ from lenmem.fields import described
 from lenmem.models import supports
 from lenmem.share import MIB
 from lenmem.training import DivergedError, Optimizer, Result, Training, processes
+from lenmem.training.checkpoint import describe_environment
 from lenmem.training.lanes import owner_of, replaced
 
 T = TypeVar("T")
@@ -273,6 +274,7 @@ def compare(arguments: list[str]) -> None:
         console.print(f"training {model} on {task}")
         return _plain_report(experiment.training.steps)
 
+    environment = describe_environment()  # of the code that was loaded, as in `lenmem.reproduce`
     results = runs.compare(cells, directory, report=report)
     from lenmem.evaluation import plots
     from lenmem.evaluation.lengths import LengthCurve
@@ -280,7 +282,7 @@ def compare(arguments: list[str]) -> None:
 
     root.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["lenmem", "compare", *arguments])
-    runs.save_comparison(root / "comparison.json", command, cells, results)
+    runs.save_comparison(root / "comparison.json", command, environment, cells, results)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
         few = len(curves) <= 4  # More do not fit side by side.

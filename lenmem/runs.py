@@ -143,6 +143,7 @@ def compare(
 def save_comparison(
     path: Path,
     command: str,
+    environment: Mapping[str, Any],
     experiments: Mapping[tuple[str, str], Experiment | str],
     cells: Mapping[tuple[str, str], LengthCurve | str],
 ) -> None:
@@ -152,7 +153,6 @@ def save_comparison(
         for (task, model), cell in cells.items()
         if isinstance(cell, LengthCurve)
     ]
-    environment = checkpoint.describe_environment()
     write_json(path, {"command": command, "environment": environment, "networks": networks})
 
 

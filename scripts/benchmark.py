@@ -74,6 +74,11 @@ GEOMETRIC_LOGITS = 2**18
 HORIZONS = {"near": 0.0, "far": -8.0}
 """Offsets of the logits: targets that find their match among about ten keys, and among thousands."""
 HORIZON_TOLERANCE = 1e-3
+LONG_WAYS: dict[str, dict[str, Any]] = {"blocks of 64": {"block_size": 64}} | {
+    f"tolerance {HORIZON_TOLERANCE:g}, {reach}": {"offset": offset, "tolerance": HORIZON_TOLERANCE}
+    for reach, offset in HORIZONS.items()
+}
+"""How geometric attention takes long sequences: its arguments."""
 LONG_GEOMETRIC = {"cpu": 2**14, "gpu": 2**16}
 """Columns of geometric attention with one head, whose N x N weights would take 1 GiB and 16 GiB."""
 RUN_LENGTHS = (60, 250, 1000)
@@ -393,10 +398,8 @@ def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
         "attention, geometric": (ops.geometric_attention, vectors),
     }
     if length > 64:
-        kinds["attention, blocks of 64"] = (functools.partial(ops.geometric_attention, block_size=64), vectors)
-        for reach, offset in HORIZONS.items():
-            within = functools.partial(ops.geometric_attention, offset=offset, tolerance=HORIZON_TOLERANCE)
-            kinds[f"attention, tolerance {HORIZON_TOLERANCE:g}, {reach}"] = within, vectors
+        for way, options in LONG_WAYS.items():
+            kinds[f"attention, {way}"] = functools.partial(ops.geometric_attention, **options), vectors
     forward, backward = {}, {}
     for kind, (function, arguments) in kinds.items():
 
@@ -433,11 +436,7 @@ def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
 def long_geometric_cost(length: int) -> list[dict[str, Any]]:
     """Time and temporary memory of a long sequence's geometric attention, forward and with its gradient."""
     vectors = [jax.random.normal(jax.random.key(i), (length, HEAD_WIDTH)) for i in range(3)]
-    kinds = {"blocks of 64": {"block_size": 64}, "blocks of 256": {"block_size": 256}}
-    kinds |= {
-        f"tolerance {HORIZON_TOLERANCE:g}, {reach}": {"offset": offset, "tolerance": HORIZON_TOLERANCE}
-        for reach, offset in HORIZONS.items()
-    }
+    kinds = LONG_WAYS | {"blocks of 256": {"block_size": 256}}
     rows = []
     for kind in progress([*kinds], f"geometric {length}"):
         function = functools.partial(ops.geometric_attention, **kinds[kind])

@@ -17,8 +17,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
     # A test makes a few steps of a tiny network: compiling it well takes longer than running it badly. (The README's
     # examples, which CI runs too, are compiled well.) XLA ends a process that gives it a flag it does not know.
+    starts = [sys.executable, "-c", "import jax; jax.devices()"]
     for quick in "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false":
-        starts = [sys.executable, "-c", "import jax; jax.devices()"]
         tried = os.environ | {"XLA_FLAGS": f"{flags} {quick}"}
         if subprocess.run(starts, env=tried, capture_output=True, check=False).returncode == 0:
             flags = tried["XLA_FLAGS"]

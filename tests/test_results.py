@@ -344,9 +344,9 @@ def test_every_row_of_a_configuration_is_a_cell_of_its_paper():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in configs.names() if hasattr(configs.module_of(name), "rows")])
+@pytest.mark.parametrize("name", configs.names())
 def test_every_row_of_a_configuration_makes_a_network(name):
-    experiments = [row.experiment for row in configs.module_of(name).rows.values()]
+    experiments = [row.experiment for row in getattr(configs.module_of(name), "rows", {}).values()]
     for experiment in {repr(one.bound_model): one for one in experiments}.values():
         spec, model = experiment.task.spec, experiment.bound_model
         inputs, answers = spec.shapes(experiment.task.train_lengths[1])

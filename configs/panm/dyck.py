@@ -14,8 +14,8 @@ Words that are right throughout, in %, at lengths up to L + 2, 2 L, 4 L and 8 L,
     dyck_2-panm_alone     93  39   1   0
     dyck_3-stack_rnn     100  89  37   4    (two fail; the best: 100% at 4 L, 89% at 8 L)
 
-One to seven minutes a row on one core of an AMD EPYC. The text has PANM about 20 points above the Stack-RNN at every
-length. Ours is below it in the median; by the mean over seeds, as in the figure, D_2 is above at L + 2
+One to four minutes of training a row on one core of an AMD EPYC. The text has PANM about 20 points above the Stack-
+RNN at every length. Ours is below it in the median; by the mean over seeds, as in the figure, D_2 is above at L + 2
 alone (93 and 71%).
 """
 
