@@ -5,7 +5,8 @@ lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
 
 D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
 the published code of Suzgun et al. (2019). Parameters are those of the best of five scores on training words, one after
-each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no network under its pointers. The figure has no numbers.
+each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no network under its pointers, `panm_reads` no controller: it
+is the Stack-RNN whose output layer also sees what the pointers read. The figure has no numbers.
 
 Words that are right throughout, in %, at lengths up to L + 2, 2 L, 4 L and 8 L, median of 5 seeds:
 
@@ -29,8 +30,9 @@ MODELS = {
     "stack_rnn": make("stack_rnn"),
     "panm": make("panm", hidden_size=64, decoder="stack_rnn"),
     "panm_alone": make("panm", hidden_size=64),
+    "panm_reads": make("panm", hidden_size=64, decoder="stack_rnn", controller="none", mlp_size=None),
 }
-RATES = {"stack_rnn": 1e-2, "panm": 1e-3, "panm_alone": 1e-3}
+RATES = {"stack_rnn": 1e-2, "panm": 1e-3, "panm_alone": 1e-3, "panm_reads": 1e-2}
 LONGEST = {2: 10, 3: 20}
 TESTS = ("plus_2", "double", "quadruple", "octuple")
 
