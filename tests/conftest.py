@@ -13,6 +13,8 @@ from pathlib import Path
 # Read by XLA when its first backend starts, so it has to be set before anything runs. xdist workers inherit it.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
+# Threads of OpenMP that wait for each other keep their cores from the other workers: t-SNE took 20 times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
     # A test makes a few steps of a tiny network: compiling it well takes longer than running it badly. (The README's
