@@ -6,6 +6,7 @@ lenmem reproduce panm/mathematics_small --rows place_value-panm-small place_valu
 Rows: `place_value-<model>-small`, on 200,000 questions. Not measured yet.
 """
 
+from lenmem.reproduce import Row
 from lenmem.tasks.mathematics import PlaceValue
 
 from ._seq2seq import MODELS, OVER_RELATIVE, rows_of, small
@@ -14,3 +15,6 @@ task = PlaceValue(examples=200_000, held_out_examples=2000)
 experiment = small(task, OVER_RELATIVE)
 cells = {name: small(task, model) for name, model in (MODELS | {"panm": OVER_RELATIVE}).items()}
 rows = rows_of("table_2_math", "place_value", {"task": "place_value"}, "mean", cells, "-small")
+without_pointers = small(task, OVER_RELATIVE | {"pointers": False})
+where = {"task": "place_value", "model": "panm"}
+rows["place_value-panm_without_pointers-small"] = Row(without_pointers, "table_2_math", where, {})
