@@ -22,9 +22,9 @@ Words that are right throughout, in %, at lengths up to L + 2, 2 L, 4 L and 8 L,
 One to fifteen minutes of training a row on one core of an AMD EPYC, most with other work beside. The text has PANM
 about 20 points above the Stack-RNN at every length. Ours is below it, but for D_2 at L + 2 by the mean over seeds, as
 in the figure (93 and 71%). It seems that what pointers read answers short words well enough for the stack not to be
-learned: `panm_reads`, which differs from the Stack-RNN in nothing else, learns it with two seeds of ten in place of six,
-and those two go no farther than a Stack-RNN. The walk of a pointer does not depend on data, so that it cannot lead to
-the bracket to be closed.
+learned: `panm_reads`, which differs from the Stack-RNN in nothing else, learns it with two seeds of ten in place of
+six, and those two go no farther than a Stack-RNN. The walk of a pointer does not depend on data, so that it cannot
+lead to the bracket to be closed.
 """
 
 from lenmem.experiment import Evaluation, Experiment
