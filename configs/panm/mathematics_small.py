@@ -3,7 +3,11 @@
 lenmem train panm/mathematics_small
 lenmem reproduce panm/mathematics_small --rows place_value-panm-small place_value-transformer_rpe-small
 
-Rows: `place_value-<model>-small`, on 200,000 questions. Not measured yet.
+Rows: `place_value-<model>-small`, on 200,000 questions; `panm_without_pointers` is the same Transformer, relative
+positions in the encoder and absolute ones in the decoder, with a layer of its own in the place of PANM.
+
+Exact match on longer numbers, median of 3 seeds: PANM 70.5% (86, 71, 44), Transformer with relative positions 66.7%
+(66, 67, 74). The paper at full size has 86% and 0. Three seeds do not tell the two apart.
 """
 
 from lenmem.reproduce import Row
