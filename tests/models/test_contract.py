@@ -157,8 +157,9 @@ CASES = [
 
 
 VARIANTS = {
-    *("slantm_s", "lantm_actions", "slantm_actions", "ram_tape_sharp", "hybrid_attention", "stack_rnn_no_op"),
-    *("transformer_seq2seq_open_loop", "transformer_seq2seq_universal", "transformer_randomized"),
+    *("lantm_s", "slantm_s", "lantm_actions", "slantm_actions", "ram_tape_sharp", "stack_rnn_no_op"),
+    *("location_attention", "hybrid_attention", "transformer_randomized"),
+    *("transformer_seq2seq_open_loop", "transformer_seq2seq_universal", "transformer_seq2seq_relative"),
     *("linear_transformer", "act_absolute_relative", "dnc_stateless", "dnc_improved", "panm_paper", "panm_published"),
 }
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
