@@ -451,7 +451,7 @@ def plot_ndr_attention(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Attention of a Neural Data Router in every step, as in Figures 2, 7, 8, 10, 12 and 13 of Csordas et al. (2022).
+    """Attention of a Neural Data Router in every step, as in Figures 2, 7, 8, 10, 12 and 13 of Csordás et al. (2022).
 
     One map for each step, sources from left to right and targets from top to bottom. How an encoder with one layer for
     all steps goes through its input can be read from them.
@@ -480,7 +480,7 @@ def plot_ndr_heads(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Attention of every head of a Neural Data Router in one step, as in Figure 3 of Csordas et al. (2022).
+    """Attention of every head of a Neural Data Router in one step, as in Figure 3 of Csordás et al. (2022).
 
     `step` counts from 1. Other arguments as of `plot_ndr_attention`.
     """
@@ -499,7 +499,7 @@ def plot_ndr_gates(
     names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Copy gates of a Neural Data Router, as in Figures 2, 9, 11 and 14 of Csordas et al. (2022): columns by steps.
+    """Copy gates of a Neural Data Router, as in Figures 2, 9, 11 and 14 of Csordás et al. (2022): columns by steps.
 
     The mean over the units of a column: 0, it was copied; 1, it was rewritten. Without gates, the weights by which
     adaptive computation time reads the steps. Arguments as of `plot_ndr_attention`.

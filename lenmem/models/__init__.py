@@ -70,7 +70,7 @@ __all__ = [
 _SHARED: dict[str, Any] = {"gated": False}
 _RELATIVE: dict[str, Any] = {"attention": "relative", "embedding_init": "kaiming"}
 _GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
-"""What the Transformers without a copy gate of Csordas et al. (2022) have in common."""
+"""What the Transformers without a copy gate of Csordás et al. (2022) have in common."""
 
 _PEEPHOLE: dict[str, Any] = {"controller": "peephole"}
 _IMPROVED: dict[str, Any] = {"masking": True, "deallocation": True, "link_sharpness": True}

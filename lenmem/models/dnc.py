@@ -1,6 +1,6 @@
 """The differentiable neural computer (DNC), its improvements, and controllers with a constrained state space.
 
-Graves et al., "Hybrid computing using a neural network with dynamic external memory", Nature 538, 2016. Csordas &
+Graves et al., "Hybrid computing using a neural network with dynamic external memory", Nature 538, 2016. Csordás &
 Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking, De-allocation, and Link Distribution
 Sharpness Control", ICLR 2019 (arXiv 1904.10278). Ofner & Kern, "State-Space Constraints Can Improve the Generalisation
 of the Differentiable Neural Computer to Input Sequences With Unseen Length", 2021 (arXiv 2110.09138).
@@ -201,11 +201,11 @@ class DNC(FlatModel):
     nearest_pairs: Positive = 20
     """k: pairs of cell states, nearest to each other, that the regularisation pulls. The paper's is unknown."""
     masking: bool = False
-    """Content lookup through masks that select columns (Csordas & Schmidhuber)."""
+    """Content lookup through masks that select columns (Csordás & Schmidhuber)."""
     deallocation: bool = False
-    """Erase slots when they are freed (Csordas & Schmidhuber)."""
+    """Erase slots when they are freed (Csordás & Schmidhuber)."""
     link_sharpness: bool = False
-    """Sharpen the weights that follow the temporal link (Csordas & Schmidhuber)."""
+    """Sharpen the weights that follow the temporal link (Csordás & Schmidhuber)."""
     stop_usage_gradient: bool = True
     """No gradient through the write weights into the usage, as in the published codes."""
     clip: float | None = 20.0

@@ -1,4 +1,4 @@
-"""The Neural Data Router (Csordas, Irie & Schmidhuber, ICLR 2022, https://arxiv.org/abs/2110.07732).
+"""The Neural Data Router (Csordás, Irie & Schmidhuber, ICLR 2022, https://arxiv.org/abs/2110.07732).
 
 A Transformer encoder with one layer, applied `steps` times, in which data finds its own way: a *copy gate* lets a
 column wait, unchanged, until its operands are there, and *geometric attention* looks for the nearest match to the left

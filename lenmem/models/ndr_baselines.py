@@ -1,4 +1,4 @@
-"""The recurrent baselines of Csordas et al. (ICLR 2022, tables 1-3): LSTM and bidirectional LSTM.
+"""The recurrent baselines of Csordás et al. (ICLR 2022, tables 1-3): LSTM and bidirectional LSTM.
 
 Layers of one or two directions read the row; one answer is read from their final states, several answers position by
 position. Without attention or memory beside their state. Their Transformers are fields of `lenmem.models.ndr.NDR`.

@@ -1,6 +1,6 @@
 """The encoder-decoder Transformer (Vaswani et al., NeurIPS 2017, https://arxiv.org/abs/1706.03762).
 
-After Csordas, Irie & Schmidhuber, "The Devil is in the Detail: Simple Tricks Improve Systematic Generalization of
+After Csordás, Irie & Schmidhuber, "The Devil is in the Detail: Simple Tricks Improve Systematic Generalization of
 Transformers", EMNLP 2021, https://arxiv.org/abs/2108.12284: post-norm layers with ReLU, the input between a begin and
 an end symbol, and answers read off the very table that embeds those fed back. How well it generalises hangs on small
 things, which are fields here: kinds of positions, the scale of embeddings, weights shared by all layers (a Universal

@@ -62,7 +62,7 @@ class Repeated(nn.Module):
 
 
 class AdaptiveSteps(nn.Module):
-    """Adaptive computation time (Graves 2016) for each column i, in appendix A of Csordas et al. (2022). An encoder.
+    """Adaptive computation time (Graves 2016) for each column i, in appendix A of Csordás et al. (2022). An encoder.
 
         q_t = sigmoid(w . h_{t-1} + b)                                (11)   of the state before the layer
         T = min(steps, first t at which q_1 + .. + q_t > threshold)   (12)

@@ -1,4 +1,4 @@
-"""Parts of the Neural Data Router (Csordas, Irie & Schmidhuber 2022) and of the Transformers it is compared with.
+"""Parts of the Neural Data Router (Csordás, Irie & Schmidhuber 2022) and of the Transformers it is compared with.
 
 Three kinds of self-attention, each `(states [B, N, d], mask bool[B, N]) -> [B, N, d]`: `GeometricAttention`,
 `RelativeAttention` and `ContentAttention`; and two kinds of layer around one of them: `GatedLayer`, in which a column

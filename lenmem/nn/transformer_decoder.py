@@ -1,4 +1,4 @@
-"""The Transformer decoder (Vaswani et al. 2017) and an encoder to go with it, after Csordas, Irie & Schmidhuber (2021).
+"""The Transformer decoder (Vaswani et al. 2017) and an encoder to go with it, after Csordás, Irie & Schmidhuber (2021).
 
 Post-norm layers with ReLU. Positions are sinusoids added to the states, relative to each other as in Transformer-XL,
 encoded in another way (`lenmem.nn.positions`), or not at all; those of pairs act where a sequence attends to itself.

@@ -1,7 +1,7 @@
 """Addressing an external memory: the differentiable neural computer and the neural Turing machine.
 
 Graves et al., "Hybrid computing using a neural network with dynamic external memory", Nature 538, 2016 (its Methods
-give every equation of a DNC); Csordas & Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking,
+give every equation of a DNC); Csordás & Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking,
 De-allocation, and Link Distribution Sharpness Control", ICLR 2019; Graves, Wayne & Danihelka, "Neural Turing Machines",
 2014 (arXiv 1410.5401), section 3.3.
 
@@ -35,7 +35,7 @@ def content_weights(
 ) -> Float[Array, "... R N"]:
     """C(M, k, beta)_i = softmax_i(beta cos(k, M_i)): weights by likeness to a key.
 
-    With `mask` m in [0, 1] (Csordas & Schmidhuber, section 3.1) cos(k * m, M_i * m): only the unmasked columns count.
+    With `mask` m in [0, 1] (Csordás & Schmidhuber, section 3.1) cos(k * m, M_i * m): only the unmasked columns count.
     cos(a, b) = a . b / (|a| |b| + 1e-6) with |a|^2 = sum a_j^2 + 1e-6, which is 0 for zero rows and keys and has a
     finite gradient there. An empty row thus has weight e^0, not 0: the more of them, the less is left for the others.
     O(R N W).
@@ -211,7 +211,7 @@ directional_weights.defvjp(_directional_forward, _directional_backward)
 
 
 def sharpen_directional(weights: Float[Array, "... R N"], sharpness: Float[Array, "... R"]) -> Float[Array, "... R N"]:
-    """(d_i + 1e-6)^s / sum_j (d_j + 1e-6)^s (Csordas & Schmidhuber, section 3.3), `sharpness` s >= 1.
+    """(d_i + 1e-6)^s / sum_j (d_j + 1e-6)^s (Csordás & Schmidhuber, section 3.3), `sharpness` s >= 1.
 
     They sum to 1, also where nothing was linked: then they are uniform. O(R N).
     """

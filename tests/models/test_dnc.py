@@ -85,7 +85,7 @@ class Controller:
 
 
 class DNCTwin:
-    """One row of a DNC, after the Methods of Graves et al. (2016) and the three changes of Csordas & Schmidhuber."""
+    """One row of a DNC, after the Methods of Graves et al. (2016) and the three changes of Csordás & Schmidhuber."""
 
     def __init__(self, model, params):
         self.model, self.p = model, params["cell"]
