@@ -30,10 +30,10 @@ from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summ
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import without_dead
-from lenmem.serialize import describes, to_plain, write_json
+from lenmem.serialize import to_plain, write_json
 from lenmem.share import export_params
 from lenmem.training.checkpoint import describe_environment
-from lenmem.training.loop import METRICS, train
+from lenmem.training.loop import METRICS, same_experiment, train
 
 FAR_SAMPLES = 16
 """Examples per length beyond four times the training length, where sequences are long."""
@@ -269,7 +269,7 @@ def _measured(path: Path, row: Row) -> dict[str, Any] | None:
         return None
     try:
         record = read_record(path)
-        same = describes(record["experiment"], row.experiment)
+        same = same_experiment(record["experiment"], row.experiment)
         same = same and record.get("after_training", {}) == dict(row.after_training)
     except (ValueError, KeyError, TypeError):
         return None

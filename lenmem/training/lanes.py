@@ -100,8 +100,10 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None
     def advance(state: State, count: int) -> tuple[State, Record]:
         def of_combination(combination: jax.Array, members: PyTree) -> tuple[PyTree, Record]:
             of = at_lane(experiment, numbers, combination)
-            optimizer = of.training.optimizer.build(of.training.steps)
-            step = make_advance(of.bound_model, of.task, optimizer, of.training.batch_size, mesh=mesh)
+            training = of.training
+            optimizer = training.optimizer.build(training.steps)
+            at_once = training.seeds_at_once
+            step = make_advance(of.bound_model, of.task, optimizer, training.batch_size, at_once=at_once, mesh=mesh)
             after, record = step(State(state.step, members), count)
             return after.members, record
 

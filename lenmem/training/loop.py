@@ -83,6 +83,9 @@ class Training:
     """Steps whose parameters are kept for good (under `snapshots/`), to look at a network in the middle of training."""
     devices: Positive | None = None
     """Devices that batches are spread over, and seeds where batches do not divide evenly. None: as many as can be."""
+    seeds_at_once: Positive | None = None
+    """Seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Few need less memory,
+    and on a CPU less time where a network is so large that its matrix products take nearly all of it."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -91,6 +94,8 @@ class Training:
                 raise ValueError(
                     f"training.{name} must be a multiple of log_every={self.log_every}, got {getattr(self, name)}"
                 )
+        if self.seeds % self.together:
+            raise ValueError(f"training.seeds_at_once={self.seeds_at_once} does not divide seeds={self.seeds}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
         if self.selection_window > 1 and self.selection_window * self.validate_every > self.steps:
@@ -98,6 +103,11 @@ class Training:
                 f"training.selection_window={self.selection_window} validations, one each {self.validate_every} steps, "
                 f"are more than {self.steps} steps have"
             )
+
+    @property
+    def together(self) -> int:
+        """Seeds whose steps are one computation."""
+        return self.seeds_at_once or self.seeds
 
     @property
     def scored_split(self) -> Split:
@@ -122,22 +132,19 @@ class Training:
     def device_count(self) -> int:
         """Devices that batches and seeds are spread over, equally many of each process."""
         available, shared_by = jax.device_count(), jax.process_count()
-        work = self.batch_size * self.seeds
+        work = self.batch_size * self.together
+        shared = f"batch_size={self.batch_size} times seeds={self.together}"
         if self.devices is None:
             usable = [n for n in range(shared_by, available + 1, shared_by) if work % n == 0]
             if not usable:
-                raise ValueError(
-                    f"{shared_by} processes do not divide batch_size={self.batch_size} times seeds={self.seeds}"
-                )
+                raise ValueError(f"{shared_by} processes do not divide {shared}")
             return usable[-1]
         if self.devices > available:
             raise ValueError(f"training.devices is {self.devices}, but there are {available}")
         if self.devices % shared_by:
             raise ValueError(f"training.devices={self.devices} is not a multiple of the {shared_by} processes")
         if work % self.devices:
-            raise ValueError(
-                f"training.devices={self.devices} does not divide batch_size={self.batch_size} times seeds={self.seeds}"
-            )
+            raise ValueError(f"training.devices={self.devices} does not divide {shared}")
         return self.devices
 
 
@@ -216,7 +223,8 @@ def train(
         advance = advance_lanes(experiment, numbers, mesh=mesh)
     else:
         state = initial_state(model, task, optimizer, keys, **training.kept)
-        advance = make_advance(model, task, optimizer, training.batch_size, mesh=mesh)
+        at_once = training.seeds_at_once
+        advance = make_advance(model, task, optimizer, training.batch_size, at_once=at_once, mesh=mesh)
     with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
         state = replicated(state, mesh)
@@ -270,9 +278,11 @@ def selected(state: State) -> PyTree:
 
 
 def same_experiment(saved: Any, experiment: Any) -> bool:
-    """`saved`, plain data, describes the experiment, on however many devices."""
+    """`saved`, plain data, describes the experiment, on however many devices and with however many seeds at once."""
+    training = experiment.training
+    computed = {"devices": training.devices, "seeds_at_once": training.seeds_at_once}
     with suppress(KeyError, TypeError):  # Then it describes none.
-        saved = saved | {"training": saved["training"] | {"devices": experiment.training.devices}}
+        saved = saved | {"training": saved["training"] | computed}
     return describes(saved, experiment)
 
 

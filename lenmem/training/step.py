@@ -146,13 +146,15 @@ def make_advance(
     optimizer: optax.GradientTransformation,
     batch_size: int,
     *,
+    at_once: int | None = None,
     mesh: Mesh | None = None,
 ) -> Any:
     """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
 
-    With a mesh seeds and batches are spread over its axes `seed` and `data`; XLA inserts the sums over the batch. State
-    and record are whole on every device before and after. The first state has to be `replicated` like those that
-    follow, or a second program is compiled for them.
+    All seeds take each step together, or only `at_once` of them (a divisor of S): then that many take all steps, and
+    the next ones follow. With a mesh seeds and batches are spread over its axes `seed` and `data`; XLA inserts the sums
+    over the batch. State and record are whole on every device before and after. The first state has to be `replicated`
+    like those that follow, or a second program is compiled for them.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
 
@@ -176,13 +178,22 @@ def make_advance(
     # What is constrained inside of it is constrained to `seed` along the mapped axis too.
     updates = jax.vmap(update, in_axes=(0, None), spmd_axis_name=None if mesh is None else "seed")
 
-    def advance(state: State, count: int) -> tuple[State, Record]:
+    def together(state: State, count: int) -> tuple[State, Record]:
         def body(state: State, _: None) -> tuple[State, Record]:
             members, record = updates(state.members, state.step)
             return State(state.step + 1, _spread(members, mesh, "seed")), record
 
         state = state._replace(members=_spread(state.members, mesh, "seed"))
         return jax.lax.scan(body, state, None, length=count)
+
+    def advance(state: State, count: int) -> tuple[State, Record]:
+        if at_once is None:
+            return together(state, count)
+        groups = jax.tree.map(lambda x: x.reshape(-1, at_once, *x.shape[1:]), state.members)
+        states, record = jax.lax.map(lambda members: together(State(state.step, members), count), groups)
+        members = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states.members)
+        record = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(count, -1), record)
+        return State(state.step + count, members), record
 
     return jax.jit(advance, static_argnums=1, donate_argnums=0, out_shardings=whole(mesh))
 

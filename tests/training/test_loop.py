@@ -287,6 +287,48 @@ def test_seeds_are_spread_where_the_batch_cannot_be():
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (one, two)), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("seeds", "at_once", "devices"), [(2, 1, 1), (2, 1, 2), (4, 2, 1)])
+def test_seeds_in_groups_give_the_losses_of_all_at_once(seeds, at_once, devices):
+    groups, whole = (
+        train(experiment(seeds=seeds, seeds_at_once=n, devices=devices, selection="validation", validate_every=2))
+        for n in (at_once, None)
+    )
+    for a, b in zip(groups.history, whole.history, strict=True):
+        np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
+        np.testing.assert_allclose(a["grad_norm"], b["grad_norm"], rtol=1e-4)
+    chex.assert_trees_all_close(groups.params, whole.params, rtol=1e-4, atol=1e-6)
+
+
+def test_seeds_in_groups_are_spread_over_devices():
+    """Where the batch cannot be: two devices, one seed of a group on each."""
+    fields = {"batch_size": 3, "seeds": 4, "seeds_at_once": 2}
+    assert experiment(**fields).training.device_count() == 2
+    assert experiment(**fields | {"seeds_at_once": 1}).training.device_count() == 1
+    two, one = (train(experiment(**fields, devices=n)) for n in (2, 1))
+    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (one, two)), rtol=1e-5)
+
+
+def test_one_seed_at_a_time_needs_less_memory():
+    of = experiment(seeds=4, batch_size=256)
+    optimizer = of.training.optimizer.build(6)
+    keys = jax.random.split(jax.random.key(0), 4)
+    state = initial_state(of.bound_model, TASK, optimizer, keys, keep_best=False, abstract=True)
+
+    def temporary(at_once: int | None) -> int:
+        advance = make_advance(of.bound_model, TASK, optimizer, 256, at_once=at_once)
+        return advance.lower(state, 2).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporary(1) < 0.5 * temporary(None)
+
+
+def test_a_run_goes_on_with_another_number_of_seeds_at_once(finished, tmp_path):
+    result, _ = finished
+    part = train(experiment(), directory=tmp_path / "run", report=stop_at_4)
+    assert part.interrupted
+    whole = train(experiment(seeds_at_once=1), directory=tmp_path / "run", resume=True)
+    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (whole, result)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_step_compiles_once(devices):
     of = experiment()
@@ -313,6 +355,7 @@ def test_tensorboard_events_are_written(tmp_path):
         ({"checkpoint_every": 3}, "multiple of log_every=2, got 3"),
         ({"selection": "best"}, "'best'; allowed are last, validation, running_ood"),
         ({"selection": "validation"}, "needs validate_every"),
+        ({"seeds": 3, "seeds_at_once": 2}, "seeds_at_once=2 does not divide seeds=3"),
         ({"devices": 0}, "devices is 0; it has to be an integer, at least 1 or None"),
     ],
 )
