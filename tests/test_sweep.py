@@ -18,7 +18,7 @@ from lenmem import Optimizer, cli, models, runs
 from lenmem.sweep import Outcome, best, combine, plan, sweep
 from lenmem.training import DivergedError, train
 from lenmem.training.lanes import replaced, untraceable
-from tests.training.tiny import Poisoned, experiment
+from tests.training.tiny import Poisoned, experiment, with_steps
 
 RATE, DECAY = "training.optimizer.learning_rate", "training.optimizer.weight_decay"
 
@@ -88,6 +88,14 @@ def test_members_equal_runs_trained_alone(swept, tmp_path):
     # The member can be gone on with, as the run can: its whole state is there.
     longer = train(outcome.combination.experiment, directory=member.directory, resume=True)
     chex.assert_trees_all_equal(longer.params, member.params)
+
+
+def test_seeds_in_groups_give_what_all_at_once_give():
+    groups, whole = (
+        train(with_steps(experiment(Bag(), seeds_at_once=n), 2), numbers={RATE: (0.01, 0.05)}) for n in (1, None)
+    )
+    np.testing.assert_allclose(groups.history[-1]["loss"], whole.history[-1]["loss"], rtol=1e-5)
+    chex.assert_trees_all_close(groups.params, whole.params, rtol=1e-5, atol=1e-6)
 
 
 def test_the_table_names_the_best_by_the_rule(swept):
