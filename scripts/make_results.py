@@ -51,9 +51,10 @@ HOW_THE_PAPER_CHOSE = {
     ),
     "ndr": (
         "The paper prints the mean over 5 seeds of the test accuracy at the step with the best accuracy on somewhat "
-        "deeper expressions than those of training, and on iid that of the last step; here both are of the former. iid "
-        "has the lengths of training. Rows whose name ends in `small` are of half the width, or less, not of the "
-        "paper's size."
+        "deeper expressions than those of training, and on iid that of the last step; here both are of one step. iid "
+        "has the lengths of training. Rows whose name ends in `small` are trained less: networks with a gate and the "
+        "DNC at half the width or less, selected like the paper's; Transformers without a gate at their published "
+        "width, with their last parameters."
     ),
     "dnc": (
         "The paper prints the longest length at which the median over ten trials is at least 95%, or for extended "
