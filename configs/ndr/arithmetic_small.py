@@ -1,9 +1,9 @@
-"""Simple arithmetic of Csordás et al. (2022) at half the width, for a CPU.
+"""Simple arithmetic of Csordás et al. (2022) for a CPU.
 
 lenmem train ndr/arithmetic_small
 lenmem reproduce ndr/arithmetic_small --rows arithmetic-ndr-small
 
-Rows: `arithmetic-<model>-small`.
+Rows: `arithmetic-<model>-small`; with a gate, at half the width.
 """
 
 from lenmem.tasks.ndr import Arithmetic

@@ -13,8 +13,8 @@ chooses blindly).
 
 Without a gate, last parameters: relative positions 74% (66, 74, 87) and 14%, geometric attention 38% (27, 42, 38) and
 12%. Both guess on 9 and 10 functions, as the paper's do (13 and 15%), but the paper's know 1 to 5 (100 and 93%): they
-saw ten times as many examples. Here 2 functions are learned, 5 are not, and the losses, 0.3 to 0.5 and 0.8 to 1.0 nats,
-stopped falling with the rate.
+saw ten times as many examples. Here relative positions have learned 3 functions (97 to 100%), geometric attention 1 (of
+2 it knows 78 to 97%), and the losses, 0.3 to 0.5 and 0.8 to 1.0 nats, stopped falling with the rate.
 
 Updates of 3 seeds a second on one core of an AMD EPYC: NDR 1.4, so 2.5 hours; one seed after another, relative
 positions and a gate 1.7, relative positions 1.7, geometric attention 1.6; DNC 4.5, with other work on the core.
