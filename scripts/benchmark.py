@@ -708,8 +708,8 @@ def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[
     optimizer = training.optimizer.build(training.steps)
     mesh = device_mesh(training.device_count(), training.batch_size)
     state = replicated(_fresh(experiment, seeds), mesh)
-    model, at_once = experiment.bound_model, training.seeds_at_once
-    advance = make_advance(model, experiment.task, optimizer, training.batch_size, at_once=at_once, mesh=mesh)
+    how = {"at_once": training.seeds_at_once, "widths": training.widths, "mesh": mesh}
+    advance = make_advance(experiment.bound_model, experiment.task, optimizer, training.batch_size, **how)
     started = time.perf_counter()
     compiled = advance.lower(state, steps).compile()
     seconds = time.perf_counter() - started

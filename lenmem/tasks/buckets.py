@@ -34,7 +34,9 @@ class BucketedSource:
         rows, first = _by_length(self.task, of_inputs=True)
         batches, step = len(rows) // self.batch_size, jnp.asarray(step)
         key = namespaced(jax.random.key(self.seed), "train", "buckets", step // batches)
-        number = shuffled(namespaced(key, "batches"), step % batches, batches)
+        # not drawn by the seed: seeds trained together have batches of about the same length
+        order = namespaced(jax.random.key(0), "train", "buckets", step // batches)
+        number = shuffled(order, step % batches, batches)
         place = number * self.batch_size + jnp.arange(self.batch_size)
 
         sizes = jnp.asarray(np.diff(first, append=len(rows)))
@@ -54,20 +56,29 @@ class BucketedSource:
 class BalancedSource:
     """Training rows of a task, drawn with replacement: first the length, all alike, then a row of that length.
 
-    A length is the task's own (`RowTask.row_lengths`), not that of the input.
+    A length is the task's own (`RowTask.row_lengths`), not that of the input. With a `pool` the rows of that many
+    batches are drawn together, sorted by input length, and cut into batches that come in random order.
     """
 
     task: RowTask
     batch_size: int
     seed: jax.Array | int
+    pool: int = 1
 
     def batch(self, step: jax.Array | int) -> Batch:
         """Batch `step`."""
         rows, first = _by_length(self.task, of_inputs=False)
-        of_group, of_row = jax.random.split(namespaced(jax.random.key(self.seed), "train", "balanced", step))
-        group = jax.random.randint(of_group, (self.batch_size,), 0, len(first))
+        step, shape = jnp.asarray(step), (self.pool * self.batch_size,)
+        pool, number = step // self.pool, step % self.pool
+        of_group, of_row = jax.random.split(namespaced(jax.random.key(self.seed), "train", "balanced", pool))
+        group = jax.random.randint(of_group, shape, 0, len(first))
         sizes = jnp.asarray(np.diff(first, append=len(rows)))[group]
-        index = jnp.asarray(first)[group] + jax.random.randint(of_row, (self.batch_size,), 0, sizes)
+        index = jnp.asarray(first)[group] + jax.random.randint(of_row, shape, 0, sizes)
+        if self.pool > 1:
+            index = index[jnp.argsort(jnp.asarray(rows.input_lengths)[index])]
+            # the same order for all seeds, as that of `BucketedSource`
+            order = jax.random.permutation(namespaced(jax.random.key(0), "train", "pool", pool), self.pool)
+            index = jax.lax.dynamic_slice_in_dim(index, order[number] * self.batch_size, self.batch_size)
         capacity = self.task.train_lengths[1]
         row = tuple(take(array, index) for array in rows.arrays)
         return jax.vmap(lambda *row: self.task.example(row, capacity))(*row)

@@ -41,6 +41,8 @@ class DepthTask(RowTask):
     batches: Literal["bucketed", "mixed", "balanced"] = "bucketed"
     """Of training. `bucketed`: inputs of about one length, as in most published runs; `mixed`: random rows; `balanced`:
     as many rows of each depth, however few there are, which is ours and learns in fewer steps."""
+    pool: Positive = 1
+    """Balanced batches drawn together and sorted by length between them, so that there is less padding."""
     data_seed: Count = 0
     """Draws what is random in the sets."""
 
@@ -75,8 +77,11 @@ class DepthTask(RowTask):
     def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
         """Training as `batches` says; otherwise as every `RowTask`."""
         mixed = super().source(split, batch_size, seed)  # raises for an unknown split, or too large a batch
-        kinds = {"bucketed": BucketedSource, "balanced": BalancedSource}
-        return kinds[self.batches](self, batch_size, seed) if split == "train" and self.batches in kinds else mixed
+        if split != "train" or self.batches == "mixed":
+            return mixed
+        if self.batches == "bucketed":
+            return BucketedSource(self, batch_size, seed)
+        return BalancedSource(self, batch_size, seed, self.pool)
 
 
 def _joined(parts: list[Rows]) -> Rows:

@@ -86,6 +86,10 @@ class Training:
     seeds_at_once: Positive | None = None
     """Seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Few need less memory,
     and on a CPU less time where a network is so large that its matrix products take nearly all of it."""
+    widths: Positive = 1
+    """Widths a training step is compiled for, evenly spaced: a batch takes the narrowest that holds its longest input.
+    For batches of inputs of about one length; each width is compiled by itself. Runs of traced settings know but one.
+    """
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -223,8 +227,8 @@ def train(
         advance = advance_lanes(experiment, numbers, mesh=mesh)
     else:
         state = initial_state(model, task, optimizer, keys, **training.kept)
-        at_once = training.seeds_at_once
-        advance = make_advance(model, task, optimizer, training.batch_size, at_once=at_once, mesh=mesh)
+        how: dict[str, Any] = {"at_once": training.seeds_at_once, "widths": training.widths, "mesh": mesh}
+        advance = make_advance(model, task, optimizer, training.batch_size, **how)
     with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
         state = replicated(state, mesh)

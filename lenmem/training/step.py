@@ -147,6 +147,7 @@ def make_advance(
     batch_size: int,
     *,
     at_once: int | None = None,
+    widths: int = 1,
     mesh: Mesh | None = None,
 ) -> Any:
     """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
@@ -155,14 +156,31 @@ def make_advance(
     the next ones follow. With a mesh seeds and batches are spread over its axes `seed` and `data`; XLA inserts the sums
     over the batch. State and record are whole on every device before and after. The first state has to be `replicated`
     like those that follow, or a second program is compiled for them.
+
+    Inputs are cut to the narrowest of `widths` widths, evenly spaced up to that of the source, that holds the batches
+    of all seeds taken together. What is cut off is padding, but it moves the draws of noise.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
+
+    def narrowed(params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
+        def at(width: int, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
+            narrow = Batch(*(array[:, :width] for array in batch))
+            if task.spec.alignment != "aligned":  # answers have a width of their own
+                narrow = Batch(*narrow[:2], *batch[2:])
+            return gradient(model, task, params, narrow, rngs)
+
+        size = batch.inputs.shape[1]
+        sizes = sorted({-(-size * (i + 1) // widths) for i in range(widths)})
+        # one width for all seeds: for several, `vmap` would compute each branch
+        longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), "seeds")
+        branches = [functools.partial(at, width) for width in sizes]
+        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
 
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
         batch = _spread(task.source("train", batch_size, data_seed(member.key)).batch(step), mesh, "data")
         noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
         rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
-        (_, loss), grads = gradient(model, task, member.params, batch, rngs)
+        (_, loss), grads = narrowed(member.params, batch, rngs)
         changes, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
         params = optax.apply_updates(member.params, changes)
         grad_norm = optax.tree.norm(grads)
@@ -176,7 +194,8 @@ def make_advance(
         return member, Record(loss, grad_norm, alive)
 
     # What is constrained inside of it is constrained to `seed` along the mapped axis too.
-    updates = jax.vmap(update, in_axes=(0, None), spmd_axis_name=None if mesh is None else "seed")
+    spread = None if mesh is None else "seed"
+    updates = jax.vmap(update, in_axes=(0, None), axis_name="seeds", spmd_axis_name=spread)
 
     def together(state: State, count: int) -> tuple[State, Record]:
         def body(state: State, _: None) -> tuple[State, Record]:

@@ -329,6 +329,13 @@ def test_a_run_goes_on_with_another_number_of_seeds_at_once(finished, tmp_path):
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (whole, result)), rtol=1e-5)
 
 
+@pytest.mark.parametrize("fields", [{}, {"seeds_at_once": 1}, {"devices": 2}])
+def test_narrow_batches_give_the_losses_of_wide_ones(fields):
+    wide, narrow = (train(experiment(widths=n, **fields)) for n in (1, 3))
+    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (wide, narrow)), rtol=1e-5)
+    chex.assert_trees_all_close(wide.params, narrow.params, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_step_compiles_once(devices):
     of = experiment()
