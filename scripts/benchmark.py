@@ -11,7 +11,8 @@ against one), `evaluate` (100 lengths), `memory` (the append-only scan against p
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
 (geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon; with
 `--run RUN` also in a trained network), `lookup` (steps per second of the Neural Data Router on table lookup at its
-published size, by batch and tokens), `dnc` (memory machines on sorting at the published size: training, where its time
+published size, by batch and tokens), `widths` (the same of simple arithmetic, at one width and at the few of
+`Training.widths`), `dnc` (memory machines on sorting at the published size: training, where its time
 goes, and long sequences), `panm` (pointer-augmented memory on copy at width 256 against the networks it is built on),
 `devices` (outer-product attention with the sequence split over devices; virtual ones on a CPU).
 
@@ -58,7 +59,7 @@ from lenmem.training.loop import Training
 from lenmem.training.step import State, data_seed, device_mesh, initial_state, make_advance, replicated
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "dnc", "panm", "devices")
+TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "widths", "dnc", "panm", "devices")
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
 POINTERS = ("panm", "panm_paper", "panm_published", "lstm", "attention")
 MACHINE_ROWS = 64
@@ -186,6 +187,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             lookup_cost(batch, tokens, effort) for batch, tokens in progress(LOOKUPS, "lookup")
         ]
         console.print(as_table("training of the Neural Data Router of 666,000 parameters on table lookup", rows))
+    if "widths" in options.tables:
+        rows = measured["widths"] = widths_cost(effort)
+        console.print(as_table("training of ndr/arithmetic_small, inputs of 5 to 49 tokens, by widths compiled", rows))
     if "dnc" in options.tables:
         sort = tasks.make("dnc_sort", train_lengths=(15, 15))
         machines = {name: models.make(name, hidden_size=128) for name in MACHINES}
@@ -498,6 +502,21 @@ def lookup_cost(batch_size: int, tokens: int, effort: Effort) -> dict[str, Any]:
     call, seconds = _trainer(experiment, 1, steps)
     (time_of_call,) = in_turns([call], effort.repeats)
     return {"batch": batch_size, "tokens": tokens, "steps/s": steps / time_of_call, "compile s": seconds}
+
+
+def widths_cost(effort: Effort) -> list[dict[str, Any]]:
+    """Training steps per second with batches as wide as the longest input, and as narrow as theirs allow."""
+    of = configs.load_config("ndr/arithmetic_small")
+    numbers, steps = (1, of.training.widths), 2 * of.task.pool
+    trainers = [
+        _trainer(dataclasses.replace(of, training=dataclasses.replace(of.training, widths=widths)), 1, steps)
+        for widths in progress(numbers, "compile")
+    ]
+    times = in_turns([call for call, _ in trainers], min(effort.repeats, 3))
+    return [
+        {"widths": widths, "steps/s": steps / seconds, "compile s": compiled}
+        for widths, seconds, (_, compiled) in zip(numbers, times, trainers, strict=True)
+    ]
 
 
 def training_speeds(

@@ -10,7 +10,7 @@ from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
 from lenmem.reproduce import Row
 from lenmem.tasks.base import Task
-from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
+from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup, TreeTask
 from lenmem.training import Cosine, Optimizer, Training
 
 # The tables' models, and our names for rows.
@@ -55,11 +55,15 @@ def adamw(learning_rate: float, weight_decay: float, clip_norm: float = 5.0) -> 
 
 
 def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, batch_size: int) -> Experiment:
-    """Kept is the best of one validation each 1000 steps on deeper expressions than those of training."""
+    """Kept is the best of one validation each 1000 steps on deeper expressions than those of training.
+
+    Expressions with brackets differ in length by far more than one batch of them does.
+    """
     training = Training(
         steps=steps,
         batch_size=batch_size,
         seeds=5,
+        widths=6 if isinstance(task, TreeTask) and task.batches == "bucketed" else 1,
         optimizer=optimizer,
         selection="validation",
         validation_split="deeper_validation",

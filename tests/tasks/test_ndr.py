@@ -435,6 +435,26 @@ def test_balanced_batches_hold_each_depth_alike():
     assert not np.array_equal(again(0).inputs, other(0).inputs)
 
 
+def test_pooled_batches_are_one_balanced_draw_sorted_by_length():
+    task = make("arithmetic", **SMALL, batches="balanced", pool=4)
+    train = task.tables()["train"]
+    depths = dict(zip(expressions(train), train.answers[:, 1].tolist(), strict=True))
+    program = briefly(lambda seed: jax.vmap(task.source("train", 500, seed).batch)(jnp.arange(12)))
+    one, other = (jax.tree.map(np.asarray, program(seed)) for seed in (0, 1))
+    assert not np.array_equal(one.inputs, other.inputs)
+    drawn = [row[mask].astype(np.uint8).tobytes() for row, mask in zip(*map(np.concatenate, one[:2]), strict=True)]
+    orders = []
+    for pool in np.split(np.arange(12), 3):
+        rows = [drawn[i] for i in (pool[:, None] * 500 + np.arange(500)).ravel()]
+        np.testing.assert_allclose(np.bincount([depths[row] for row in rows])[1:] / 2000, 0.2, atol=0.05)
+        lengths, of_other = (stream.input_mask[pool].sum(-1) for stream in (one, other))
+        order = np.argsort(lengths.mean(1))
+        assert (lengths[order[:-1]].max(1) <= lengths[order[1:]].min(1)).all()
+        assert np.array_equal(order, np.argsort(of_other.mean(1))), "seeds have long batches at the same time"
+        orders.append(order.tolist())
+    assert orders[0] != orders[1] or orders[1] != orders[2]
+
+
 def test_batches_of_other_splits():
     task = make("arithmetic", **SMALL)
     batch = briefly(task.source("deeper_validation", 6, 0).batch)(1)

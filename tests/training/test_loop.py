@@ -20,6 +20,8 @@ import lenmem
 from lenmem import Experiment, Optimizer, Training
 from lenmem.evaluation.metrics import score
 from lenmem.tasks.base import namespaced
+from lenmem.tasks.dyck import Dyck
+from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, train
 from lenmem.training.step import data_seed, device_mesh, initial_state, keep_best, make_advance, objective, replicated
 from tests.training.tiny import MODEL, TASK, Poisoned, experiment
@@ -329,11 +331,43 @@ def test_a_run_goes_on_with_another_number_of_seeds_at_once(finished, tmp_path):
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (whole, result)), rtol=1e-5)
 
 
-@pytest.mark.parametrize("fields", [{}, {"seeds_at_once": 1}, {"devices": 2}])
-def test_narrow_batches_give_the_losses_of_wide_ones(fields):
-    wide, narrow = (train(experiment(widths=n, **fields)) for n in (1, 3))
+ALIGNED = Dyck(kinds=1, longest=6, examples=16)
+
+
+@pytest.mark.parametrize(
+    ("task", "fields"), [(TASK, {}), (TASK, {"seeds_at_once": 1}), (TASK, {"devices": 2}), (ALIGNED, {})]
+)
+def test_narrow_batches_give_the_losses_of_wide_ones(task, fields):
+    wide, narrow = (train(dataclasses.replace(experiment(widths=n, **fields), task=task)) for n in (1, 3))
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (wide, narrow)), rtol=1e-5)
     chex.assert_trees_all_close(wide.params, narrow.params, rtol=1e-4, atol=1e-6)
+
+
+class Width(nn.Module):
+    """Answers with the width of the inputs, which no other model may know."""
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+        """[B, M, K]: the score of all classes but the last, whatever the parameter is."""
+        zero = 0 * self.param("unused", nn.initializers.zeros_init(), ())
+        scores = jnp.full((*target_mask.shape, 8), inputs.shape[1] / 6 + zero)
+        return scores.at[..., -1].set(0)
+
+
+def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
+    task = TableLookup(batches="balanced")  # up to 6 tokens
+    of = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))
+    keys = [namespaced(jax.random.key(0), seed) for seed in range(2)]
+    sources = [task.source("train", 1, data_seed(jax.random.key_data(key))) for key in keys]
+    expected, widths = [], []
+    for step in range(16):
+        batches = [source.batch(step) for source in sources]
+        longest = max(int(batch.input_mask.sum()) for batch in batches)
+        widths.append(min(width for width in (2, 3, 4, 5, 6) if width >= longest))
+        outputs = jnp.full((1, 1, 8), widths[-1] / 6).at[..., -1].set(0)
+        expected.append([float(task.loss(outputs, batch)) for batch in batches])
+    assert len(set(widths)) > 2
+    np.testing.assert_allclose([entry["loss"] for entry in train(of).history], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("devices", [1, 2])
