@@ -9,6 +9,7 @@ import re
 
 import chex
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ import pytest
 import lenmem
 from lenmem import Optimizer, cli, models, runs
 from lenmem.sweep import Outcome, best, combine, plan, sweep
+from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, train
-from lenmem.training.lanes import replaced, untraceable
+from lenmem.training.lanes import advance_lanes, initial_lanes, replaced, untraceable
 from tests.training.tiny import Poisoned, experiment, with_steps
 
 RATE, DECAY = "training.optimizer.learning_rate", "training.optimizer.weight_decay"
@@ -96,6 +98,14 @@ def test_seeds_in_groups_give_what_all_at_once_give():
     )
     np.testing.assert_allclose(groups.history[-1]["loss"], whole.history[-1]["loss"], rtol=1e-5)
     chex.assert_trees_all_close(groups.params, whole.params, rtol=1e-5, atol=1e-6)
+
+
+def test_lanes_of_several_widths_compute_one_of_them():
+    """Under `vmap` a switch on what differs between lanes or seeds would compute all of them, and select."""
+    of = dataclasses.replace(experiment(Bag(output_size=8), widths=3), task=TableLookup(batches="balanced"))
+    numbers = {RATE: (0.01, 0.05)}
+    state = initial_lanes(of, numbers, jax.random.split(jax.random.key(0), 2), abstract=True)
+    assert str(advance_lanes(of, numbers).lower(state, 1).as_text("hlo")).count(" conditional(") == 1
 
 
 def test_the_table_names_the_best_by_the_rule(swept):

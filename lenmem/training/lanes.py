@@ -102,13 +102,14 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None
             of = at_lane(experiment, numbers, combination)
             training = of.training
             optimizer = training.optimizer.build(training.steps)
-            at_once = training.seeds_at_once
-            step = make_advance(of.bound_model, of.task, optimizer, training.batch_size, at_once=at_once, mesh=mesh)
+            how: dict[str, Any] = {"at_once": training.seeds_at_once, "widths": training.widths, "mesh": mesh}
+            step = make_advance(of.bound_model, of.task, optimizer, training.batch_size, axes=("lanes",), **how)
             after, record = step(State(state.step, members), count)
             return after.members, record
 
         members = jax.tree.map(lambda x: x.reshape(count_of, -1, *x.shape[1:]), state.members)
-        members, record = jax.vmap(of_combination, out_axes=(0, 1))(jnp.arange(count_of), members)
+        mapped = jax.vmap(of_combination, out_axes=(0, 1), axis_name="lanes")
+        members, record = mapped(jnp.arange(count_of), members)
         members = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), members)
         return State(state.step + count, members), jax.tree.map(lambda x: x.reshape(count, -1), record)
 

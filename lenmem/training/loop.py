@@ -88,8 +88,7 @@ class Training:
     and on a CPU less time where a network is so large that its matrix products take nearly all of it."""
     widths: Positive = 1
     """Widths a training step is compiled for, evenly spaced: a batch takes the narrowest that holds its longest input.
-    For batches of inputs of about one length; each width is compiled by itself. Runs of traced settings know but one.
-    """
+    For batches of inputs of about one length; each width is compiled by itself."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -148,6 +148,7 @@ def make_advance(
     *,
     at_once: int | None = None,
     widths: int = 1,
+    axes: tuple[str, ...] = (),
     mesh: Mesh | None = None,
 ) -> Any:
     """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
@@ -158,7 +159,8 @@ def make_advance(
     like those that follow, or a second program is compiled for them.
 
     Inputs are cut to the narrowest of `widths` widths, evenly spaced up to that of the source, that holds the batches
-    of all seeds taken together. What is cut off is padding, but it moves the draws of noise.
+    of all seeds taken together. What is cut off is padding, but it moves the draws of noise. `axes` are those that
+    `advance` itself is mapped over.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
 
@@ -172,7 +174,7 @@ def make_advance(
         size = batch.inputs.shape[1]
         sizes = sorted({-(-size * (i + 1) // widths) for i in range(widths)})
         # one width for all seeds: for several, `vmap` would compute each branch
-        longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), "seeds")
+        longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), ("seeds", *axes))
         branches = [functools.partial(at, width) for width in sizes]
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
 
