@@ -7,6 +7,11 @@ Rows: `arithmetic-<model>-small`; with a gate, at half the width.
 
 Beside what `_recipe.small` says: heads as published, batches of 64, and with a gate 10 steps. Rows have 16 tokens on
 average and 49 at most, so that 8 batches are drawn together, sorted by length, and computed at the width they need.
+
+The NDR, 3 seeds: 59% on iid and 38% on depths 7 and 8 (the paper 100 and 98; who always says 0 has 26 and 30), the best
+seed 76% and 40%. All know depth 1, and of depths 2 and 3 that seed knows 95% and 94%, the others about 80% and 68%.
+7000 batches of 64 are a hundredth of what the paper trains on, and too few: the loss fell until the rate had fallen.
+They took 95 minutes, the first half of them on one core of an AMD EPYC and the rest on two.
 """
 
 import dataclasses
