@@ -52,7 +52,7 @@ from lenmem.experiment import Experiment, Run, load
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
-from lenmem.tasks.base import Task, draw, namespaced
+from lenmem.tasks.base import draw, namespaced
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training.checkpoint import describe_environment
 from lenmem.training.loop import Training
@@ -188,12 +188,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ]
         console.print(as_table("training of the Neural Data Router of 666,000 parameters on table lookup", rows))
     if "widths" in options.tables:
-        rows = measured["widths"] = widths_cost(effort)
+        of = configs.load_config("ndr/arithmetic_small")
+        ways = {n: dataclasses.replace(of, training=dataclasses.replace(of.training, widths=n)) for n in (1, 12)}
+        rows = measured["widths"] = training_speeds("widths", ways, effort, 16)  # of two pools of 8 batches
         console.print(as_table("training of ndr/arithmetic_small, inputs of 5 to 49 tokens, by widths compiled", rows))
     if "dnc" in options.tables:
         sort = tasks.make("dnc_sort", train_lengths=(15, 15))
-        machines = {name: models.make(name, hidden_size=128) for name in MACHINES}
-        rows = measured["dnc"] = training_speeds(sort, machines, MACHINE_ROWS, effort)
+        training = Training(batch_size=MACHINE_ROWS)
+        machines = {name: Experiment(sort, models.make(name, hidden_size=128), training) for name in MACHINES}
+        rows = measured["dnc"] = training_speeds("model", machines, effort)
         console.print(as_table(f"training on sorting, batches of {MACHINE_ROWS}, sequences of 15 in 31 steps", rows))
         rows = measured["dnc_parts"] = addressing_cost(effort)
         console.print(as_table("a DNC's operations, value and gradient, 64 rows of 50 slots of 16, 4 heads", rows))
@@ -202,8 +205,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(as_table("a DNC with 500 slots on long sequences, 64 rows", rows))
     if "panm" in options.tables:
         copy = tasks.make("panm_copy", train_lengths=(9, 9))
-        networks = {name: models.make(name, hidden_size=256) for name in POINTERS}
-        rows = measured["panm"] = training_speeds(copy, networks, 128, effort)
+        training = Training(batch_size=128)
+        networks = {name: Experiment(copy, models.make(name, hidden_size=256), training) for name in POINTERS}
+        rows = measured["panm"] = training_speeds("model", networks, effort)
         console.print(as_table("training on copy, batches of 128, sequences of 9, width 256", rows))
     if "devices" in options.tables:
         rows = measured["devices"] = devices_cost(effort, options.quick)
@@ -504,34 +508,16 @@ def lookup_cost(batch_size: int, tokens: int, effort: Effort) -> dict[str, Any]:
     return {"batch": batch_size, "tokens": tokens, "steps/s": steps / time_of_call, "compile s": seconds}
 
 
-def widths_cost(effort: Effort) -> list[dict[str, Any]]:
-    """Training steps per second with batches as wide as the longest input, and as narrow as theirs allow."""
-    of = configs.load_config("ndr/arithmetic_small")
-    numbers, steps = (1, of.training.widths), 16  # twice as many as are drawn together
-    trainers = [
-        _trainer(dataclasses.replace(of, training=dataclasses.replace(of.training, widths=widths)), 1, steps)
-        for widths in progress(numbers, "compile")
-    ]
-    times = in_turns([call for call, _ in trainers], min(effort.repeats, 3))
-    return [
-        {"widths": widths, "steps/s": steps / seconds, "compile s": compiled}
-        for widths, seconds, (_, compiled) in zip(numbers, times, trainers, strict=True)
-    ]
-
-
 def training_speeds(
-    task: Task, networks: Mapping[str, nn.Module], batch_size: int, effort: Effort
+    column: str, experiments: Mapping[Any, Experiment], effort: Effort, steps: int | None = None
 ) -> list[dict[str, Any]]:
-    """Training steps per second of several networks on one task, timed in turns."""
-    training = Training(batch_size=batch_size)
-    trainers = [
-        _trainer(Experiment(task, networks[name], training), 1, effort.steps)
-        for name in progress([*networks], "compile")
-    ]
+    """Training steps per second of one seed of each experiment, timed in turns; `column` is what their keys are."""
+    steps = steps or effort.steps
+    trainers = [_trainer(experiments[name], 1, steps) for name in progress([*experiments], "compile")]
     times = in_turns([call for call, _ in trainers], effort.repeats)
     return [
-        {"model": name, "steps/s": effort.steps / seconds, "compile s": compiled}
-        for name, seconds, (_, compiled) in zip(networks, times, trainers, strict=True)
+        {column: name, "steps/s": steps / seconds, "compile s": compiled}
+        for name, seconds, (_, compiled) in zip(experiments, times, trainers, strict=True)
     ]
 
 
@@ -727,8 +713,7 @@ def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[
     optimizer = training.optimizer.build(training.steps)
     mesh = device_mesh(training.device_count(), training.batch_size)
     state = replicated(_fresh(experiment, seeds), mesh)
-    how = {"at_once": training.seeds_at_once, "widths": training.widths, "mesh": mesh}
-    advance = make_advance(experiment.bound_model, experiment.task, optimizer, training.batch_size, **how)
+    advance = make_advance(experiment.bound_model, experiment.task, optimizer, **training.advanced, mesh=mesh)
     started = time.perf_counter()
     compiled = advance.lower(state, steps).compile()
     seconds = time.perf_counter() - started

@@ -57,7 +57,7 @@ def adamw(learning_rate: float, weight_decay: float, clip_norm: float = 5.0) -> 
 def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, batch_size: int) -> Experiment:
     """Kept is the best of one validation each 1000 steps on deeper expressions than those of training.
 
-    Expressions with brackets differ in length by far more than one batch of them does.
+    Expressions with brackets differ in length by far more than those of one bucket do, hence the widths.
     """
     training = Training(
         steps=steps,

@@ -5,7 +5,7 @@ lenmem reproduce ndr/arithmetic_small --rows arithmetic-ndr-small
 
 Rows: `arithmetic-<model>-small`; with a gate, at half the width.
 
-Beside what `_recipe.small` says: heads as published, batches of 64, and with a gate 10 steps. Rows have 16 tokens on
+Beside what `_recipe.small` says: heads as published, batches of 64, and with a gate 10 steps. Rows have 15 tokens on
 average and 49 at most, so that 8 batches are drawn together, sorted by length, and computed at the width they need.
 
 The NDR, 3 seeds: 59% on iid and 38% on depths 7 and 8 (the paper 100 and 98; who always says 0 has 26 and 30), the best

@@ -75,7 +75,7 @@ class BalancedSource:
         sizes = jnp.asarray(np.diff(first, append=len(rows)))[group]
         index = jnp.asarray(first)[group] + jax.random.randint(of_row, shape, 0, sizes)
         if self.pool > 1:
-            index = index[jnp.argsort(jnp.asarray(rows.input_lengths)[index])]
+            index = index[jnp.argsort(take(rows.input_lengths, index))]
             # the same order for all seeds, as that of `BucketedSource`
             order = jax.random.permutation(namespaced(jax.random.key(0), "train", "pool", pool), self.pool)
             index = jax.lax.dynamic_slice_in_dim(index, order[number] * self.batch_size, self.batch_size)

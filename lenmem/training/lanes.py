@@ -102,8 +102,7 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None
             of = at_lane(experiment, numbers, combination)
             training = of.training
             optimizer = training.optimizer.build(training.steps)
-            how: dict[str, Any] = {"at_once": training.seeds_at_once, "widths": training.widths, "mesh": mesh}
-            step = make_advance(of.bound_model, of.task, optimizer, training.batch_size, axes=("lanes",), **how)
+            step = make_advance(of.bound_model, of.task, optimizer, **training.advanced, axes=("lanes",), mesh=mesh)
             after, record = step(State(state.step, members), count)
             return after.members, record
 

@@ -132,6 +132,11 @@ class Training:
         """What a `State` has to have room for."""
         return {"keep_best": self.selection != "last", "window": self.selection_window}
 
+    @property
+    def advanced(self) -> dict[str, Any]:
+        """How `make_advance` computes a step."""
+        return {"batch_size": self.batch_size, "at_once": self.seeds_at_once, "widths": self.widths}
+
     def device_count(self) -> int:
         """Devices that batches and seeds are spread over, equally many of each process."""
         available, shared_by = jax.device_count(), jax.process_count()
@@ -226,8 +231,7 @@ def train(
         advance = advance_lanes(experiment, numbers, mesh=mesh)
     else:
         state = initial_state(model, task, optimizer, keys, **training.kept)
-        how: dict[str, Any] = {"at_once": training.seeds_at_once, "widths": training.widths, "mesh": mesh}
-        advance = make_advance(model, task, optimizer, training.batch_size, **how)
+        advance = make_advance(model, task, optimizer, **training.advanced, mesh=mesh)
     with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
         state, history, earlier = run.restore(state)
         state = replicated(state, mesh)

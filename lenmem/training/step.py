@@ -164,25 +164,26 @@ def make_advance(
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
 
-    def narrowed(params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
-        def at(width: int, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
-            narrow = Batch(*(array[:, :width] for array in batch))
-            if task.spec.alignment != "aligned":  # answers have a width of their own
-                narrow = Batch(*narrow[:2], *batch[2:])
-            return gradient(model, task, params, narrow, rngs)
+    # Only answers that are aligned with the inputs share their width.
+    cut = Batch._fields if task.spec.alignment == "aligned" else ("inputs", "input_mask")
 
+    def gradient_at(width: int, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
+        narrow = batch._replace(**{name: getattr(batch, name)[:, :width] for name in cut})
+        return gradient(model, task, params, narrow, rngs)
+
+    def narrowest_gradient(params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
         size = batch.inputs.shape[1]
         sizes = sorted({-(-size * (i + 1) // widths) for i in range(widths)})
-        # one width for all seeds: for several, `vmap` would compute each branch
+        # One width for all seeds: for several, `vmap` would compute each branch.
         longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), ("seeds", *axes))
-        branches = [functools.partial(at, width) for width in sizes]
+        branches = [functools.partial(gradient_at, width) for width in sizes]
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
 
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
         batch = _spread(task.source("train", batch_size, data_seed(member.key)).batch(step), mesh, "data")
         noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
         rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
-        (_, loss), grads = narrowed(member.params, batch, rngs)
+        (_, loss), grads = narrowest_gradient(member.params, batch, rngs)
         changes, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
         params = optax.apply_updates(member.params, changes)
         grad_norm = optax.tree.norm(grads)
