@@ -112,7 +112,7 @@ CASES = [
     Case("nam_transformer", NAMTransformer(**layer), within(0.5, learning_rate=3e-3)),
     Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.5, learning_rate=3e-3)),
     Case("lsam", LSAM(**state, heads=4, feedforward_size=64), Learning(0.6, updates=600, learning_rate=3e-3)),
-    Case("lsam_cell", RecurrentLSAM(hidden_size=32, heads=4, embedding_size=8), within(0.7, updates=1200)),
+    Case("lsam_cell", RecurrentLSAM(hidden_size=32, heads=4, embedding_size=8), within(0.7, updates=900)),
     Case("nam_tm", NAMTM(**state, tapes=2, input_dropout=0.0), Learning(0.95, updates=150)),
     Case(
         "universal_transformer",
@@ -121,18 +121,18 @@ CASES = [
     ),
     Case("bert", BERT(**layer), within(0.45, learning_rate=3e-3)),
     Case("lstm_attention", LSTMAttention(**state), within(0.8, updates=600)),
-    Case("ndr", NDR(**flow), within(0.5, updates=600, learning_rate=3e-3)),
+    Case("ndr", NDR(**flow), within(0.5, updates=400, learning_rate=3e-3)),
     Case(
         "act_absolute_relative",
         NDR(**flow, attention="absolute_relative", gated=False, halting="graves"),
         within(0.4, updates=500, learning_rate=3e-3),
     ),
-    Case("dnc", DNC(**machine, read_heads=2), within(0.7, updates=600)),
+    Case("dnc", DNC(**machine, read_heads=2), within(0.7, updates=400)),
     Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.7, updates=600)),
     Case(
         "dnc_constrained",
         DNC(**machine, read_heads=2, controller="peephole", compression=True, regularization=0.1),
-        within(0.7, updates=600),
+        within(0.7, updates=400),
     ),
     Case(
         "dnc_improved",
