@@ -58,9 +58,9 @@ def test_two_processes_train_one_run(tmp_path):
     assert [process.returncode for process in started] == [0, 0], said
     assert f"stopped at step {STOPPED}; continue with" in said[0][0]
     assert "--distributed --resume --directory" in said[0][0]
-    # Only the first process prints, but for Gloo, whose threads write into each other's lines.
-    gloo = "Gloo Rank is connected to peer ranks Expected number of"
-    assert {*re.findall("[A-Za-z]+", said[1][0])} <= {*gloo.split()}, said[1][0]
+    # Only the first process prints, but for Gloo, whose threads write pieces like these into each other's lines.
+    gloo = r"\[Gloo\] Rank|is connected to|peer ranks\.|Expected number of connected peer ranks is :|\d+"
+    assert not re.sub(gloo, "", said[1][0]).strip(), said[1][0]
 
     def lines(run: str):
         entries = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
