@@ -9,6 +9,8 @@ from lenmem.reproduce import Row
 from lenmem.tasks.base import Task
 from lenmem.training import Cosine, Optimizer, StepDecay, Training
 
+from ._published import PUBLISHED
+
 # Table 1b's columns. RAM, LANTM and SLANTM: the learning rate that won most often in the published configurations.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "LANTM": ("lantm", {}),
@@ -67,10 +69,22 @@ def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
     return Experiment(task, model, recipe, Evaluation(scored=3200))
 
 
+def published(task: Task, name: str, column: str, regime: str) -> Experiment:
+    """One cell of Table 1b as the authors' code was configured for it."""
+    cell = PUBLISHED[name, column, regime]
+    fields = {"initialization": cell.initialization, **cell.model}
+    if column != "LSTM":
+        fields["forget_bias"] = 2.0 if cell.initialization == "uniform" else None
+    if "LANTM" in column:
+        fields["read_gate_bias"] = 0.0
+    recipe = training(cell.learning_rate, cell.delay)
+    return dataclasses.replace(paper(task, column, **fields), training=recipe)
+
+
 def table_rows(task: Task, name: str) -> dict[str, Row]:
     """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-variant]-<regime>`.
 
-    Variants: `interpolated` (Table B.2); `open_read_gate`, the constant 0 that the published code gives the read head's
+    Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`, the constant 0 that the published code gives the read head's
     gate; `uniform`, Table A.1's other initialisation; both of these; and `adam`, our own recipe with either gate.
     """
     variants = {
@@ -86,6 +100,9 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
             stem = f"{name}-{column.lower().replace('/', '_')}"
             plain = {"token_accuracy": "fine", "exact_match": "coarse"}
             rows[f"{stem}-{regime}"] = Row(paper(in_regime, column), "table_1b", where, plain)
+            rows[f"{stem}-published-{regime}"] = Row(
+                published(in_regime, name, column, regime), "table_1b", where, plain
+            )
             if "LANTM" in column:
                 for variant, fields in variants.items():
                     experiment = paper(in_regime, column, **fields)

@@ -78,6 +78,7 @@ class LieAccessCell(AppendOnlyCell):
     action_interpolation: bool = False
     rotation_interpolation: RotationInterpolation = "angle"
     initialization: Init = "fan_in"
+    forget_bias: float | None = 1.0
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -89,7 +90,7 @@ class LieAccessCell(AppendOnlyCell):
         head_sizes = (self.key_size, self.action_size, 1, 1)
         self.command_sizes = (self.memory_width, 1, 1, 1, *head_sizes, *head_sizes)
         options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.controller = LSTMCell(self.hidden_size, **options)
+        self.controller = LSTMCell(self.hidden_size, self.forget_bias, **options)
         self.commands = Linear(sum(self.command_sizes), **options)
 
         def vector(name, size):
@@ -233,7 +234,9 @@ class LANTM(FlatModel):
     rotation_interpolation: RotationInterpolation = "angle"
     """Interpolate a rotation's angle (the paper), or its cosine and sine (the published code)."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding. Forget biases: 1."""
+    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding."""
+    forget_bias: float | None = 1.0
+    """Start of the forget gates' biases. None: drawn like the other biases, as the published code does for `fan_in`."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
@@ -254,6 +257,7 @@ class LANTM(FlatModel):
             self.write_gate_bias,
             self.action_interpolation,
             self.rotation_interpolation,
+            forget_bias=self.forget_bias,
             **shared,
             name="cell",
         )

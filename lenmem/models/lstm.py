@@ -33,7 +33,7 @@ class LSTM(FlatModel):
     learned_start: bool = True
     """Learn the initial state; otherwise it is zero."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: all weights and biases U(-1, 1). Forget biases start at 1."""
+    """`fan_in`: Torch's default. `uniform`: all weights and biases U(-1, 1)."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32

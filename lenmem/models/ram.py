@@ -49,6 +49,7 @@ class RandomAccessCell(AppendOnlyCell):
     sharpening: bool = False
     sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
     initialization: Init = "fan_in"
+    forget_bias: float | None = 1.0
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -61,7 +62,7 @@ class RandomAccessCell(AppendOnlyCell):
         of_tape = (3, int(self.sharpening)) if self.tape else ()
         self.command_sizes = (self.memory_width, 1, self.key_size, self.key_size, *of_tape)
         options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.controller = LSTMCell(self.hidden_size, **options)
+        self.controller = LSTMCell(self.hidden_size, self.forget_bias, **options)
         self.commands = Linear(sum(self.command_sizes), **options)
 
         def entries(name, *shape):
@@ -159,14 +160,17 @@ class RAM(FlatModel):
     key_size: Positive = 20
     """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding. Forget biases: 1."""
+    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding."""
+    forget_bias: float | None = 1.0
+    """Start of the forget gates' biases. None: drawn like the other biases, as the published code does for `fan_in`."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     def cell(self) -> RandomAccessCell:
         """The cell of this machine."""
-        return RandomAccessCell(self.hidden_size, self.memory_width, self.key_size, **self.shared(), name="cell")
+        sizes = (self.hidden_size, self.memory_width, self.key_size)
+        return RandomAccessCell(*sizes, forget_bias=self.forget_bias, **self.shared(), name="cell")
 
     def shared(self) -> dict:
         """Fields that every part has."""
@@ -198,6 +202,7 @@ class RAMTape(RAM):
             True,
             self.sharpening,
             self.sharpening_order,
+            forget_bias=self.forget_bias,
             **self.shared(),
             name="cell",
         )

@@ -46,12 +46,12 @@ def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_d
 class LSTMCell(nn.Module):
     """One LSTM layer: gates = W [x; h] + b, then `lstm_update`. The carry is (c, h), each [B, hidden_size].
 
-    The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases, but for the
-    forget gate's, which starts at `forget_bias`.
+    The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases. The forget
+    gate's starts at `forget_bias` instead, unless that is None.
     """
 
     hidden_size: int
-    forget_bias: float = 1.0
+    forget_bias: float | None = 1.0
     initialization: Init = "fan_in"
     learned_start: bool = True
     dtype: Dtype = None
@@ -82,7 +82,7 @@ class LSTMCell(nn.Module):
 
         def bias_init(key, shape, dtype):
             bias = linear_init(self.initialization, self.hidden_size)(key, shape, dtype)
-            return bias.at[: self.hidden_size].set(self.forget_bias)
+            return bias if self.forget_bias is None else bias.at[: self.hidden_size].set(self.forget_bias)
 
         kernel = self.param("kernel", kernel_init, (width + self.hidden_size, 4 * self.hidden_size), self.param_dtype)
         bias = self.param("bias", bias_init, (4 * self.hidden_size,), self.param_dtype)
