@@ -15,7 +15,7 @@ class Published(NamedTuple):
     delay: int
     """Updates before the rate decays."""
     initialization: str
-    model: dict[str, Any] = {}
+    model: dict[str, Any]
     """Other fields of the network."""
 
 

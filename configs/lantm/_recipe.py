@@ -84,8 +84,9 @@ def published(task: Task, name: str, column: str, regime: str) -> Experiment:
 def table_rows(task: Task, name: str) -> dict[str, Row]:
     """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-variant]-<regime>`.
 
-    Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`, the constant 0 that the published code gives the read head's
-    gate; `uniform`, Table A.1's other initialisation; both of these; and `adam`, our own recipe with either gate.
+    Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
+    the constant 0 that the published code gives the read head's gate; `uniform`, Table A.1's other initialisation; both
+    of these; and `adam`, our own recipe with either gate.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},

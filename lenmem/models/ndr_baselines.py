@@ -104,6 +104,10 @@ class LSTMClassifier(FlatModel):
     """Width of the input embedding."""
     dropout: Share = 0.5
     """Dropout of the embedding and between layers."""
+    begin: bool = True
+    """Read a begin token first, where the task has a single answer. The published networks do not."""
+    end: bool = True
+    """Read an end token last, where the task has a single answer. Published: in two directions only."""
     published_readout: bool = False
     """Answer from the states that the published code reads: of two or more layers in two directions not the last
     layer's but, of an even number of layers, the backward states of the middle and the last. A fault."""
@@ -141,5 +145,5 @@ class LSTMClassifier(FlatModel):
             param_dtype=self.param_dtype,
             name="encoder",
         )
-        reader = sequential(encoder, self, embedding_size=self.embedding_size)
+        reader = sequential(encoder, self, embedding_size=self.embedding_size, begin=self.begin, end=self.end)
         return reader(inputs, input_mask, target_mask, targets=targets, train=train)

@@ -58,6 +58,7 @@ READERS = {
     "completion_floats": (lambda: Completion(Recurrent(gru(), True, parent=None), embedding_size=None), FLOATS),
     "readout_last": (lambda: Readout(transformer(), embedding_size=SIZE), ONE_ANSWER),
     "readout_first": (lambda: Readout(transformer(), embedding_size=SIZE, column="first"), ONE_ANSWER),
+    "readout_bare": (lambda: Readout(transformer(), embedding_size=SIZE, begin=False, end=False), ONE_ANSWER),
     "open_loop": (lambda: encoder_decoder("open_loop"), TOKENS),
     "greedy": (lambda: encoder_decoder("teacher_forced"), TOKENS),
     "forced": (lambda: encoder_decoder("teacher_forced"), FLOATS),
@@ -126,6 +127,13 @@ class Rolled(nn.Module):
         return jnp.roll(states, 1, axis=1)
 
 
+class Same(nn.Module):
+    """An encoder that shows each position itself."""
+
+    def __call__(self, states, mask):
+        return states
+
+
 def identity():
     return nn.Sequential([lambda x: x], parent=None)
 
@@ -145,6 +153,25 @@ def test_readout_reads_begin_and_end():
         seen = jnp.argmax(model.apply({}, inputs, mask, jnp.ones((2, 1), bool)), -1)
         # Left of the end token is the last input; left of the begin token wraps to the last column: an end token.
         np.testing.assert_array_equal(seen, expected)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "first", "last"),
+    [
+        (True, True, [4, 4], [5, 5]),
+        (False, True, [1, 3], [5, 5]),
+        (True, False, [4, 4], [3, 3]),
+        (False, False, [1, 3], [3, 3]),
+    ],
+)
+def test_readout_reads_its_columns(begin, end, first, last):
+    """The begin token is symbol 4, the end token 5."""
+    inputs, mask = jnp.array([[1, 2, 3], [3, 0, 0]]), jnp.arange(3) < jnp.array([[3], [1]])
+    for column, expected in (("first", first), ("last", last)):
+        fields = {"begin": begin, "end": end, "column": column, "head": identity()}
+        model = Readout(Same(parent=None), spec=ONE_ANSWER, embedding_size=None, **fields)
+        seen = jnp.argmax(model.apply({}, inputs, mask, jnp.ones((2, 1), bool)), -1)
+        np.testing.assert_array_equal(seen[:, 0], expected)
 
 
 @pytest.mark.parametrize("begin", [False, True])

@@ -2,7 +2,7 @@
 
 `Transducer(cell)`                  the recurrent reading: one scan over `[begin? | inputs | delimiter? | blanks]`
 `Completion(encoder)`               one pass over `[inputs | mask tokens]`, read at the masks
-`Readout(encoder)`                  one pass over `[begin | inputs | end]`, read from one column (one answer slot)
+`Readout(encoder)`                  one pass over `[begin? | inputs | end?]`, read from one column (one answer slot)
 `EncoderDecoder(encoder, decoder)`  a memory of the input, then one step for each answer slot
 `Aligned(cell or encoder)`          answer t is read at input t
 
@@ -83,7 +83,8 @@ def sequential(
     """The interface through which a flat encoder model reads its task: `Aligned`, `Readout` or `Completion`.
 
     `Readout` where the task has a single answer slot whatever the length, `Completion` otherwise. `model` lends its
-    `spec`, `dtype` and `param_dtype`. `fields` are the Readout's own (`column`); the others ignore them.
+    `spec`, `dtype` and `param_dtype`. `fields` are the Readout's own (`begin`, `end`, `column`); the others
+    ignore them.
     """
     shared = _shared(model, embedding_size, head)
     shared["embedding_std"] = embedding_std

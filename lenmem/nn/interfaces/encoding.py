@@ -84,9 +84,9 @@ class Completion(nn.Module):
 
 
 class Readout(nn.Module):
-    """An encoder reads `[begin | inputs | end]`; the one answer slot is read from the last or the first column.
+    """An encoder reads `[begin? | inputs | end?]`; the one answer slot is read from the last or the first column.
 
-    The end token follows each row's own last input.
+    The end token follows each row's own last input. Without it the last column is that input's.
     """
 
     encoder: nn.Module
@@ -95,8 +95,12 @@ class Readout(nn.Module):
     """Width of the embedding, which is the encoder's; None: one-hot inputs."""
     embedding_std: float = 1.0
     """Standard deviation of the table of token embeddings at first."""
+    begin: bool = True
+    """Read a begin token first."""
+    end: bool = True
+    """Read an end token last."""
     column: Literal["last", "first"] = "last"
-    """Where the answer is read: at the end token, or at the begin token."""
+    """Where the answer is read: at the last token that is read, or at the first."""
     head: nn.Module | None = None
     """Maps a state to `output_size` logits or values; None: a linear map."""
     dtype: Dtype = None
@@ -124,13 +128,15 @@ class Readout(nn.Module):
         if target_mask.shape[-1] != 1:
             raise ValueError(f"Readout gives one answer slot; got {target_mask.shape[-1]}. Use Completion")
         lengths = jnp.sum(input_mask, axis=-1)
-        columns = jnp.arange(inputs.shape[1] + 2)
-        special = jnp.where(columns < 1, BEGIN, DELIMITER)[None]
-        symbols = place(inputs, lengths, special, spec, start=1, kinds=BLANK)
+        begin, end = int(self.begin), int(self.end)
+        columns = jnp.arange(begin + inputs.shape[1] + end)
+        special = jnp.where(columns < begin, BEGIN, DELIMITER)[None]
+        symbols = place(inputs, lengths, special, spec, start=begin, kinds=BLANK)
+        lengths = begin + lengths + end
         options = self.dtype, self.param_dtype, self.embedding_std
         embed = Embedding(spec, self.embedding_size, BLANK, *options, name="embedding")  # Without a blank.
-        states = encode(self.encoder, embed(symbols), columns < lengths[:, None] + 2, train=train)
-        at = lengths + 1 if self.column == "last" else jnp.zeros_like(lengths)
+        states = encode(self.encoder, embed(symbols), columns < lengths[:, None], train=train)
+        at = lengths - 1 if self.column == "last" else jnp.zeros_like(lengths)
         state = jnp.take_along_axis(states, at[:, None, None], axis=1)
         head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
         return head(state)
