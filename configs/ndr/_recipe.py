@@ -41,8 +41,9 @@ NAMES = {
 }
 TREE_MODELS = [model for model in STEMS if model not in ("DNC", "Transformer + rel + gate", "Transformer + geom. att.")]
 """Of Tables 2 and 3."""
-MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True}
-"""The DNC's memory."""
+MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True, "forget_bias": 1.0}
+MACHINE |= {"embedding_size": 16, "dropout": 0.5, "learned_start": False, "answer": "last_input"}
+"""The DNC as published but for its sizes."""
 Order = Literal["backward", "forward"]
 ORDERS: tuple[Order, ...] = ("backward", "forward")
 

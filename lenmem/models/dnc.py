@@ -18,17 +18,18 @@ Cost per step: O(H (X + R W + H) + N^2 + R N (N + W)).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive, Weight
+from lenmem.fields import Positive, Share, Weight
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
-from lenmem.nn.interfaces import FlatModel, recurrent
+from lenmem.nn.encoders import Recurrent
+from lenmem.nn.interfaces import FlatModel, recurrent, sequential
 from lenmem.types import Dtype, PyTree, Spec, Step, is_zero
 
 SQUASHED: dict[str, Any] = {
@@ -80,6 +81,7 @@ class DNCCell(nn.Module):
     link_sharpness: bool = False
     stop_usage_gradient: bool = True
     clip: float | None = 20.0
+    dropout: float = 0.0
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
@@ -102,6 +104,7 @@ class DNCCell(nn.Module):
         if self.link_sharpness:
             shapes |= {"forward_sharpness": (heads,), "backward_sharpness": (heads,)}
         self.command_shapes = shapes
+        self.input_dropout = nn.Dropout(self.dropout)
         self.cell = as_cell(self.controller)
         self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
 
@@ -118,6 +121,8 @@ class DNCCell(nn.Module):
 
     def __call__(self, state: DNCState, step: Step) -> tuple[DNCState, jax.Array]:
         """Controller, write, read."""
+        still = not self.has_rng("dropout")
+        step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=still))
         controller, hidden, commands = controlled(self, state, step)
         commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
         # The backward pass forms the step again from the state before it: several [N, N] matrices less to keep.
@@ -212,8 +217,14 @@ class DNC(FlatModel):
     """Bound of the controller's output and state and of the answer, as in the published code."""
     forget_bias: float = 0.0
     """Added to what goes into the LSTM's forget gate."""
+    learned_start: bool = True
+    """Learn the controller's initial state; otherwise it is zero."""
     embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
+    dropout: Share = 0.0
+    """Dropout of the embedded input."""
+    answer: Literal["after_input", "last_input"] = "after_input"
+    """A task's single answer is given after the input and a delimiter, or at the last input (Csordás et al. 2022)."""
     spec: Spec | None = None
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
@@ -225,14 +236,25 @@ class DNC(FlatModel):
         regularized = not is_zero(self.regularization)
         if self.controller == "feedforward" and (self.compression or regularized):
             raise ValueError("compression and regularization constrain a cell state; controller 'feedforward' has none")
-        controller = make_controller(self.controller, self.hidden_size, self.compression, self.forget_bias, **shared)
+        if regularized and self.answer == "last_input":
+            raise ValueError("regularization is of states while answering too; answer 'last_input' has none")
+        start = (self.hidden_size, self.compression, self.forget_bias, self.learned_start)
+        controller = make_controller(self.controller, *start, **shared)
         fields = (self.slots, self.width, self.read_heads, self.masking, self.deallocation, self.link_sharpness)
-        fields = (controller, *fields, self.stop_usage_gradient, self.clip)
+        fields = (controller, *fields, self.stop_usage_gradient, self.clip, self.dropout)
         if regularized:
             cell = RegularizedDNCCell(
                 *fields, **shared, regularization=self.regularization, nearest_pairs=self.nearest_pairs, name="cell"
             )
         else:
             cell = DNCCell(*fields, **shared, name="cell")
-        reader = recurrent(cell, self, head=lambda size: MemoryReadout(size, self.clip, **shared, name="head"), delay=1)
+
+        def head(size):
+            return MemoryReadout(size, self.clip, **shared, name="head")
+
+        if self.answer == "last_input":
+            width, bare = self.embedding_size, {"begin": False, "end": False}
+            reader = sequential(Recurrent(cell), self, embedding_size=width, head=head, **bare)
+        else:
+            reader = recurrent(cell, self, head=head, delay=1)
         return reader(inputs, input_mask, target_mask, targets=targets, train=train)

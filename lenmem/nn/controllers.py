@@ -32,7 +32,7 @@ class LSTMController(nn.Module):
 
     With feedback of the cell state (a peephole LSTM with full matrices, section III-C) h is not passed on through time.
     Compression (section III-D) keeps the cell state, which is what recurs, in (-1, 1). Weights start as truncated
-    normals of variance 1 / fan-in, biases at 0, the learned initial states as N(0, 1).
+    normals of variance 1 / fan-in, biases at 0, learned initial states as N(0, 1).
     """
 
     hidden_size: int = 128
@@ -42,22 +42,27 @@ class LSTMController(nn.Module):
     """Compress the cell state by a tanh."""
     forget_bias: float = 0.0
     """Added to what goes into the forget gate."""
+    learned_start: bool = True
+    """Learn the initial state; otherwise it is zero."""
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
 
     def setup(self):
         check_choices(self, feedback=get_args(Feedback))
-        normal = nn.initializers.normal(1.0)
-        self.start_cell = self.param("start_cell", normal, (self.hidden_size,), self.param_dtype)
-        if self.feedback == "hidden":
-            self.start_hidden = self.param("start_hidden", normal, (self.hidden_size,), self.param_dtype)
+        # No one sees the first h where c is fed back: it is not learned.
+        learned = {"start_cell": self.learned_start, "start_hidden": self.learned_start and self.feedback == "hidden"}
+        self.start_cell, self.start_hidden = (
+            self.param(name, nn.initializers.normal(1.0), (self.hidden_size,), self.param_dtype)
+            if is_learned
+            else jnp.zeros((self.hidden_size,), self.param_dtype)
+            for name, is_learned in learned.items()
+        )
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
-        """(c, h), broadcast to the batch. No one sees the first h where c is fed back: it is zero."""
-        cell = self.start_cell.astype(self.dtype or self.param_dtype)
-        hidden = self.start_hidden.astype(cell.dtype) if self.feedback == "hidden" else jnp.zeros_like(cell)
-        shape = (*batch_shape, self.hidden_size)
-        return jnp.broadcast_to(cell, shape), jnp.broadcast_to(hidden, shape)
+        """(c, h), broadcast to the batch."""
+        dtype, shape = self.dtype or self.param_dtype, (*batch_shape, self.hidden_size)
+        cell, hidden = (jnp.broadcast_to(x.astype(dtype), shape) for x in (self.start_cell, self.start_hidden))
+        return cell, hidden
 
     @nn.compact
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -108,14 +113,16 @@ class FeedForwardController(nn.Module):
         return (), states
 
 
-def make_controller(kind: Kind, hidden_size: int, compression: bool, forget_bias: float, **shared: Any) -> nn.Module:
+def make_controller(
+    kind: Kind, hidden_size: int, compression: bool, forget_bias: float, learned_start: bool = True, **shared: Any
+) -> nn.Module:
     """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. A ValueError for anything else."""
     if kind not in get_args(Kind):
         raise ValueError(f"controller is {kind!r}; allowed are {', '.join(get_args(Kind))}")
     if kind == "feedforward":
         return FeedForwardController(hidden_size, parent=None, **shared)
     feedback: Feedback = "hidden" if kind == "lstm" else "cell"
-    return LSTMController(hidden_size, feedback, compression, forget_bias, parent=None, **shared)
+    return LSTMController(hidden_size, feedback, compression, forget_bias, learned_start, parent=None, **shared)
 
 
 def oneplus(x: jax.Array) -> jax.Array:

@@ -17,6 +17,7 @@ from lenmem.nn.controllers import LSTMController
 from lenmem.nn.recurrence import scan_cell
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
+from lenmem.tasks.ndr import TableLookup
 from lenmem.types import Step
 from tests.models.contract import briefly
 from tests.models.twin import Commands, random_parameters, sigmoid, softmax, softplus
@@ -402,3 +403,32 @@ def test_wrong_fields():
             start(DNC(**small, controller="feedforward", **constraint))
     with pytest.raises(ValueError, match="shifts is 10; allowed are 1 to the number of slots, 9"):
         start(NTM(**small, shifts=10))
+
+
+def test_the_answer_at_the_last_input_is_the_state_there():
+    """Reading stops where the input does: a single answer is the cell's last output, from a start of zeros."""
+    task = TableLookup()
+    model = bound(DNC(**small, embedding_size=3, answer="last_input", learned_start=False, forget_bias=1.0), task)
+    params = params_of(model, task=task)
+    assert set(params["cell"]["controller"]) == {"kernel", "bias"}
+    batch = batch_of(task)
+    cell = DNCCell(LSTMController(7, forget_bias=1.0, learned_start=False), slots=9, width=4)
+    table = params["Readout_0"]["embedding"]["Embed_0"]["embedding"]
+    for row, length in enumerate(batch.input_mask.sum(-1).tolist()):
+        inputs = table[batch.inputs[row, :length]]
+        carry = cell.apply({"params": params["cell"]}, (1,), length, method="start")
+        for step in inputs:
+            still = Step(step[None], jnp.zeros(1, bool), jnp.ones(1, bool))
+            carry, output = cell.apply({"params": params["cell"]}, carry, still)
+        wanted = output @ params["head"]["Dense_0"]["kernel"] + params["head"]["Dense_0"]["bias"]
+        np.testing.assert_allclose(call(model, params, task)[row], wanted, atol=1e-5)
+
+
+def test_dropout_is_of_the_input_in_training_only():
+    model = bound(DNC(**small, embedding_size=8, dropout=0.5))
+    params = params_of(model)
+    forms = [{"train": True, "rngs": {"dropout": jax.random.key(seed)}} for seed in (0, 0, 1)] + [{"train": False}] * 2
+    first, same, other, *still = (call(model, params, **form) for form in forms)
+    np.testing.assert_array_equal(first, same)
+    np.testing.assert_array_equal(*still)
+    assert not np.allclose(first, other) and not np.allclose(first, still[0])
