@@ -91,7 +91,7 @@ class Compare:
     training: Training = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
     """How each is trained."""
     directory: Path | None = None
-    """Where the runs go. None: runs/<name>."""
+    """Where the runs go, and the pictures to <directory>/comparison. None: runs/<name>."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,9 +280,10 @@ def compare(arguments: list[str]) -> None:
     from lenmem.evaluation.lengths import LengthCurve
     from lenmem.evaluation.tables import METRICS, comparison_table, cross_table, curve_table
 
-    root.mkdir(parents=True, exist_ok=True)
     command = shlex.join(["lenmem", "compare", *arguments])
-    runs.save_comparison(root / "comparison.json", command, environment, cells, results)
+    folder = runs.comparison_directory(root, command)
+    folder.mkdir(parents=True, exist_ok=True)
+    runs.save_comparison(folder / "comparison.json", command, environment, cells, results)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
         few = len(curves) <= 4  # More do not fit side by side.
@@ -291,12 +292,12 @@ def compare(arguments: list[str]) -> None:
         for (_, model), cell in results.items():
             if isinstance(cell, str):
                 console.print(f"{model}: {cell}")
-        plots.plot_curves(curves, root / "curve.png")
-        console.print(f"wrote {root}/curve.png and comparison.json")
+        plots.plot_curves(curves, folder / "curve.png")
+        console.print(f"wrote {folder}/curve.png and comparison.json")
         return
     console.print(cross_table(results))
-    plots.plot_cross_table(results, root / "cross_table.png")
-    console.print(f"wrote {root}/cross_table.png and comparison.json")
+    plots.plot_cross_table(results, folder / "cross_table.png")
+    console.print(f"wrote {folder}/cross_table.png and comparison.json")
 
 
 def sweep(arguments: list[str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,13 +30,16 @@ from lenmem.types import Batch, PyTree
 Report = Callable[[dict[str, Any]], None]
 
 
+def numbered(directory: Path) -> Iterator[Path]:
+    """`directory`, then the same with -2, -3, ... appended."""
+    yield directory
+    for number in itertools.count(2):
+        yield directory.with_name(f"{directory.name}-{number}")
+
+
 def fresh_directory(directory: Path) -> Path:
     """`directory`, or with -2, -3, ... appended if it holds a run already: nothing is ever overwritten."""
-    candidate, number = directory, 1
-    while holds_run(candidate):
-        number += 1
-        candidate = directory.with_name(f"{directory.name}-{number}")
-    return candidate
+    return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
 
 
 def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
@@ -102,10 +106,9 @@ def train_and_measure(
 
 def finished(experiment: Experiment, directory: Path) -> bool:
     """`directory` holds a finished run of this very experiment."""
-    saved = directory / CHECKPOINTS
-    if checkpoint.latest(saved) != experiment.training.steps or not (directory / "curve.json").exists():
+    if checkpoint.latest(directory / CHECKPOINTS) != experiment.training.steps:
         return False
-    return _same(experiment, directory)
+    return (directory / "curve.json").exists() and _same(experiment, directory)
 
 
 def compare(
@@ -116,7 +119,8 @@ def compare(
 ) -> dict[tuple[str, str], LengthCurve | str]:
     """Train every (task, model) cell and measure it; a cell that is a reason stays one.
 
-    A finished run of the same experiment is not trained again, an unfinished one is resumed.
+    The run of a cell is at `directory(task, model)`, or there with -2, -3, ... appended. A finished one of the same
+    experiment is not trained again, an unfinished one is resumed.
     """
     cells: dict[tuple[str, str], LengthCurve | str] = {}
     for (task, model), experiment in experiments.items():
@@ -124,13 +128,14 @@ def compare(
             cells[task, model] = experiment
             continue
         where = directory(task, model)
-        if finished(experiment, where):
-            curve = LengthCurve.from_dict(json.loads((where / "curve.json").read_text()))
+        same = [place for place in itertools.takewhile(holds_run, numbered(where)) if _same(experiment, place)]
+        done = next((place for place in same if finished(experiment, place)), None)
+        if done is not None:
+            curve = LengthCurve.from_dict(json.loads((done / "curve.json").read_text()))
             cells[task, model] = dataclasses.replace(curve, label=model)
             continue
-        resume = checkpoint.latest(where / CHECKPOINTS) is not None and _same(experiment, where)
-        if not resume:
-            where = fresh_directory(where)
+        resume = bool(same)
+        where = same[0] if same else fresh_directory(where)
         _, curve = train_and_measure(
             experiment, where, resume=resume, report=report(task, model, experiment), label=model
         )
@@ -156,8 +161,27 @@ def save_comparison(
     write_json(path, {"command": command, "environment": environment, "networks": networks})
 
 
+def comparison_directory(directory: Path, command: str) -> Path:
+    """Where `lenmem compare` puts what it found: `directory`/comparison, or with -2, -3, ... appended.
+
+    It is never that of another command, nor one that holds a run.
+    """
+
+    def free(candidate: Path) -> bool:
+        if holds_run(candidate):
+            return False
+        saved = candidate / "comparison.json"
+        return not saved.exists() or json.loads(saved.read_text()).get("command") == command
+
+    return next(filter(free, numbered(directory / "comparison")))
+
+
 def _same(experiment: Experiment, directory: Path) -> bool:
-    return same_experiment(checkpoint.read_manifest(directory / CHECKPOINTS)["experiment"], experiment)
+    """`directory` holds a checkpoint of this very experiment."""
+    saved = directory / CHECKPOINTS
+    if checkpoint.latest(saved) is None:
+        return False
+    return same_experiment(checkpoint.read_manifest(saved)["experiment"], experiment)
 
 
 def cross(
@@ -256,7 +280,7 @@ def draw_run(
         if {"gate", "halting"} & set(traces):
             plots.plot_ndr_gates(traces, 0, target("gates.png"), names=names)
     if not only_trace:
-        plots.plot_curves(_curves(run, folder), target("curve.png"))
+        plots.plot_curves([_own_curve(run, folder)], target("curve.png"))
     return written
 
 
@@ -319,12 +343,12 @@ def _draw_memory(task: Task, batch: Batch, traces: Mapping[str, np.ndarray], tar
             plots.plot_tape(cut, 0, target(f"tape_{layer + 1}.png"), layer=layer)
 
 
-def _curves(run: Run, folder: Path) -> list[LengthCurve]:
-    """The run's curve as it was measured, and those of the models that `compare` set beside it in its folder."""
-    if folder != run.directory or not (folder / "curve.json").exists():
-        return [measure(run.experiment, run.params)]
-    own, others = folder / "curve.json", sorted(folder.glob("*/curve.json"))
-    return [LengthCurve.from_dict(json.loads(path.read_text())) for path in (own, *others)]
+def _own_curve(run: Run, folder: Path) -> LengthCurve:
+    """The run's curve as it was measured; that of a step from the middle is measured now."""
+    saved = folder / "curve.json"
+    if folder != run.directory or not saved.exists():
+        return measure(run.experiment, run.params)
+    return LengthCurve.from_dict(json.loads(saved.read_text()))
 
 
 def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -> list[str]:

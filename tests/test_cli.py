@@ -215,7 +215,7 @@ def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
     assert (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns == before
     assert "lantm" in printed
     assert (folder / "runs" / "tiny" / "ram" / "curve.json").exists()
-    record = json.loads((folder / "runs" / "tiny" / "comparison.json").read_text())
+    record = json.loads((folder / "runs" / "tiny" / "comparison" / "comparison.json").read_text())
     assert record["command"] == "lenmem compare tiny.py --models lantm ram"
     assert [network["model"] for network in record["networks"]] == ["lantm", "ram"]
     for network, directory in zip(record["networks"], ("tiny", "tiny/ram"), strict=True):
@@ -224,6 +224,29 @@ def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
         assert from_plain(network["experiment"]) == runs.open_run(f"runs/{directory}").experiment
     optimizer = runs.open_run("runs/tiny/ram").experiment.training.optimizer
     assert optimizer == Optimizer("rmsprop", learning_rate=0.02)  # as the configuration says
+
+
+def test_a_comparison_has_a_directory_of_its_own(folder, capsys):
+    run(capsys, "compare", "tiny.py", "--models", "lantm", "ram")
+    own, both = (folder / "runs" / "tiny" / name for name in ("curve.png", "comparison/curve.png"))
+    before = own.read_bytes(), both.read_bytes()
+    run(capsys, "plot", "tiny", "--length", "3")
+    printed = run(capsys, "compare", "tiny.py", "--models", "ram")
+    assert "training" not in printed
+    assert "runs/tiny/comparison-2/curve.png" in printed
+    assert (own.read_bytes(), both.read_bytes()) == before, "neither picture is drawn over the other"
+    run(capsys, "compare", "tiny.py", "--models", "ram")  # the same command writes to its own place
+    assert not (folder / "runs" / "tiny" / "comparison-3").exists()
+
+
+def test_a_comparison_finds_its_numbered_runs(folder, capsys):
+    (folder / "other.py").write_text(CONFIG)
+    command = ("compare", "other.py", "--models", "ram", "--directory", "shared")
+    run(capsys, *command)
+    assert "training ram" in run(capsys, *command, "--training.steps", "2")
+    assert "training ram" not in run(capsys, *command, "--training.steps", "2")
+    assert "training ram" not in run(capsys, *command)
+    assert {path.name for path in (folder / "shared").iterdir()} == {"ram", "ram-2", "comparison", "comparison-2"}
 
 
 def test_list_names_everything(capsys):
