@@ -268,7 +268,7 @@ def draw_run(
 
     if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
         plots.plot_training(read_metrics(run.directory), target("training.png"))
-    batch = typed_batch(task, text) if text else example_batch(task, length or task.train_lengths[1], example)
+    batch = typed_batch(task, text) if text is not None else example_batch(task, length or task.train_lengths[1], example)
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
     _draw_memory(task, batch, traces, target)
     if "column" in traces:
@@ -413,8 +413,7 @@ def _values(slots: np.ndarray) -> list[str]:
 def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     """A batch of one, of an input that was typed and an answer that is not known.
 
-    Token tasks: names of tokens (`Task.input_names`) separated by spaces, which are not needed between names of one
-    character. Float tasks: one step's values separated by spaces, steps by semicolons. There are `answers` slots, or as
+    Token tasks: names of tokens (`Task.input_names`) separated by spaces. Float tasks: one step's values separated by spaces, steps by semicolons. There are `answers` slots, or as
     many as the task has for an input of that size. ValueError for what the task cannot take.
     """
     spec = task.spec
@@ -433,16 +432,13 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
 def _parse(text: str, task: Task) -> jax.Array:
     spec = task.spec
     if spec.takes_tokens:
-        names = task.input_names
-        ids = {name: number for number, name in enumerate(names)}
-        written = [[word] if word in ids or not ids.keys() >= set(word) else word for word in text.split()]
-        words = [name for part in written for name in part]
+        ids = {name: number for number, name in enumerate(task.input_names)}
+        words = text.split()
         unknown = [word for word in words if word not in ids]
         if unknown or not words:
-            wanted = "token ids" if names[-1] == str(len(names) - 1) else "tokens"
             raise ValueError(
-                f"the input has to be {wanted} from {names[0]} to {names[-1]}, separated by spaces; "
-                f"got {', '.join(unknown) or 'nothing'}"
+                f"the input has to be tokens separated by spaces, out of {_listed(task.input_names)}; "
+                f"got {', '.join(map(repr, unknown)) or 'nothing'}"
             )
         return jnp.array([ids[word] for word in words])
     try:
@@ -454,6 +450,14 @@ def _parse(text: str, task: Task) -> jax.Array:
         raise ValueError(
             f"the input has to be {spec.input_width} numbers per step, steps separated by semicolons; {error}"
         ) from None
+
+
+def _listed(names: Sequence[str], most: int = 40) -> str:
+    """The names of tokens: numbers as a range, others one by one, of very many the beginning."""
+    if names[-1] == str(len(names) - 1):
+        return f"0 to {names[-1]}"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return " ".join(names[:most]) + more
 
 
 def open_run(directory: str | Path, step: int | None = None) -> Run:

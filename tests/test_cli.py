@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 
 import chex
@@ -172,8 +173,8 @@ def test_an_encoder_is_drawn_on_what_was_typed(folder, capsys):
     run(capsys, "train", "lookup.py")
     answer = run(capsys, "predict", "lookup", "--input", "b a d 101").strip()
     assert answer in [f"{symbol:03b}" for symbol in range(8)]
-    assert fails(capsys, "predict", "lookup", "--input", "b z 101").endswith("separated by spaces; got z")
-    printed = run(capsys, "plot", "lookup", "--trace", "--input", "ba d 101").replace("\n", "")
+    assert fails(capsys, "predict", "lookup", "--input", "b z 101").endswith("111 a b c d e f g h i j k; got 'z'")
+    printed = run(capsys, "plot", "lookup", "--trace", "--input", "b a d 101").replace("\n", "")
     drawn = {path.name for path in (folder / "runs" / "lookup").glob("*.png")}
     assert drawn == {"curve.png", "attention.png", "attention_1.png", "attention_2.png", "gates.png"}
     assert all(name in printed for name in drawn - {"curve.png"})
@@ -185,7 +186,7 @@ def test_an_encoder_is_drawn_on_what_was_typed(folder, capsys):
     ("task", "text", "inputs", "slots"),
     [
         ("ctl", "c 000", [10, 0], 1),
-        ("arithmetic", "(4 *7)", [0, 8, 2, 11, 1], 1),
+        ("arithmetic", "( 4 * 7 )", [0, 8, 2, 11, 1], 1),
         ("listops", "[MAX 1 [SM 3 ] ]", [10, 1, 13, 3, 14, 14], 1),
         ("scan", "walk twice", [0, 9], 49),
         ("copy", "3 127", [3, 127], 3),
@@ -196,6 +197,19 @@ def test_typed_inputs(task, text, inputs, slots):
     assert batch.inputs.tolist() == [inputs]
     assert batch.target_mask.shape == (1, slots)
     assert bool(batch.input_mask.all() & batch.target_mask.all() & ~batch.score_mask.any())
+
+
+def test_tokens_are_separated_by_spaces():
+    """In every task a word that is no token is refused, though it may be made of tokens; the allowed ones are named."""
+    for name in tasks.names():
+        task = tasks.make(name)
+        if not task.spec.takes_tokens:
+            continue
+        first, last = task.input_names[0], task.input_names[-1]
+        assert runs.typed_batch(task, f"{first} {last} {first}").inputs.shape == (1, 3)
+        for word in (first + last + first, "9999", "", f"{first},{last}"):
+            with pytest.raises(ValueError, match=re.escape("separated by spaces, out of " + first)):
+                runs.typed_batch(task, word)
 
 
 def test_names_of_tokens():
@@ -272,7 +286,8 @@ def test_list_names_everything(capsys):
         ),
         (("evaluate", "nowhere"), "nowhere is no run"),
         (("evaluate", "tiny", "--task.vocabulary", "5"), "the parameters are those of another network, or of another"),
-        (("predict", "tiny", "--input", "3 9"), "token ids from 0 to 3"),
+        (("predict", "tiny", "--input", "3 9"), "tokens separated by spaces, out of 0 to 3; got '9'"),
+        (("predict", "tiny", "--input", "1 23"), "out of 0 to 3; got '23'"),
         (("predict", "tiny", "--input", "1", "--seed", "7"), "seeds 0 to 1"),
         (("compare", "--models", "lantm"), "either a configuration or --tasks"),
         (("compare", "quickstart"), "give --models; only a configuration that has `models`"),

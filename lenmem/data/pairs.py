@@ -1,36 +1,41 @@
-"""Files of pairs of sequences: tab-separated columns, or one JSON object in each line."""
+"""Pairs of sequences: tab-separated columns, one JSON object in each line, or rows in memory."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 Tokens = Literal["word", "character", "byte"]
+Columns = tuple[str, str] | None
 EXAMPLE = Path(__file__).with_name("reverse.tsv")
 """400 rows of up to ten colours, and the same backwards: what such a file looks like."""
+MOST_CHARACTERS = 2**24
+"""Rows in memory are saved with every run, so there is a limit to their texts."""
 
 
-def read_pairs(path: str | os.PathLike[str], columns: tuple[str, str] = ("0", "1")) -> Iterator[tuple[int, str, str]]:
+def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterator[tuple[int, str, str]]:
     """(line number, input, answer) of every line, read one by one.
 
     A file whose name ends in `.jsonl` or `.json` has an object in each line, and `columns` are two of its keys; every
-    other file has columns separated by tabs, and `columns` are two of their numbers, from 0. No line is left out.
+    other file has columns separated by tabs, and `columns` are two of their numbers, from 0. None: the first two. No
+    line is left out.
 
     Raises:
         ValueError: with the number of the line, for whatever is not a pair of texts; or where the file cannot be read.
     """
     path = Path(path)
-    of_line = _of_object if path.suffix in (".json", ".jsonl") else _of_columns
+    read = _object if path.suffix in (".json", ".jsonl") else _fields
     number = 0
     try:
         with open(path, "rb") as file:
             for number, raw in enumerate(file, 1):
                 try:
-                    line = raw.decode("utf-8").rstrip("\r\n")
-                    yield number, *of_line(line, columns)
+                    row = read(raw.decode("utf-8").rstrip("\r\n"))
+                    columns = columns or _first_two(row)
+                    yield number, *_pair(row, columns)
                 except UnicodeDecodeError as error:
                     raise ValueError(f"{path}, line {number}: it is not UTF-8, from byte {error.start} on") from None
                 except ValueError as error:
@@ -41,32 +46,91 @@ def read_pairs(path: str | os.PathLike[str], columns: tuple[str, str] = ("0", "1
         raise ValueError(f"{path} is empty; wanted is a pair of texts in each line")
 
 
-def _of_columns(line: str, columns: tuple[str, str]) -> tuple[str, str]:
-    parts = line.split("\t")
-    try:
-        places = [int(column) for column in columns]
-    except ValueError:
-        raise ValueError(f"columns of a table are numbers from 0, got {columns}") from None
-    if min(places) < 0 or max(places) >= len(parts):
-        raise ValueError(f"columns {columns[0]} and {columns[1]} are wanted; it has {len(parts)}, separated by tabs")
-    return parts[places[0]], parts[places[1]]
+class PairRows(tuple[tuple[str, str], ...]):
+    """Pairs in memory. They are hashed once, and shown by their number."""
+
+    def __hash__(self) -> int:
+        if "hash" not in self.__dict__:
+            self.__dict__["hash"] = super().__hash__()
+        return self.__dict__["hash"]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} pairs>"
 
 
-def _of_object(line: str, columns: tuple[str, str]) -> tuple[str, str]:
+def pair_rows(rows: Iterable[Any], columns: Columns = None) -> PairRows:
+    """The rows of any iterable: pairs of texts, or mappings, of which `columns` are two keys (None: the first two).
+
+    Raises:
+        ValueError: with the number of the row, from 0, for whatever is not a pair of texts; where there are none; and
+            where they are too long to be saved with a run.
+    """
+    if isinstance(rows, PairRows) and columns is None:
+        return rows
+    if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
+        raise ValueError(f"rows is a {type(rows).__name__}; it has to be an iterable of pairs of texts, or of mappings")
+    pairs, characters = [], 0
+    for number, row in enumerate(rows):
+        try:
+            if isinstance(row, str) or not isinstance(row, Mapping | Sequence):
+                raise ValueError(f"it is {row!r}; wanted is a pair of texts, or a mapping that has them")
+            columns = columns or _first_two(row)
+            pairs.append(_pair(row, columns))
+        except ValueError as error:
+            raise ValueError(f"rows[{number}]: {error}") from None
+        characters += len(pairs[-1][0]) + len(pairs[-1][1])
+        if characters > MOST_CHARACTERS:
+            raise ValueError(
+                f"rows have more than {MOST_CHARACTERS:,} characters, too many to be saved with every run; write them "
+                "to a file, as an object in each line of a *.jsonl, and give its path"
+            )
+    if not pairs:
+        raise ValueError("rows is empty; wanted are pairs of texts")
+    return PairRows(pairs)
+
+
+def _fields(line: str) -> list[str]:
+    return line.split("\t")
+
+
+def _object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON ({error})") from None
     if not isinstance(row, dict):
         raise ValueError(f"it holds {type(row).__name__}; wanted is an object")
-    values = []
-    for column in columns:
-        if column not in row:
-            raise ValueError(f"there is no key {column!r}; there are {', '.join(row) or 'none'}")
-        if not isinstance(row[column], str):
-            raise ValueError(f"{column!r} is {row[column]!r}; wanted is a text")
-        values.append(row[column])
-    return values[0], values[1]
+    return row
+
+
+def _first_two(row: Mapping[str, Any] | Sequence[Any]) -> tuple[str, str]:
+    if not isinstance(row, Mapping):
+        return "0", "1"
+    keys = [*row, "0", "1"]  # Of fewer than two keys the missing one is named as such.
+    return keys[0], keys[1]
+
+
+def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> tuple[str, str]:
+    """What a row has in two columns."""
+    if isinstance(row, Mapping):
+        for column in columns:
+            if column not in row:
+                raise ValueError(f"there is no key {column!r}; there are {', '.join(map(str, row)) or 'none'}")
+        values = row[columns[0]], row[columns[1]]
+    else:
+        try:
+            places = [int(column) for column in columns]
+        except ValueError:
+            raise ValueError(f"columns of a table are numbers from 0, got {columns}") from None
+        if min(places) < 0 or max(places) >= len(row):
+            raise ValueError(f"columns {columns[0]} and {columns[1]} are wanted; it has {len(row)}")
+        values = row[places[0]], row[places[1]]
+    for column, value in zip(columns, values, strict=True):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{column!r} is {value!r}; wanted is a text. Say with `columns` where input and answer are"
+            )
+    return values
 
 
 def tokenised(line: str, tokens: Tokens) -> list[str]:

@@ -23,7 +23,7 @@ from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows, padded
 from lenmem.fields import Count, Positive, Share, at_least
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, split_off
+from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
 
 
@@ -186,7 +186,8 @@ class _FileTask(Classification):
 
     def tables(self) -> dict[Split, Rows]:
         """Training less validation, validation, test."""
-        train, validation = split_off(self.read("train"), self.validation_share, self.validation_seed)
+        rows = self.read("train")
+        train, validation = split_off(rows, share_of(len(rows), self.validation_share), self.validation_seed)
         test = self.read("test")
         test = test[np.random.default_rng(self.validation_seed).permutation(len(test))]
         return {"train": train, "validation": validation if self.validation_share else test, "test": test}

@@ -1,4 +1,4 @@
-"""Pairs of sequences from a file that you bring, split by length.
+"""Pairs of sequences that you bring, in a file or in memory, split by length.
 
 All pairs are sorted by the length of their input; the network trains on the shorter ones and is tested on the longer
 ones, as Le et al. (2024, sections 3.4 and D.4) do with question answering and translation, at 0.8 and at 0.5.
@@ -9,62 +9,85 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
+from lenmem.data.pairs import EXAMPLE, Columns, PairRows, Tokens, pair_rows, read_pairs, tokenised
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import Count, Share
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, split_off
+from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
 
 
 @dataclasses.dataclass(frozen=True)
 class Pairs(RowTask):
-    """Input and answer of each line of a file, `red blue<TAB>blue red`. Length: tokens of the input.
+    """Input and answer of each line of a file, `red blue<TAB>blue red`, or of rows in memory. Length: tokens of the
+    input.
 
-    An id is given to every token of the file, also to one that only long inputs have.
+    An id is given to every token there is, also to one that only long inputs have. Rows with the same input are never
+    on both sides of a split.
     """
 
     path: str = "example"
     """A table with tabs, or a file *.jsonl with an object in each line; `example`: 400 rows of colours, reversed."""
-    columns: tuple[str, str] = ("0", "1")
-    """Where input and answer are: numbers of columns from 0, or keys of the objects."""
-    tokens: Literal["word", "character", "byte"] = "word"
+    columns: Columns = None
+    """Where input and answer are: numbers of columns from 0, or keys of the objects. None: the first two."""
+    tokens: Tokens = "word"
     """What a token is: a word between blanks, a character, or a byte."""
     train_share: Share = 0.8
     """Share of the pairs, shortest inputs first, that is not the test. Inputs as long as the last may be in both."""
     validation_share: Share = 0.1
-    """Share of the shorter pairs that is held out, at random."""
+    """Share of the shorter inputs that is held out, at random."""
     length_given: bool = False
     """The model is told the length of the answer. False: it has slots for the longest one and ends it itself."""
     data_seed: Count = 0
     """Chooses what is held out."""
+    rows: Iterable[Any] | None = None
+    """In place of a file, from Python: an iterable of pairs of texts, or of mappings, as a Hugging Face dataset is.
+    They are saved with the run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.train_share:
             raise ValueError(f"train_share is {self.train_share}; it has to be above 0 and below 1")
+        if self.rows is not None:
+            if self.path != "example":
+                raise ValueError(f"give either rows or a path, got both, the path {self.path}")
+            object.__setattr__(self, "rows", pair_rows(self.rows, self.columns))
+            object.__setattr__(self, "columns", None)  # The rows are pairs now.
+
+    @property
+    def where(self) -> str:
+        """What errors call the data."""
+        return self.path if self.rows is None else "rows"
 
     @property
     def file(self) -> File:
         """What is read: once, as long as the file does not change."""
+        if isinstance(self.rows, PairRows):
+            return _of_memory(self.rows, self.tokens)
         path = str(EXAMPLE) if self.path == "example" else self.path
         changed = os.stat(path).st_mtime_ns if os.path.exists(path) else 0
         return _read(path, self.columns, self.tokens, changed)
 
     @property
     def cut(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the file that are the shorter ones, and the longer ones, by length."""
-        lengths = self.file.rows.input_lengths
-        order = np.argsort(lengths, kind="stable")
-        count = int(len(order) * self.train_share)
-        if not 0 < count < len(order):
-            raise ValueError(f"{self.path} has {len(order)} pairs, too few for a train_share of {self.train_share}")
+        """Rows of the file that are the shorter ones, and the longer ones, by length; those of one input together."""
+        file = self.file
+        order = np.lexsort((file.same, file.rows.input_lengths))
+        starts = np.flatnonzero(np.diff(file.same[order])) + 1
+        count = share_of(len(order), self.train_share)
+        if not len(starts) or not 0 < count < len(order):
+            raise ValueError(
+                f"{self.where} has {len(order)} pairs of {len(starts) + 1} inputs, too few for a train_share of "
+                f"{self.train_share}"
+            )
+        count = starts[max(np.searchsorted(starts, count, "right") - 1, 0)]
         return order[:count], order[count:]
 
     @property
@@ -114,7 +137,9 @@ class Pairs(RowTask):
     def tables(self) -> dict[Split, Rows]:
         """The shorter pairs, less those held out; those; and the longer ones."""
         shorter, longer = self.cut
-        train, validation = split_off(self.file.rows[shorter], self.validation_share, self.data_seed)
+        same = self.file.same[shorter]
+        held = share_of(len(np.unique(same)), self.validation_share)
+        train, validation = split_off(self.file.rows[shorter], held, self.data_seed, same)
         test = self.file.rows[np.random.default_rng(self.data_seed).permutation(longer)]
         return {"train": train, "validation": validation, "test": test}
 
@@ -143,9 +168,11 @@ class Pairs(RowTask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class File:
-    """What a file of pairs holds."""
+    """What a file of pairs, or rows in memory, hold."""
 
     rows: Rows
+    same: np.ndarray
+    """int[R]: the first row with the same input."""
     input_tokens: tuple[str, ...]
     answer_tokens: tuple[str, ...]
     chance: float
@@ -153,14 +180,26 @@ class File:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: str, columns: tuple[str, str], tokens: Literal["word", "character", "byte"], changed: int) -> File:
+def _read(path: str, columns: Columns, tokens: Tokens, changed: int) -> File:
+    return _file(((f"{path}, line {number}", *texts) for number, *texts in read_pairs(path, columns)), tokens)
+
+
+@functools.lru_cache(maxsize=4)
+def _of_memory(rows: PairRows, tokens: Tokens) -> File:
+    return _file(((f"rows[{number}]", *texts) for number, texts in enumerate(rows)), tokens)
+
+
+def _file(pairs: Iterable[tuple[str, ...]], tokens: Tokens) -> File:
+    """Of (where it stands, input, answer)."""
     inputs, answers = [], []
-    for number, *texts in read_pairs(path, columns):
+    for where, *texts in pairs:
         split = [tokenised(text, tokens) for text in texts]
         if not split[0]:
-            raise ValueError(f"{path}, line {number}: the input {texts[0]!r} has no {tokens}")
+            raise ValueError(f"{where}: the input {texts[0]!r} has no {tokens}")
         inputs.append(split[0])
         answers.append(split[1])
+    first: dict[tuple[str, ...], int] = {}
+    same = np.array([first.setdefault(tuple(row), number) for number, row in enumerate(inputs)])
     names = [tuple(sorted({token for row in side for token in row})) for side in (inputs, answers)]
     ids = [{token: number for number, token in enumerate(of_side)} for of_side in names]
     numbered = [[[of[token] for token in row] for row in side] for of, side in zip(ids, (inputs, answers), strict=True)]
@@ -171,4 +210,4 @@ def _read(path: str, columns: tuple[str, str], tokens: Literal["word", "characte
     real = np.arange(rows.answers.shape[1]) < rows.answer_lengths[:, None]
     np.add.at(shares, rows.answers[real].astype(int), weights)
     shares[-1] = np.sum(1 / slots)
-    return File(rows, names[0], names[1], float(shares.max() / len(rows)))
+    return File(rows, same, names[0], names[1], float(shares.max() / len(rows)))

@@ -111,17 +111,25 @@ def shuffled(key: jax.Array, index: jax.Array, size: int) -> jax.Array:
     return jax.lax.while_loop(lambda number: jnp.any(number >= size), again, first).astype(jnp.int32)
 
 
-def split_off(rows: Rows, share: float, seed: int) -> tuple[Rows, Rows]:
-    """(the rest, a share of the rows rounded down), both in random order.
+def share_of(count: int, share: float) -> int:
+    """A share of `count` things, rounded down: a tenth of 25,000 is 2,500, whatever 0.1 is in binary."""
+    return int(round(count * share, 6))
 
-    Csordás et al. (2021) split SCAN in this very way, with seed 1234; the share is then the same set where the rows
-    have the same order.
+
+def split_off(rows: Rows, count: int, seed: int, groups: np.ndarray | None = None) -> tuple[Rows, Rows]:
+    """(the rest, `count` of the rows), both in random order.
+
+    With `groups`, int[R], that many groups are split off in place of rows, each whole. Csordás et al. (2021) split SCAN
+    in this very way, with seed 1234.
     """
-    legacy = np.random.RandomState(seed)
-    # as published: 1 - 0.9 is a little below 0.1, which matters where a tenth is a whole number
-    chosen = legacy.choice(len(rows), int(len(rows) * (1 - (1 - share))), replace=False)
-    rest = np.setdiff1d(np.arange(len(rows)), chosen)
-    return rows[np.random.default_rng(seed).permutation(rest)], rows[chosen]
+    names, group = np.unique(np.arange(len(rows)) if groups is None else groups, return_inverse=True)
+    chosen = np.random.RandomState(seed).choice(len(names), count, replace=False)
+    place = np.full(len(names), -1)
+    place[chosen] = np.arange(count)
+    order = np.argsort(place[group], kind="stable")
+    first = int(np.sum(place[group] < 0))
+    rest, held = order[:first], order[first:]
+    return rows[np.random.default_rng(seed).permutation(rest)], rows[held]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -170,7 +170,9 @@ class Scan(RowTask):
         pool, test = (
             rows[mask] for mask in (rows.answer_lengths <= self.max_actions, rows.answer_lengths > self.max_actions)
         )
-        train, validation = split_off(pool, self.validation_share, self.validation_seed)
+        # as published: 1 - 0.9 is a little below 0.1, which matters where a tenth is a whole number
+        held = int(len(pool) * (1 - (1 - self.validation_share)))
+        train, validation = split_off(pool, held, self.validation_seed)
         test = test[np.random.default_rng(self.validation_seed).permutation(len(test))]
         return {"train": train, "validation": validation, "test": test}
 

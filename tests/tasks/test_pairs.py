@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jax
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
+from lenmem.serialize import from_plain, to_plain
+from lenmem.tasks import make
 from lenmem.tasks.pairs import Pairs
 
 
@@ -34,7 +37,7 @@ def test_the_longer_inputs_are_the_test(tmp_path, share):
     tables = task.tables()
     count = int(100 * share)
     assert len(tables["test"]) == 100 - count
-    held = int(count * (1 - 0.8))  # A share is rounded down, and 1 - 0.8 is a little less than 0.2.
+    held = count // 5
     assert (len(tables["train"]), len(tables["validation"])) == (count - held, held)
     assert task.train_lengths == (1, count // 10)
     assert task.test_lengths == (count // 10 + 1, 10)
@@ -58,9 +61,92 @@ def test_more_than_256_tokens_have_ids_of_their_own(tmp_path):
     assert {words(task, batch, row) for row in range(60)} <= set(rows)
 
 
+def inputs_of(task, split):
+    rows = task.tables()[split]
+    return {(*row[:n],) for row, n in zip(rows.inputs.tolist(), rows.input_lengths, strict=True)}
+
+
+@pytest.mark.parametrize("share", [0.05, 0.35, 0.5, 0.95])
+def test_no_input_is_on_two_sides(share):
+    """Lines that are there several times, with the same answer or another, and all of them are somewhere."""
+    rows = [(f"w{i % 7} w{i % 3}" + " x" * (i % 2), f"n{i}") for i in range(210)]
+    task = Pairs(rows=rows, train_share=share, validation_share=0.3)
+    train, validation, test = (inputs_of(task, split) for split in ("train", "validation", "test"))
+    assert train and test and not train & validation and not (train | validation) & test
+    assert len(train | validation | test) == 42
+    assert sum(map(len, task.tables().values())) == 210
+    assert task.train_lengths[1] <= task.test_lengths[0]
+
+
+def test_a_tenth_of_25000_is_2500():
+    pairs = [(f"w{i}", "x") for i in range(25_000)] + [("long one", "x")] * 2_500
+    tables = Pairs(rows=pairs, train_share=10 / 11).tables()
+    assert {split: len(rows) for split, rows in tables.items()} == {"train": 22_500, "validation": 2_500, "test": 2_500}
+
+
+class Rows:
+    """What a Hugging Face dataset is to us: it can be iterated over, again and again, and gives dicts."""
+
+    def __iter__(self):
+        return ({"source": a, "target": b, "id": 3} for a, b in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        (ROWS, None),
+        ([list(row) for row in ROWS], None),
+        (iter(ROWS), None),
+        (({"in": a, "out": b} for a, b in ROWS), None),
+        (Rows(), ("source", "target")),
+        ([(1, b, a) for a, b in ROWS], ("2", "1")),
+    ],
+)
+def test_rows_in_memory_are_those_of_a_file(tmp_path, rows, columns):
+    of_file = Pairs(path=table(tmp_path / "pairs.tsv", ROWS))
+    task = make("pairs", rows=rows, columns=columns)
+    assert task == make("pairs", rows=ROWS) and hash(task) == hash(make("pairs", rows=ROWS))
+    assert task != make("pairs", rows=ROWS[1:])
+    assert repr(task.rows) == "<100 pairs>"
+    for split, table_of_split in of_file.tables().items():
+        for array, wanted in zip(task.tables()[split].arrays, table_of_split.arrays, strict=True):
+            np.testing.assert_array_equal(array, wanted)
+    assert dataclasses.replace(task, data_seed=1).rows is task.rows
+
+
+def test_rows_in_memory_are_saved_as_data():
+    task = make("pairs", rows=Rows(), columns=("source", "target"), data_seed=3)
+    saved = json.loads(json.dumps(to_plain(task)))
+    assert from_plain(saved) == task
+    assert saved["rows"][0] == list(ROWS[0])
+    del saved["rows"]  # as before there were any
+    assert from_plain(saved) == make("pairs", data_seed=3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        ([], None, "rows is empty; wanted are pairs of texts"),
+        (5, None, "rows is a int; it has to be an iterable of pairs of texts, or of mappings"),
+        ({"train": ROWS}, None, "rows is a dict; it has to be an iterable"),
+        (["ab", "cd"], None, r"rows\[0\]: it is 'ab'; wanted is a pair of texts"),
+        ([("a", "b"), ("a",)], None, r"rows\[1\]: columns 0 and 1 are wanted; it has 1"),
+        ([{"a": "x", "b": "y"}], ("a", "c"), r"rows\[0\]: there is no key 'c'; there are a, b"),
+        ([{"id": 3, "a": "x"}], None, r"rows\[0\]: 'id' is 3; wanted is a text. `columns` says"),
+        ([("a", " "), (" ", "b")], None, r"rows\[1\]: the input ' ' has no word"),
+        ([("a", "b")] * 9, None, "rows has 9 pairs of 1 inputs, too few"),
+        ([("a" * 2**24, "b")], None, "more than 16,777,216 characters, .* write them to a file"),
+    ],
+)
+def test_faults_of_rows_in_memory_are_named(rows, columns, message):
+    with pytest.raises(ValueError, match=message):
+        make("pairs", rows=rows, columns=columns).tables()
+
+
 @pytest.mark.parametrize(("tokens", "wanted"), [("character", "h é _ y"), ("byte", "68 c3 a9 20 79")])
 def test_characters_and_bytes(tmp_path, tokens, wanted):
-    task = Pairs(path=table(tmp_path / "pairs.tsv", [("hé y", "x")] * 10), tokens=tokens)
+    rows = [("éh y", "x"), ("hé y", "x")] * 5
+    task = Pairs(path=table(tmp_path / "pairs.tsv", rows), tokens=tokens, validation_share=0.0, train_share=0.3)
     assert words(task, task.source("test", 2, 0).batch(0), 0)[0] == wanted
     assert task.train_lengths == (len(wanted.split()),) * 2
 
@@ -99,7 +185,7 @@ def test_a_changed_file_is_read_again(tmp_path):
         ("a.tsv", "x\ty\n", ("a", "b"), r"line 1: columns of a table are numbers"),
         ("a.tsv", "x\ty\n\ty\n", ("0", "1"), r"line 2: the input '' has no word"),
         ("a.tsv", "", ("0", "1"), r"a.tsv is empty"),
-        ("a.tsv", "x\ty\n", ("0", "1"), r"has 1 pairs, too few for a train_share of 0.8"),
+        ("a.tsv", "x\ty\n", ("0", "1"), r"has 1 pairs of 1 inputs, too few for a train_share of 0.8"),
         ("a.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"}\n', ("a", "b"), r"line 2: there is no key 'b'; there are a"),
         ("a.jsonl", '{"a": "x", "b": 3}\n', ("a", "b"), r"line 1: 'b' is 3; wanted is a text"),
         ("a.jsonl", '["x"]\n', ("a", "b"), r"line 1: it holds list"),
@@ -121,6 +207,7 @@ def test_other_faults(tmp_path):
         list(read_pairs(tmp_path / "latin.tsv"))
     for fields, message in [
         ({"tokens": "bpe"}, "tokens is 'bpe'"),
+        ({"path": "a.tsv", "rows": ROWS}, "give either rows or a path, got both, the path a.tsv"),
         ({"train_share": 0.0}, "train_share is 0.0; it has to be above 0 and below 1"),
         ({"validation_share": 1.0}, "validation_share is 1.0; it has to be a finite number, at least 0 and below 1"),
     ]:
