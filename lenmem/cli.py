@@ -24,7 +24,7 @@ from rich.table import Table
 
 from lenmem import configs, models, runs, tasks
 from lenmem.experiment import Experiment, Run, export_run, import_run
-from lenmem.fields import described
+from lenmem.fields import Positive, described
 from lenmem.models import supports
 from lenmem.share import MIB
 from lenmem.training import DivergedError, Optimizer, Result, Training, processes
@@ -131,6 +131,11 @@ class Plot:
 class Reproduce:
     """Measure rows of a paper's table. Rows that were measured are printed, not run again."""
 
+    queue: str | None = None
+    """In place of a configuration: all rows of a paper, or of a file with a configuration and its rows in each line.
+    They run one after another, each in a process of one thread; the same command goes on where it was stopped."""
+    workers: Positive = 2
+    """Rows of a queue that run at the same time."""
     rows: tuple[str, ...] = ()
     """Names of rows; none: the row of the configuration's own experiment."""
     results: Path = Path("results")
@@ -368,9 +373,12 @@ def plot(arguments: list[str]) -> None:
 
 
 def reproduce(arguments: list[str]) -> None:
-    """`lenmem reproduce CONFIG [--rows ...]`."""
+    """`lenmem reproduce CONFIG [--rows ...]` or `lenmem reproduce --queue FILE|PAPER [--workers 2]`."""
     from lenmem import reproduce as rows
 
+    if "--queue" in arguments:
+        _run_queue(_options(Reproduce, "reproduce", arguments))
+        return
     name, rest = _subject(arguments, "reproduce", "CONFIG", Reproduce)
     options = _options(Reproduce, f"reproduce {name}", rest)
     console.print(
@@ -388,6 +396,22 @@ def reproduce(arguments: list[str]) -> None:
             )
         )
     )
+
+
+def _run_queue(options: Reproduce) -> None:
+    from lenmem import queue
+
+    if options.rows or options.again:
+        raise ValueError("--rows and --again go with a configuration, not with --queue")
+    failed = queue.run_queue(
+        queue.read_queue(options.queue or ""),
+        workers=options.workers,
+        results=options.results,
+        runs=options.runs,
+        say=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+    )
+    if failed:
+        _fail(f"{len(failed)} rows failed: {', '.join(entry.name for entry in failed)}", 1)
 
 
 def export(arguments: list[str]) -> None:

@@ -249,7 +249,7 @@ def reproduce_config(
     paper = configs.find(config).parent.name
     records = []
     for name, row in select(rows, chosen or None).items():
-        record = None if again else _measured(results / paper / f"{name}.json", row)
+        record = None if again else recorded(results / paper / f"{name}.json", row)
         if record is None:
             told = None if report is None else report(name, row.experiment)
             command = shlex.join(["lenmem", "reproduce", os.fspath(config), "--rows", name])
@@ -263,7 +263,7 @@ def read_record(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(), parse_constant=lambda _: None)
 
 
-def _measured(path: Path, row: Row) -> dict[str, Any] | None:
+def recorded(path: Path, row: Row) -> dict[str, Any] | None:
     """The record of this very row, if there is one. Fields that were added since have their defaults."""
     if not path.exists():
         return None

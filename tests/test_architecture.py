@@ -16,7 +16,7 @@ PACKAGE = ROOT / "lenmem"
 NETWORKS = ("types", "ops", "nn", "models")
 EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
 SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize"}}
-TOP = {"__init__", "__main__", "cli", "configs", "experiment", "reproduce", "runs", "sweep"}
+TOP = {"__init__", "__main__", "cli", "configs", "experiment", "queue", "reproduce", "runs", "sweep"}
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize"}
