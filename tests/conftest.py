@@ -40,6 +40,8 @@ import hypothesis
 import jax
 import pytest
 
+from tests import learning
+
 # Tests hold results to tolerances of float32, which TF32 on a GPU would miss.
 jax.config.update("jax_default_matmul_precision", "highest")
 
@@ -58,6 +60,35 @@ def programs_of_a_module_are_dropped():
     """Every compiled program maps some memory, and Linux gives a process 65,530 mappings: the suite has more."""
     yield
     jax.clear_caches()
+
+
+def pytest_addoption(parser):
+    parser.addoption("--keys", type=int, default=1, help="from how many random keys each learning test trains")
+
+
+@pytest.fixture
+def learns(request):
+    """`learns(one, bar, worst)`: `one(key)` reaches `bar` for every key; see `tests.learning`."""
+
+    def check(one, bar, worst):
+        assert worst >= bar, f"the worst of 20 keys is {worst}, below the bar {bar}"
+        values = learning.values(one, request.config.getoption("keys"))
+        request.node.user_properties.append(("learning", (bar, worst, float(values.min()))))
+        assert values.min() >= bar, f"the keys reach {values.round(3).tolist()}, wanted {bar}"
+
+    return check
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """After `--keys N`: the worst value of each learning test, beside its bar."""
+    if config.getoption("keys") == 1:
+        return
+    terminalreporter.section(f"the worst of {config.getoption('keys')} keys")
+    terminalreporter.line(" worst    bar  stated")
+    for outcome in "passed", "failed":
+        for report in terminalreporter.stats.get(outcome, []):
+            for bar, stated, worst in (value for name, value in report.user_properties if name == "learning"):
+                terminalreporter.line(f"{worst:6.3f} {bar:6.3f}  {stated:6.3f}  {report.nodeid}")
 
 
 def pytest_collection_modifyitems(items):

@@ -10,12 +10,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.tasks.base import masked_loss
 from lenmem.types import Batch, Spec
+from tests.learning import fit
 from tests.models.contract import briefly
 
 SPEC = Spec(vocabulary=5, output_size=6)
@@ -193,30 +193,24 @@ def copies(key, rows=32):
     return Batch(tokens, jnp.arange(3) < lengths, targets, jnp.ones((rows, 5), bool), slot <= lengths)
 
 
-def test_it_learns_to_stop_by_itself():
+@pytest.mark.learning
+def test_it_learns_to_stop_by_itself(learns):
     """Room for answers is always the same: what ends an answer is the end symbol that the model gives."""
     spec = Spec(vocabulary=4, output_size=5, shared_ids=True, length_rule="end", end_id=4)
     model = TransformerSeq2Seq(16, 1, 1, heads=2, feedforward_size=32, dropout=0.0, spec=spec)
-    batch = copies(jax.random.key(0))
-    params = briefly(model.init)(jax.random.key(0), *batch[:2], batch.target_mask)["params"]
-    optimizer = optax.adam(1e-2)
 
-    @jax.jit
-    def update(params, state, step):
-        batch = copies(jax.random.key(step))
+    def loss(params, batch, _):
+        outputs = model.apply({"params": params}, *batch[:2], batch.target_mask, targets=batch.targets, train=True)
+        return masked_loss("tokens", outputs, batch)
 
-        def loss(params):
-            outputs = model.apply({"params": params}, *batch[:2], batch.target_mask, targets=batch.targets, train=True)
-            return masked_loss("tokens", outputs, batch)
+    @briefly
+    def solved(key):
+        start, fitting, data, test = jax.random.split(key, 4)
+        batches = jax.vmap(copies)(jax.random.split(data, 300))
+        params = model.init(start, *CALL)["params"]
+        batch = copies(test, 256)
+        params = fit(params, loss, batches, fitting)
+        answers = jnp.argmax(model.apply({"params": params}, *batch[:2], batch.target_mask), -1)
+        return jnp.mean(jnp.all((answers == batch.targets) | ~batch.score_mask, -1))
 
-        updates, state = optimizer.update(jax.grad(loss)(params), state)
-        return optax.apply_updates(params, updates), state
-
-    state = optimizer.init(params)
-    for step in range(300):
-        params, state = update(params, state, step)
-    batch = copies(jax.random.key(10_000), 128)
-    answers = np.argmax(briefly(lambda p: model.apply({"params": p}, *batch[:2], batch.target_mask))(params), -1)
-    wanted = [[*tokens[:n].tolist(), 4] for tokens, n in zip(batch.inputs, batch.input_mask.sum(-1), strict=True)]
-    got = [row[: row.tolist().index(4) + 1].tolist() if 4 in row else row.tolist() for row in answers]
-    assert np.mean([a == b for a, b in zip(got, wanted, strict=True)]) > 0.9
+    learns(solved, bar=0.9, worst=0.99)

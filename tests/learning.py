@@ -1,0 +1,60 @@
+"""What a test that trains a network is made of: a short training from a key, repeated over keys, and a bar for all.
+
+Such a test is marked `learning` and asks for the fixture `learns`:
+
+    @pytest.mark.learning
+    def test_it_learns(learns):
+        learns(accuracy_of, bar=0.9, worst=0.97)
+
+`accuracy_of(key)` trains and gives back one number, which has to reach the bar. `pytest` trains from key 0 alone,
+`pytest -m learning --keys 20` from keys 0 to 19 in one vmapped program. `worst` is the lowest of those 20 numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from lenmem.types import PyTree
+
+
+def fit(
+    params: PyTree,
+    loss: Callable[[PyTree, Any, jax.Array], jax.Array],
+    batches: PyTree,
+    key: jax.Array,
+    learning_rate: float = 1e-2,
+) -> PyTree:
+    """The parameters after a step of Adam for each batch of `batches` [updates, ...].
+
+    What makes such a training sure: gradients are clipped to norm 1, and the rate rises over the first tenth of the
+    updates and falls to zero along a cosine. `loss(params, batch, key)` gets a new key for each update.
+    """
+    # One flat vector compiles faster than many small arrays.
+    start, restore = ravel_pytree(params)
+    updates = jax.tree.leaves(batches)[0].shape[0]
+    rate = optax.warmup_cosine_decay_schedule(0.0, learning_rate, updates // 10, updates)
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+
+    def update(carry: tuple[jax.Array, PyTree], inputs: tuple[PyTree, jax.Array]) -> tuple[Any, None]:
+        vector, state = carry
+        batch, step = inputs
+        gradient = jax.grad(lambda vector: loss(restore(vector), batch, jax.random.fold_in(key, step)))(vector)
+        changes, state = optimizer.update(gradient, state, vector)
+        return (optax.apply_updates(vector, changes), state), None
+
+    (vector, _), _ = jax.lax.scan(update, (start, optimizer.init(start)), (batches, jnp.arange(updates)))
+    return restore(vector)
+
+
+def values(one: Callable[[jax.Array], jax.Array], keys: int) -> np.ndarray:
+    """`one(key)` of the keys 0 to `keys` - 1. What `one` compiles is compiled once, for all keys together."""
+    if keys == 1:
+        return np.asarray([one(jax.random.key(0))])
+    return np.asarray(jax.vmap(one)(jax.vmap(jax.random.key)(jnp.arange(keys))))
