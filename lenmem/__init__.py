@@ -5,22 +5,63 @@
     curve = lenmem.measure(experiment, result.params)
 
 `lenmem.ops` holds the papers' mathematics, `lenmem.nn` cells and interfaces, `lenmem.models` and `lenmem.tasks` the
-networks and tasks, `lenmem.papers` the numbers the papers printed. Pictures are in `lenmem.evaluation.plots`.
+networks and tasks, `lenmem.papers` the numbers the papers printed, `lenmem.parallel` operations over several devices.
+Pictures are in `lenmem.evaluation.plots`. Everything is imported when it is first used.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lenmem import lazy
+
 __version__ = "0.1.0"
 
-from lenmem import models, nn, ops, papers, tasks
-from lenmem.configs import load_config
-from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
-from lenmem.evaluation.metrics import score
-from lenmem.experiment import Experiment, Run, export_run, import_run, load
-from lenmem.runs import measure
-from lenmem.tasks.base import Task
-from lenmem.training import Optimizer, Result, Training, train
-from lenmem.types import Batch, Example, Spec, Step
+if TYPE_CHECKING:
+    from lenmem import (
+        cli,
+        configs,
+        data,
+        errors,
+        evaluation,
+        experiment,
+        fields,
+        models,
+        nn,
+        ops,
+        papers,
+        parallel,
+        reproduce,
+        runs,
+        serialize,
+        share,
+        sweep,
+        tasks,
+        training,
+        types,
+    )
+    from lenmem.configs import load_config
+    from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
+    from lenmem.evaluation.metrics import score
+    from lenmem.experiment import Experiment, Run, export_run, import_run, load
+    from lenmem.runs import measure
+    from lenmem.tasks.base import Task
+    from lenmem.training import Optimizer, Result, Training, train
+    from lenmem.types import Batch, Example, Spec, Step
+else:
+    __getattr__, __dir__ = lazy.attach(
+        __name__,
+        {
+            "configs": ["load_config"],
+            "evaluation.lengths": ["Evaluation", "LengthCurve", "length_curve"],
+            "evaluation.metrics": ["score"],
+            "experiment": ["Experiment", "Run", "export_run", "import_run", "load"],
+            "runs": ["measure"],
+            "tasks.base": ["Task"],
+            "training": ["Optimizer", "Result", "Training", "train"],
+            "types": ["Batch", "Example", "Spec", "Step"],
+        },
+    )
 
 __all__ = [
     "Batch",
@@ -36,7 +77,14 @@ __all__ = [
     "Task",
     "Training",
     "__version__",
+    "cli",
+    "configs",
+    "data",
+    "errors",
+    "evaluation",
+    "experiment",
     "export_run",
+    "fields",
     "import_run",
     "length_curve",
     "load",
@@ -46,7 +94,15 @@ __all__ = [
     "nn",
     "ops",
     "papers",
+    "parallel",
+    "reproduce",
+    "runs",
     "score",
+    "serialize",
+    "share",
+    "sweep",
     "tasks",
     "train",
+    "training",
+    "types",
 ]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
+
+import lenmem
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "lenmem"
@@ -20,8 +24,8 @@ TOP = {"__init__", "__main__", "cli", "configs", "experiment", "queue", "reprodu
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize"}
-ALLOWED = {unit: may | {"errors", "fields"} for unit, may in ALLOWED.items()}
-ALLOWED |= {"errors": set[str](), "fields": {"types", "errors"}}
+ALLOWED = {unit: may | {"errors", "fields", "lazy"} for unit, may in ALLOWED.items()}
+ALLOWED |= {"errors": set[str](), "fields": {"types", "errors"}, "lazy": set[str]()}
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
 
 AT_HOME = {
@@ -31,7 +35,7 @@ AT_HOME = {
     "array_record": "data/",
 }
 """Third-party package -> the only file or folder that may import it."""
-LAZY = {"tensorflow_datasets", "array_record", "sklearn", "tensorboardX", "lenmem.evaluation.plots"}
+LAZY = {"tensorflow_datasets", "array_record", "sklearn", "tensorboardX", "orbax", "lenmem.evaluation.plots"}
 """Imported inside functions only: parts of an extra, and what is slow to import."""
 NEVER = {"pickle", "dill", "cloudpickle", "clu", "tensorflow", "torch"}
 MODEL_LINES = 300
@@ -39,7 +43,9 @@ MODEL_LINES = 300
 
 def imports(tree: ast.Module, module: str) -> Iterator[tuple[str, bool]]:
     """(absolute dotted name, runs when the module is imported) of every import in a module."""
-    lazy = {id(inner) for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) for inner in ast.walk(node)}
+    bodies = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+    bodies += [line for node in ast.walk(tree) if _is_for_types(node) for line in node.body]
+    lazy = {id(inner) for node in bodies for inner in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, id(node) not in lazy) for alias in node.names)
@@ -51,6 +57,11 @@ def imports(tree: ast.Module, module: str) -> Iterator[tuple[str, bool]]:
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _is_for_types(node: ast.AST) -> TypeGuard[ast.If]:
+    """`if TYPE_CHECKING:`, which is never run."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def violations(package: Path) -> list[str]:
@@ -109,7 +120,12 @@ def test_the_house_is_in_order():
         ("tasks/a.py", "import lenmem", "tasks may not import lenmem"),
         ("evaluation/a.py", "from lenmem.training import loop", "evaluation may not import lenmem.training.loop"),
         ("training/a.py", "from lenmem.experiment import load", "training may not import lenmem.experiment.load"),
-        ("training/loop.py", "import orbax.checkpoint", "orbax is for training/checkpoint.py alone"),
+        (
+            "training/loop.py",
+            "def f():\n    'Doc.'\n    import orbax.checkpoint",
+            "orbax is for training/checkpoint.py alone",
+        ),
+        ("training/checkpoint.py", "import orbax", "orbax has to be imported inside a function"),
         ("cli.py", "def f():\n    'Doc.'\n    import matplotlib", "matplotlib is for evaluation/plots.py alone"),
         (
             "tasks/a.py",
@@ -141,7 +157,8 @@ def test_a_sound_tree_passes(tmp_path: Path):
         "types.py": "import jax",
         "models/a.py": "from lenmem import ops\nfrom ..nn.cells import LSTMCell\nfrom .b import c\ndef _f(): ...",
         "data/text.py": "def load():\n    'Doc.'\n    import tensorflow_datasets",
-        "training/checkpoint.py": "from orbax.checkpoint import v1\nfrom lenmem.tasks import base",
+        "training/checkpoint.py": "from lenmem.tasks import base\ndef _f():\n    from orbax.checkpoint import v1",
+        "evaluation/__init__.py": "if TYPE_CHECKING:\n    from lenmem.evaluation import plots",
         "evaluation/plots.py": "import matplotlib.figure",
         "cli.py": "from lenmem import models, tasks",
     }
@@ -151,15 +168,68 @@ def test_a_sound_tree_passes(tmp_path: Path):
     assert violations(tmp_path) == []
 
 
+def child(program: str) -> None:
+    """Run a program in a Python of its own."""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
 def test_importing_lenmem_loads_nothing_it_does_not_need():
-    """`import lenmem` starts no backend, and leaves plots and extras alone."""
-    unwanted = ("matplotlib", "scipy.stats", "tensorflow_datasets", "tensorflow", "sklearn", "tensorboardX")
-    program = (
-        "import sys, lenmem\n"
+    """`import lenmem` loads no module of others. Its networks and training start no backend and leave extras alone."""
+    unwanted = ("matplotlib", "orbax", "rich.progress", "scipy.stats", "sklearn", "tensorboardX", "tensorflow_datasets")
+    child(
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import lenmem\n"
+        "loaded = {name.split('.')[0] for name in set(sys.modules) - before} - {'lenmem'} - sys.stdlib_module_names\n"
+        "assert not loaded, loaded\n"
+        "lenmem.train, lenmem.measure, lenmem.models, lenmem.nn, lenmem.ops, lenmem.tasks, lenmem.load_config\n"
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge.backends_are_initialized(), 'a backend was started'\n"
         f"loaded = [name for name in {unwanted!r} if name in sys.modules]\n"
         "assert not loaded, loaded"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
+
+
+def public_modules() -> list[str]:
+    """All modules without an underscore in their path, below `lenmem`."""
+    names = [path.relative_to(PACKAGE.parent).with_suffix("").as_posix() for path in PACKAGE.rglob("*.py")]
+    modules = {name.removesuffix("/__init__").replace("/", ".") for name in names}
+    return sorted(name for name in modules - {"lenmem"} if "._" not in name)
+
+
+def test_every_module_is_an_attribute():
+    """After `import lenmem` alone, `lenmem.parallel` and `lenmem.evaluation.plots` are there, and so are all others.
+
+    But for one whose package has a function of the same name.
+    """
+    child(
+        "import lenmem, operator, types\n"
+        f"for path in {public_modules()!r}:\n"
+        "    package, _, name = path.removeprefix('lenmem.').rpartition('.')\n"
+        "    owner = operator.attrgetter(package)(lenmem) if package else lenmem\n"
+        "    found = getattr(owner, name)\n"
+        "    assert isinstance(found, types.ModuleType) or name in owner.__all__, path"
+    )
+
+
+def test_what_is_imported_late_is_what_type_checkers_read():
+    """The imports under TYPE_CHECKING are all that the package gives: every submodule, every name from where it is."""
+    block = next(node for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())) if _is_for_types(node))
+    typed = [(node.module, alias.name) for node in block.body for alias in node.names]
+    modules = {f"lenmem.{name}" for module, name in typed if module == "lenmem"}
+    assert modules == {name for name in public_modules() if name.count(".") == 1} - {"lenmem.lazy"}
+    names = {name: module for module, name in typed if module != "lenmem"}
+    assert {*names, *(name.removeprefix("lenmem.") for name in modules)} >= set(lenmem.__all__) - {"__version__"}
+    for name, module in names.items():
+        assert getattr(lenmem, name) is getattr(importlib.import_module(module), name)
+    assert {*names, *(name.removeprefix("lenmem.") for name in modules)} <= set(dir(lenmem))
+
+
+def test_an_unknown_attribute_is_an_attribute_error():
+    """Of a package whose names are imported late too."""
+    with pytest.raises(AttributeError, match="module 'lenmem' has no attribute 'trian'"):
+        getattr(lenmem, "trian")  # noqa: B009
+    with pytest.raises(ImportError, match="cannot import name 'plot'"):
+        from lenmem.evaluation import plot  # pyright: ignore[reportAttributeAccessIssue]  # noqa: F401
+    assert not hasattr(lenmem, "__wrapped__")

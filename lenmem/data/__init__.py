@@ -1,1 +1,14 @@
 """File and TFDS data sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lenmem import lazy
+
+if TYPE_CHECKING:
+    from lenmem.data import cache, cifar10, ctl, imdb, listops, mathematics, pairs, rows, scan, tfds, trees
+else:
+    __getattr__, __dir__ = lazy.attach(__name__)
+
+__all__ = ["cache", "cifar10", "ctl", "imdb", "listops", "mathematics", "pairs", "rows", "scan", "tfds", "trees"]

@@ -13,8 +13,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 BLOCK = 1 << 16
 """Trees drawn at once."""
@@ -254,6 +252,9 @@ def collect(
     Raises:
         ValueError: where so many trees cannot be found.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     known = set(exclude)
     found: list[tuple[bytes, int, int]] = []
     missing = dict(wanted.counts)

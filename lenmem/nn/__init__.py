@@ -1,5 +1,10 @@
 """Flax parts that two or more networks use: cells, encoders, and the interfaces through which they read a task."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lenmem import lazy
 from lenmem.nn.attention import AdditiveAttention, AttentionDecoder, MultiHeadAttention
 from lenmem.nn.cells import FlaxCell, GRUCell, LSTMCell, Stacked
 from lenmem.nn.encoders import Recurrent
@@ -8,6 +13,9 @@ from lenmem.nn.linear import Linear
 from lenmem.nn.recurrence import AppendOnlyCell, scan_cell
 from lenmem.nn.transformer import TransformerEncoder, TransformerLayer
 from lenmem.nn.transformer_decoder import PostNormEncoder, TransformerDecoder
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy.attach(__name__)
 
 __all__ = [
     "AdditiveAttention",

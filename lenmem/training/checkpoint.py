@@ -35,7 +35,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from orbax.checkpoint import v1 as ocp
 
 from lenmem.training import processes
 from lenmem.types import PyTree
@@ -105,7 +104,7 @@ def save(directory: str | os.PathLike, step: int, state: PyTree, manifest: Mappi
         if processes.on_first(prepare):
             stored = {name: leaf for name, leaf in leaves.items() if leaf.size}  # Orbax refuses empty arrays
             if stored:
-                with _quiet_orbax():
+                with _quiet_orbax() as ocp:
                     ocp.save(str(aside / _STATE), stored)
             processes.on_first(commit)
     except Exception as error:
@@ -285,7 +284,7 @@ def _load(path: Path, names: list[str], described: Mapping[str, Any], partial: b
     if not names:
         return {}
     abstract = {name: np.empty(described[name]["shape"], jnp.dtype(described[name]["dtype"])) for name in names}
-    with _quiet_orbax(partial_load=partial):
+    with _quiet_orbax(partial_load=partial) as ocp:
         return dict(ocp.load(str(path / _STATE), abstract))
 
 
@@ -428,8 +427,13 @@ def _reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _quiet_orbax(partial_load: bool = False) -> Iterator[None]:
-    """Orbax without its warnings. Directories are made at once, so that a failure leaves no coroutine behind."""
+def _quiet_orbax(partial_load: bool = False) -> Iterator[Any]:
+    """Orbax without its warnings, imported where it is first needed: that takes a while.
+
+    Directories are made at once, so that a failure leaves no coroutine behind.
+    """
+    from orbax.checkpoint import v1 as ocp
+
     logger = logging.getLogger("absl")
     level = logger.level
     context = ocp.Context()
@@ -438,7 +442,7 @@ def _quiet_orbax(partial_load: bool = False) -> Iterator[None]:
     logger.setLevel(logging.CRITICAL)
     try:
         with context:
-            yield
+            yield ocp
     finally:
         logger.setLevel(level)
 

@@ -13,3 +13,5 @@ experiment = lenmem.Experiment(
 result = lenmem.train(experiment)
 steps: int = result.step
 other = LSTM(hidden_size=256, layers=2).clone(spec=experiment.task.spec)
+make_mesh = lenmem.parallel.make_mesh
+plot = lenmem.evaluation.plots.plot_curves

@@ -16,3 +16,5 @@ lenmem.Training(step=3)  # wrong: reportCallIssue
 lenmem.Experiment(model=LANTM())  # wrong: reportCallIssue
 lenmem.Experiment(LANTM(), Copy())  # wrong: reportArgumentType, reportArgumentType
 lenmem.train(lenmem.Experiment(Copy(), LANTM())).parameters  # wrong: reportAttributeAccessIssue
+lenmem.trian  # wrong: reportAttributeAccessIssue
+lenmem.evaluation.plots.plot_curve  # wrong: reportAttributeAccessIssue
