@@ -24,18 +24,44 @@
 # cores.
 
 # %%
+# Where lenmem is installed from, unless it is there already: an address such as
+# "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
+LENMEM = ""  # @param {type: "string"}
+
 import importlib.util
-import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 if importlib.util.find_spec("lenmem") is None:
-    # What to install: a name, an address such as git+https://..., or the path of a clone.
-    repository = os.environ.get("LENMEM_REPOSITORY", "lenmem")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", repository], check=True)
+    wheels = sorted(Path().glob("lenmem-*.whl"), key=lambda path: path.stat().st_mtime)
+    source = LENMEM or (str(wheels[-1]) if wheels else "")
+    if not source:
+        raise ValueError(
+            "lenmem is not installed, and no wheel of it is beside this notebook. Fill in LENMEM at the top of this "
+            'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
+        )
+    # A newer JAX cannot use the CUDA plugin of an older one, which pip leaves as it is unless asked.
+    plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
+    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
+    if pip.returncode:
+        raise ValueError(f"pip could not install {source!r}, see above. Is LENMEM at the top of this cell right?")
+    importlib.invalidate_caches()
+
+import jax
+
+print(f"jax {jax.__version__} on {', '.join(map(str, jax.devices()))}")
+smi = shutil.which("nvidia-smi")
+listed = subprocess.run([smi, "-L"], capture_output=True, text=True, check=False).stdout if smi else ""
+if "GPU" in listed and jax.default_backend() == "cpu":
+    print(f"WARNING: JAX does not use the GPU of this machine:\n{listed}Install jax[cuda13], or jax[cuda12] where the")
+    print("driver is older than 580, in the version that is printed above, and restart the notebook.")
 
 # %%
 # %matplotlib inline
+import os
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp

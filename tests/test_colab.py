@@ -1,10 +1,14 @@
-"""Notebooks and the scripts that they are made from say the same, hold no outputs, and run."""
+"""Notebooks and the scripts that they are made from say the same, hold no outputs, run, and install lenmem first."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
 from pathlib import Path
 
+import jax
 import pytest
 
 jupytext = pytest.importorskip("jupytext")
@@ -33,6 +37,100 @@ def test_a_notebook_holds_no_outputs(path):
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
             assert cell["execution_count"] is None
+
+
+# The first cell -------------------------------------------------------------------------------------------------------
+
+
+def first_cell(path: Path) -> str:
+    """The source of a script's first cell of code."""
+    return next(cell.source for cell in jupytext.read(path).cells if cell.cell_type == "code")
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """Runs the first cell in an empty folder, beside no lenmem; returns what it gave pip, whose exit status is 0."""
+    monkeypatch.chdir(tmp_path)
+    installed = {"jax_cuda12_plugin": False}
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: installed.get(name) if name.startswith("jax_cuda") else find("absent")
+    )
+    given = []
+
+    def run(arguments, **options):
+        if arguments[1:4] != ["-m", "pip", "install"]:
+            return command(arguments, **options)
+        given.extend(argument for argument in arguments[4:] if argument != "--quiet")
+        return subprocess.CompletedProcess(arguments, status)
+
+    command, status = subprocess.run, 0
+    monkeypatch.setattr(subprocess, "run", run)
+
+    def execute(filled_in: str = "", *, plugins: tuple[str, ...] = (), pip: int = 0) -> list[str]:
+        nonlocal status
+        given.clear()
+        status = pip
+        installed.clear()
+        installed.update(dict.fromkeys(plugins, True))
+        cell = first_cell(SCRIPTS[0])
+        assert cell.count('LENMEM = ""') == 1
+        exec(compile(cell.replace('LENMEM = ""', f"LENMEM = {filled_in!r}"), "the first cell", "exec"), {})
+        return list(given)
+
+    return execute
+
+
+def test_the_first_cell_is_the_same_everywhere():
+    assert len({first_cell(path) for path in SCRIPTS}) == 1
+
+
+def test_nothing_filled_in_says_what_to_fill_in(fresh):
+    with pytest.raises(ValueError, match=r"Fill in LENMEM at the top of this cell: an address such as .* or the path"):
+        fresh()
+
+
+@pytest.mark.parametrize("source", ["../lenmem", "git+https://github.com/someone/lenmem"])
+def test_what_is_filled_in_is_installed(fresh, source, tmp_path):
+    """Even beside a wheel."""
+    (tmp_path / "lenmem-0.1.0-py3-none-any.whl").touch()
+    assert fresh(source) == [source]
+
+
+def test_a_wheel_beside_the_notebook_is_installed(fresh, tmp_path):
+    """The latest of several."""
+    for age, version in ((1, "0.10.0"), (2, "0.2.0")):
+        wheel = tmp_path / f"lenmem-{version}-py3-none-any.whl"
+        wheel.touch()
+        os.utime(wheel, (1e9 - age, 1e9 - age))
+    (tmp_path / "other-1.0-py3-none-any.whl").touch()
+    assert fresh() == ["lenmem-0.10.0-py3-none-any.whl"]
+
+
+def test_what_pip_refuses_is_named(fresh):
+    with pytest.raises(ValueError, match=r"could not install '\.\./nowhere'.*LENMEM"):
+        fresh("../nowhere", pip=1)
+
+
+def test_the_plugin_of_a_gpu_is_renewed_with_jax(fresh):
+    """pip would leave that of the older JAX, which the newer one ignores."""
+    assert fresh("../lenmem", plugins=("jax_cuda12_plugin",)) == ["../lenmem", "jax[cuda12]"]
+
+
+@pytest.mark.parametrize("listed, warned", [("GPU 0: NVIDIA L4 (UUID: 1)", True), ("", False), (None, False)])
+def test_an_unused_gpu_is_warned_of(fresh, tmp_path, monkeypatch, capsys, listed, warned):
+    """Whether `nvidia-smi` is there and finds a GPU decides, where JAX has the CPU alone."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    if listed is not None:
+        (folder / "nvidia-smi").write_text(f"#!/bin/sh\necho '{listed}'\n")
+        (folder / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH'] if listed is not None else ''}")
+    fresh("../lenmem")
+    printed = capsys.readouterr().out
+    assert f"jax {jax.__version__} on {jax.devices()[0]}" in printed
+    assert ("WARNING: JAX does not use the GPU of this machine" in printed) == warned
+    assert (listed or "") in printed or not warned
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import lenmem
 from lenmem import configs, papers
@@ -22,6 +23,17 @@ def test_what_is_exported_exists_and_is_sorted_out():
     """`__all__` holds no name twice and none that is missing."""
     assert len(set(lenmem.__all__)) == len(lenmem.__all__)
     assert all(hasattr(lenmem, name) for name in lenmem.__all__)
+
+
+def test_publishing_is_documented_as_it_is():
+    """PyPI trusts a workflow by its file's name and the environment of its job: those that the page says to fill in."""
+    page = (ROOT / "docs/publishing.md").read_text()
+    jobs = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text())["jobs"]
+    assert "| workflow name | `publish.yml` |" in page
+    trusted = {name: job["environment"] for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
+    assert trusted == {"pypi": "pypi", "testpypi": "testpypi"}
+    assert "| environment name | `pypi` |" in page and "the environment `testpypi`" in page
+    assert all(jobs[name]["needs"] == "build" for name in trusted)
 
 
 @pytest.mark.slow
