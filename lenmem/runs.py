@@ -268,7 +268,9 @@ def draw_run(
 
     if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
         plots.plot_training(read_metrics(run.directory), target("training.png"))
-    batch = typed_batch(task, text) if text is not None else example_batch(task, length or task.train_lengths[1], example)
+    batch = (
+        typed_batch(task, text) if text is not None else example_batch(task, length or task.train_lengths[1], example)
+    )
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
     _draw_memory(task, batch, traces, target)
     if "column" in traces:
