@@ -1,5 +1,20 @@
-"""`python -m lenmem`."""
+"""The entry point: `lenmem`, or `python -m lenmem`. It heeds signals first, and then imports all the rest."""
 
-from lenmem.cli import main
+from __future__ import annotations
 
-main()
+import shlex
+import sys
+
+from lenmem import stopping
+
+
+def main() -> None:
+    """What `lenmem.cli.main` does."""
+    with stopping.watched(f"nothing was changed; again with\n  {shlex.join(['lenmem', *sys.argv[1:]])}"):
+        from lenmem.cli import main as command_line
+
+        command_line()
+
+
+if __name__ == "__main__":
+    main()

@@ -22,14 +22,14 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from lenmem import configs, models, runs, tasks
+from lenmem import configs, models, runs, stopping, tasks
 from lenmem.experiment import Experiment, Run, export_run, import_run
 from lenmem.fields import Positive, described
 from lenmem.models import supports
 from lenmem.share import MIB
-from lenmem.training import DivergedError, Optimizer, Result, Training, processes
-from lenmem.training.checkpoint import describe_environment
+from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
 from lenmem.training.lanes import owner_of, replaced
+from lenmem.training.loop import CHECKPOINTS
 
 T = TypeVar("T")
 console = Console()
@@ -183,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error), 2)
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
+        raise SystemExit(stopping.status()) from None
 
 
 def train(arguments: list[str]) -> None:
@@ -196,15 +197,15 @@ def train(arguments: list[str]) -> None:
     directory = options.directory or Path("runs") / _stem(name)
     if not options.resume:
         directory = runs.fresh_directory(directory)
+    stopping.advise(lambda: _how_to_go_on(arguments, directory))
     with _progress(experiment.training.steps) as report:
         result, curve = runs.train_and_measure(
             experiment, directory, resume=options.resume, report=report, tensorboard=options.tensorboard
         )
     _say_trained(result, directory)
     if curve is None:
-        console.print(f"stopped at step {result.step}; continue with")
-        console.print(f"  lenmem train {' '.join(_without(arguments, '--resume'))} --resume --directory {directory}")
-        return
+        console.print(_how_to_go_on(arguments, directory), markup=False, highlight=False, soft_wrap=True)
+        raise SystemExit(stopping.status())
     from lenmem.evaluation.tables import curve_table
 
     console.print(curve_table([curve]))
@@ -279,7 +280,7 @@ def compare(arguments: list[str]) -> None:
         console.print(f"training {model} on {task}")
         return _plain_report(experiment.training.steps)
 
-    environment = describe_environment()  # of the code that was loaded, as in `lenmem.reproduce`
+    environment = checkpoint.describe_environment()  # of the code that was loaded, as in `lenmem.reproduce`
     results = runs.compare(cells, directory, report=report)
     from lenmem.evaluation import plots
     from lenmem.evaluation.lengths import LengthCurve
@@ -555,6 +556,15 @@ def _experiment(options: Experiment) -> Experiment:
 def _stem(name: str) -> str:
     """`lantm/copy` -> itself; a file -> its name without ending."""
     return Path(name).stem if name.endswith(".py") else name
+
+
+def _how_to_go_on(arguments: list[str], directory: Path) -> str:
+    """What a training that was stopped says."""
+    saved = checkpoint.latest(directory / CHECKPOINTS)
+    command = ["lenmem", "train", *_without(arguments, "--resume"), "--directory", str(directory)]
+    if saved is None:
+        return f"stopped; nothing was saved yet, start again with\n  {shlex.join(command)}"
+    return f"stopped; step {saved} is saved, continue with\n  {shlex.join([*command, '--resume'])}"
 
 
 def _without(arguments: list[str], *flags: str) -> list[str]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import functools
 import json
 import math
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -24,6 +23,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from lenmem import stopping
 from lenmem.evaluation.metrics import evaluate
 from lenmem.fields import Count, Positive, check_fields
 from lenmem.serialize import describes, to_plain, write_whole
@@ -232,36 +232,51 @@ def train(
     else:
         state = initial_state(model, task, optimizer, keys, **training.kept)
         advance = make_advance(model, task, optimizer, **training.advanced, mesh=mesh)
-    with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, _stop_requested() as stop:
+    with _Run(directory, resume, experiment, key, tensorboard, numbers) as run, stopping.heeded() as stop:
+        stop.alone = jax.process_count() == 1
         state, history, earlier = run.restore(state)
         state = replicated(state, mesh)
         step = int(state.step)
         alive = np.asarray(state.members.alive)
         speeds: list[float] = []
+        pace = 0.0
         while step < training.steps and not processes.on_any(stop.is_set()):
             count = min(training.log_every, training.steps - step)
+            validates = bool(training.validate_every) and (
+                (step + count) % training.validate_every == 0 or step + count == training.steps
+            )
             called = time.perf_counter()
+            # The call takes the buffers of the state. Where it may be long, a copy is kept for those who cannot wait.
+            long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
+            kept = jax.tree.map(np.array, state) if long else None
+            stop.withdraw(kept and functools.partial(run.save, kept, earlier + called - started))
             state, record = advance(state, count)
             record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()
             speeds.append(count / (now - called))
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
-            if training.validate_every and (step % training.validate_every == 0 or step == training.steps):
+            if validates:
                 state, scores = _validate(experiment, state, numbers)
                 entry |= scores
             history.append(entry)
             run.log(entry)
+            if any(step - count < kept <= step for kept in training.keep_steps):
+                with stop.lock:
+                    run.snapshot(state, step)
+            now = time.perf_counter()
+            pace = now - called
+            stop.offer(functools.partial(run.save, state, earlier + now - started))
             if report is not None:
                 report(entry)
             if not alive.any():
                 raise DivergedError(_obituary(history))
             if training.checkpoint_every and step % training.checkpoint_every == 0 and step < training.steps:
-                run.save(state, earlier + time.perf_counter() - started)
-            if any(step - count < kept <= step for kept in training.keep_steps):
-                run.snapshot(state, step)
+                with stop.writing():
+                    run.save(state, earlier + time.perf_counter() - started)
         seconds = earlier + time.perf_counter() - started
-        run.save(state, seconds)
+        with stop.writing():
+            run.save(state, seconds)
     return Result(
         experiment=experiment,
         params=selected(state),
@@ -424,28 +439,6 @@ class _WithLoss(Task):
         """The task's, and `loss`, the same for every example."""
         loss = self.task.loss(outputs, batch)
         return self.task.metrics(outputs, batch) | {"loss": jax.numpy.broadcast_to(loss, outputs.shape[:1])}
-
-
-@contextmanager
-def _stop_requested() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; a second signal acts as usual."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    old = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def request(number: int, frame: Any) -> None:
-        stop.set()
-        signal.signal(number, old[signal.Signals(number)])
-
-    try:
-        for number in old:
-            signal.signal(number, request)
-        yield stop
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 class _Run:

@@ -1,0 +1,80 @@
+"""Send signals to `lenmem train` at random moments of its first seconds, and see how it ends.
+
+Each try starts the quickstart, in a process group of its own, and sends SIGINT to the group after a random time. It has
+to say so and end by itself within 5 s with exit status 130 (143 for SIGTERM), no torn checkpoint, and a line that says
+how to go on. Exit status 1 if one try did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from lenmem.training import checkpoint
+
+LIMIT = 5.0
+
+
+def attempt(directory: Path, number: signal.Signals, after: float) -> tuple[str, list[str]]:
+    """(in which phase it was stopped and in what time, what was wrong)."""
+    command = [sys.executable, "-m", "lenmem", "train", "quickstart"]
+    command += ["--training.steps", "100000", "--directory", str(directory)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
+    time.sleep(after)
+    phase = "training" if (directory / "metrics.jsonl").exists() else "compiling" if directory.exists() else "importing"
+    sent = time.monotonic()
+    os.killpg(process.pid, number)
+    try:
+        said = process.communicate(timeout=60)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said = process.communicate()[0]
+    seconds = time.monotonic() - sent
+    wrong = []
+    if process.returncode != 128 + number:
+        wrong.append(f"exit status {process.returncode}")
+    if seconds > LIMIT:
+        wrong.append(f"{seconds:.1f} s")
+    if "Traceback" in said or not re.search(r"^ +lenmem train quickstart .*--directory ", said, re.MULTILINE):
+        wrong.append("no line that says how to go on")
+    saved = directory / "checkpoints"
+    wrong += [f"step {step} is torn" for step in checkpoint.steps(saved) if not checkpoint.is_intact(saved, step)]
+    if wrong:
+        wrong.append("it said:\n" + said)
+    return f"{phase:9} {seconds:4.1f} s", wrong
+
+
+def main() -> int:
+    """Run what the options ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tries", type=int, help="how many trainings to stop")
+    parser.add_argument("--term", action="store_true", help="by SIGTERM instead of SIGINT")
+    parser.add_argument("--between", type=float, nargs=2, default=(0.1, 15.0), help="seconds after the start")
+    parser.add_argument("--seed", type=int, default=None, help="of the random moments; default: a new one")
+    options = parser.parse_args()
+    number = signal.SIGTERM if options.term else signal.SIGINT
+    draw = random.Random(options.seed)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # In the background of a shell it is ignored, and inherited.
+    failed, phases = 0, Counter[str]()
+    with tempfile.TemporaryDirectory(prefix="lenmem-interrupt-") as folder:
+        for index in range(options.tries):
+            after = draw.uniform(*options.between)
+            ended, wrong = attempt(Path(folder) / f"run-{index}", number, after)
+            failed += bool(wrong)
+            phases[ended.split()[0]] += 1
+            print(f"{number.name} after {after:4.1f} s: {ended}  {'; '.join(wrong) or 'good'}", flush=True)
+    print(f"{options.tries - failed} of {options.tries} ended as they should ({dict(phases)})")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
