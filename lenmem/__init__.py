@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         runs,
         serialize,
         share,
+        stopping,
         sweep,
         tasks,
         training,

@@ -13,11 +13,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lenmem import configs, papers
+from lenmem import configs, papers, stopping
 from lenmem.errors import nearest
 from lenmem.reproduce import Row, read_record, recorded, rows_of, select
 
@@ -90,8 +91,8 @@ def run_queue(
 ) -> list[Entry]:
     """Measure the rows that have no record, in their order; returns those that failed.
 
-    Each worker is a process of one thread. What a row prints goes to `runs/<paper>/<row>.log`. At KeyboardInterrupt the
-    workers are told to stop, which saves their runs, and are waited for. A row that fails is named, with the last line
+    Each worker is a process of one thread. What a row prints goes to `runs/<paper>/<row>.log`. At a signal the workers
+    are told to stop, which saves their runs, and are waited for; then KeyboardInterrupt. A row that fails is named, with the last line
     it printed, and the others go on.
 
     Args:
@@ -109,8 +110,9 @@ def run_queue(
     )
     running: dict[subprocess.Popen[bytes], tuple[Entry, float]] = {}
     failed = []
-    try:
-        while waiting or running:
+    with stopping.heeded() as stop, _stopped_at_the_end(running):
+        stop.alone = False
+        while (waiting or running) and not stop.is_set():
             while waiting and len(running) < workers:
                 entry = waiting.pop(0)
                 say(f"start {entry.name}")
@@ -124,12 +126,20 @@ def run_queue(
                     failed.append(entry)
                     how = f"FAILED {entry.name}, exit status {process.returncode}: {_last_line(_log(entry, runs))}"
                 say(f"{how}; {_left([*waiting, *(entry for entry, _ in running.values())], seconds, workers)}")
+    if stop.is_set():
+        raise KeyboardInterrupt("stopped; the same command goes on")
+    return failed
+
+
+@contextmanager
+def _stopped_at_the_end(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[None]:
+    try:
+        yield
     finally:
         for process in running:
             process.terminate()
         for process in running:
             process.wait()
-    return failed
 
 
 def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:

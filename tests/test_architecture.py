@@ -24,8 +24,8 @@ TOP = {"__init__", "__main__", "cli", "configs", "experiment", "queue", "reprodu
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize"}
-ALLOWED = {unit: may | {"errors", "fields", "lazy"} for unit, may in ALLOWED.items()}
-ALLOWED |= {"errors": set[str](), "fields": {"types", "errors"}, "lazy": set[str]()}
+ALLOWED = {unit: may | {"errors", "fields", "lazy", "stopping"} for unit, may in ALLOWED.items()}
+ALLOWED |= {"errors": set[str](), "fields": {"types", "errors"}, "lazy": set[str](), "stopping": set[str]()}
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
 
 AT_HOME = {

@@ -104,11 +104,11 @@ def interrupted_at_once(measured):
 
 def test_an_interrupted_training_says_how_to_go_on(folder, capsys, monkeypatch):
     monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
-    printed = " ".join(run(capsys, "train", "tiny.py", "--directory", "stopped").split())
+    printed = fails(capsys, "train", "tiny.py", "--directory", "stopped", status=130)
     monkeypatch.undo()
-    assert "stopped at step 2" in printed
+    assert "stopped; step 2 is saved" in printed
     command = printed.split("continue with lenmem ")[1].split()
-    assert command == ["train", "tiny.py", "--resume", "--directory", "stopped"]
+    assert command == ["train", "tiny.py", "--directory", "stopped", "--resume"]
     cli.main(command)
     assert json.loads((folder / "stopped" / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 4
 
@@ -153,7 +153,7 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
 def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, monkeypatch):
     (folder / "longer.py").write_text(CONFIG.replace("steps=4", "steps=6"))
     monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
-    run(capsys, "train", "longer.py", "--directory", "begun")
+    fails(capsys, "train", "longer.py", "--directory", "begun", status=130)
     monkeypatch.undo()
     printed = run(capsys, "export", "begun", "--output", "away.safetensors", "--with-optimizer", "--part-mib", "0.01")
     assert "away.safetensors.1-of-" in printed
