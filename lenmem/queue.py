@@ -92,8 +92,8 @@ def run_queue(
     """Measure the rows that have no record, in their order; returns those that failed.
 
     Each worker is a process of one thread. What a row prints goes to `runs/<paper>/<row>.log`. At a signal the workers
-    are told to stop, which saves their runs, and are waited for; then KeyboardInterrupt. A row that fails is named, with the last line
-    it printed, and the others go on.
+    are told to stop, which saves their runs, and are waited for; then KeyboardInterrupt. A row that fails is named,
+    with the last line it printed, and the others go on.
 
     Args:
         entries: rows, as `read_queue` gives them.

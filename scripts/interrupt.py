@@ -8,6 +8,7 @@ how to go on. Exit status 1 if one try did not.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import re
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -28,16 +30,22 @@ def attempt(directory: Path, number: signal.Signals, after: float) -> tuple[str,
     """(in which phase it was stopped and in what time, what was wrong)."""
     command = [sys.executable, "-m", "lenmem", "train", "quickstart"]
     command += ["--training.steps", "100000", "--directory", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0)
     time.sleep(after)
-    phase = "training" if (directory / "metrics.jsonl").exists() else "compiling" if directory.exists() else "importing"
+    started, steps = directory.exists(), (directory / "metrics.jsonl").exists()
+    phase = "training" if steps else "compiling" if started else "importing"
     sent = time.monotonic()
     os.killpg(process.pid, number)
-    try:
-        said = process.communicate(timeout=60)[0]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        said = process.communicate()[0]
+    timer = threading.Timer(60, process.kill)
+    timer.start()
+    said, heard = "", math.inf
+    assert process.stdout is not None
+    while chunk := os.read(process.stdout.fileno(), 65536):
+        said += chunk.decode()
+        if "stopping" in said:
+            heard = min(heard, time.monotonic() - sent)
+    process.wait()
+    timer.cancel()
     seconds = time.monotonic() - sent
     wrong = []
     if process.returncode != 128 + number:
@@ -50,7 +58,7 @@ def attempt(directory: Path, number: signal.Signals, after: float) -> tuple[str,
     wrong += [f"step {step} is torn" for step in checkpoint.steps(saved) if not checkpoint.is_intact(saved, step)]
     if wrong:
         wrong.append("it said:\n" + said)
-    return f"{phase:9} {seconds:4.1f} s", wrong
+    return f"{phase:9} said so after {heard:.1f} s, ended after {seconds:.1f} s", wrong
 
 
 def main() -> int:
@@ -63,7 +71,9 @@ def main() -> int:
     options = parser.parse_args()
     number = signal.SIGTERM if options.term else signal.SIGINT
     draw = random.Random(options.seed)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # In the background of a shell it is ignored, and inherited.
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # In the background of a shell it is ignored, and inherited.
     failed, phases = 0, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="lenmem-interrupt-") as folder:
         for index in range(options.tries):
