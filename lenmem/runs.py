@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import configs, models, tasks
+from lenmem.evaluation import pictures
 from lenmem.evaluation.lengths import LengthCurve, length_curve
-from lenmem.evaluation.traces import collect, column_names, token_names
+from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run, load
 from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import Task, draw
@@ -254,10 +255,16 @@ def draw_run(
         example: which example of that length.
         text: the example itself, typed as for `predict`.
         only_trace: not training and curve, but of what the network did everything: each head's attention by itself.
+
+    With `only_trace` a network that sows no traces is a ValueError.
     """
     from lenmem.evaluation import plots
 
     task = run.experiment.task
+    subject = subject_of(run.experiment)
+    length = length or task.train_lengths[1]
+    batch = example_batch(task, length, example) if text is None else typed_batch(task, text)
+    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=only_trace)
     folder = run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -267,23 +274,20 @@ def draw_run(
         return written[-1]
 
     if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
-        plots.plot_training(read_metrics(run.directory), target("training.png"))
-    batch = (
-        typed_batch(task, text) if text is not None else example_batch(task, length or task.train_lengths[1], example)
-    )
-    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
-    _draw_memory(task, batch, traces, target)
-    if "column" in traces:
-        names = column_names(task.spec, batch, 0, task.input_names.__getitem__)
-        plots.plot_ndr_attention(traces, 0, target("attention.png"), names=names)
-        heads = traces["attention"].shape[2]
-        for head in range(heads if only_trace and heads > 1 else 0):
-            plots.plot_ndr_attention(traces, 0, target(f"attention_{head + 1}.png"), head=head, names=names)
-        if {"gate", "halting"} & set(traces):
-            plots.plot_ndr_gates(traces, 0, target("gates.png"), names=names)
+        plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject)
+    typed = f"{int(batch.input_mask.sum())} inputs typed"
+    title = f"{subject}, {f'length {length}' if text is None else typed}"
+    names = task.input_names, task.answer_names
+    pictures.draw(pictures.Scene(task.spec, batch, traces, *names, title), target, everything=only_trace)
     if not only_trace:
         plots.plot_curves([_own_curve(run, folder)], target("curve.png"))
     return written
+
+
+def subject_of(experiment: Experiment) -> str:
+    """`<model> on <task>`, by the names they go by."""
+    model = models.name_of(experiment.model) or type(experiment.model).__name__
+    return f"{model} on {tasks.name_of(experiment.task)}"
 
 
 def draw_states(
@@ -310,39 +314,16 @@ def draw_states(
     run.directory.mkdir(parents=True, exist_ok=True)
     written = [run.directory / "states.png"]
     bend = states.curvature(traces).mean
-    plots.plot_states(maps, written[0], symbols=states.symbols_of(traces, batch), title=f"curvature {bend:.3f}")
+    plots.plot_states(
+        maps,
+        written[0],
+        symbols=states.symbols_of(traces, batch),
+        title=f"{subject_of(run.experiment)}, length {length}: curvature {bend:.3f}",
+    )
     if {"read_modes", "allocation_gate"} <= set(traces):
         written.append(run.directory / "modes.png")
-        plots.plot_modes(traces, written[1])
+        plots.plot_modes(traces, written[1], title=f"{subject_of(run.experiment)}, length {length}")
     return written
-
-
-def _draw_memory(task: Task, batch: Batch, traces: Mapping[str, np.ndarray], target: Callable[[str], Path]) -> None:
-    """What recurrent networks did: keys and heads in key space, reads step by step, heads of tapes."""
-    from lenmem.evaluation import plots
-
-    if {"read_head", "write_head", "write_strength"} <= set(traces):
-        names = token_names(task.spec.vocabulary)
-        if traces["read_head"].shape[-1] in (2, 3):
-            plots.plot_key_space(traces, 0, target("key_space.png"), names=names)
-        plots.plot_rows(traces, 0, target("rows.png"), names=names)
-    steps = int(traces["valid"][0].sum()) if "valid" in traces else None
-    for name in ("read_weights", "write_weights"):
-        if name not in traces:
-            continue
-        weights = traces[name][0][:steps]  # [T, slots], or [T, heads, slots]
-        if weights.ndim == 2:
-            plots.plot_attention(weights, target(f"{name}.png"), title=name.replace("_", " "))
-        for head in range(weights.shape[1] if weights.ndim == 3 else 0):
-            title = f"{name.replace('_', ' ')}, head {head + 1}"
-            plots.plot_attention(weights[:, head], target(f"{name}_{head + 1}.png"), title=title)
-    tapes = [name for name in traces if name.endswith("read_position")]
-    if tapes:
-        # An encoder reads the inputs and then the answer slots; what follows is padding.
-        steps = int(batch.input_mask.sum() + (0 if task.spec.alignment == "aligned" else batch.target_mask.sum()))
-        cut = {name: trace[:, :steps] for name, trace in traces.items()}
-        for layer in range(len(tapes)):
-            plots.plot_tape(cut, 0, target(f"tape_{layer + 1}.png"), layer=layer)
 
 
 def _own_curve(run: Run, folder: Path) -> LengthCurve:

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
+from lenmem import tasks
 from lenmem.evaluation.metrics import dispatch, fetch, per_seed, score, seeds
 from lenmem.fields import Positive, check_fields
 from lenmem.tasks.base import Task, namespaced
@@ -77,6 +78,10 @@ class LengthCurve:
     """Smallest and largest length of the task's out-of-range test, where known."""
     ceiling: np.ndarray | None = None
     """float[L]: the best token accuracy that is possible, where inputs do not determine answers; None: 1."""
+    task: str = ""
+    """Name of the task; empty where it is not known."""
+    unit: str = ""
+    """What a length counts (tokens, digits, depth); empty where it is not known."""
 
     @property
     def seeds(self) -> int:
@@ -116,6 +121,8 @@ class LengthCurve:
             "train_lengths": list(self.train_lengths),
             "test_lengths": None if self.test_lengths is None else list(self.test_lengths),
             "samples": self.samples,
+            "task": self.task,
+            "unit": self.unit,
         } | ({} if self.ceiling is None else {"ceiling": self.ceiling.tolist()})
 
     @classmethod
@@ -130,6 +137,8 @@ class LengthCurve:
             samples=data["samples"],
             test_lengths=None if test_lengths is None else (test_lengths[0], test_lengths[1]),
             ceiling=np.asarray(data["ceiling"]) if "ceiling" in data else None,
+            task=data.get("task", ""),
+            unit=data.get("unit", ""),
         )
 
 
@@ -194,6 +203,8 @@ def length_curve(
         samples=samples,
         test_lengths=task.test_lengths,
         ceiling=ceiling if (ceiling < 1).any() else None,
+        task=tasks.name_of(task),
+        unit=task.unit,
     )
 
 

@@ -1,12 +1,14 @@
 """Pictures of curves, training and memory. The only module that imports matplotlib, and never its global state.
 
 Every function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). Colours are those
-of Okabe and Ito, which all kinds of colour vision tell apart; line styles repeat the distinction.
+of Okabe and Ito, which all kinds of colour vision tell apart; line styles and markers repeat the distinction. A panel
+has at most eight lines.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -28,44 +31,120 @@ from lenmem.evaluation.traces import Memory, data_flow_of, memory_of, pca, tape_
 
 Path = str | os.PathLike[str] | None
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
 STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""With the line styles they tell curves apart in black and white."""
 WRITE, READ, INK, FAINT = "#C8102E", "#0072B2", "#333333", "#DDDDDD"
 RESOLUTION = 200
 """Dots per inch of written pictures: twice that of a plain screen."""
+BELOW = "; below the line: answers"
+"""Goes on the name of an axis of steps that is cut by a mark."""
+SMALLEST = 6.0
+"""Points of the smallest text. Where names would have to be smaller, only some are written."""
 
 # ---------------------------------------------------------------------------------------------------- curves
 
 
-def plot_curves(curves: Sequence[LengthCurve], path: Path = None, metric: Sequence[str] = METRICS) -> Figure:
+def plot_curves(
+    curves: Sequence[LengthCurve], path: Path = None, metric: Sequence[str] = METRICS, *, title: str | None = None
+) -> Figure:
     """Accuracy by length, one panel per metric: the median over seeds, a band from the lowest to the highest seed, and
-    the training lengths shaded."""
+    the training lengths shaded.
+
+    More than eight curves have a panel each (`plot_curve_grid`). The title is the task's name, unless one is given.
+    """
     if not curves:
         raise ValueError("no curves given; a picture needs at least one")
     metrics = (metric,) if isinstance(metric, str) else tuple(metric)
-    figure = Figure(figsize=(0.6 + 4.4 * len(metrics), 3.9), layout="constrained")
+    if len(curves) > len(COLORS):
+        return plot_curve_grid(curves, path, metrics, title=title)
+    figure = Figure(figsize=(0.6 + 4.4 * len(metrics), 4.2), layout="constrained")
     axes = figure.subplots(1, len(metrics), squeeze=False, sharex=True)[0]
     for ax, name in zip(axes, metrics, strict=True):
         _accuracy_axes(ax, curves, name)
         ax.set_title(name.replace("_", " "), loc="left", fontsize=11, color=INK)
-        ax.set_xlabel("length")
-        for i, curve in enumerate(curves):
-            _curve(ax, curve, name, COLORS[i % len(COLORS)], STYLES[i % len(STYLES)])
-
-    handles: list[Any] = [
-        Line2D([], [], color=COLORS[i % len(COLORS)], linestyle=STYLES[i % len(STYLES)], linewidth=2)
-        for i in range(len(curves))
-    ]
-    labels = [_plain(curve.label or "median") for curve in curves]
-    seeds = max(curve.seeds for curve in curves)
-    if seeds > 1:
-        handles.append(Patch(facecolor=INK, alpha=0.18))
-        labels.append(f"lowest to highest of {seeds} seeds")
-    for first, last in _train_ranges(curves):
-        handles.append(Patch(facecolor="#F3ECD2"))
-        labels.append(f"training lengths {first} to {last}")
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5), frameon=False, fontsize=9)
+        ax.set_xlabel(_length_label(curves))
+        for number, curve in enumerate(curves):
+            _curve(ax, curve, name, number)
+    labels = [_plain(label) for label in _labels(curves)]
+    _curve_legend(figure, curves, labels)
+    figure.suptitle(_plain(_task_title(curves) if title is None else title), fontsize=12, color=INK)
     return _finish(figure, path)
+
+
+def plot_curve_grid(
+    curves: Sequence[LengthCurve],
+    path: Path = None,
+    metric: Sequence[str] = METRICS,
+    *,
+    title: str | None = None,
+    columns: int = 5,
+) -> Figure:
+    """A small panel for each of many curves, all metrics in it: medians, seeds and training lengths as `plot_curves`.
+
+    A curve that lacks a metric is drawn without it.
+    """
+    if not curves:
+        raise ValueError("no curves given; a picture needs at least one")
+    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    labels = _labels(curves)
+    across = min(columns, len(curves))
+    down = -(-len(curves) // across)
+    figure = Figure(figsize=(0.7 + 2.3 * across, 1.3 + 1.85 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharey=True)
+    for place, ax in enumerate(axes.flat):
+        if place >= len(curves):
+            ax.set_axis_off()
+            continue
+        curve = curves[place]
+        there = [name for name in metrics if name in curve.values]
+        _accuracy_axes(ax, [curve], there[0] if there else metrics[0])
+        for name in there:
+            _curve(ax, curve, name, metrics.index(name), linewidth=1.5)
+        ax.set_title(_plain(textwrap.fill(labels[place], 34)), loc="left", fontsize=7.5, color=INK)
+        ax.tick_params(labelsize=7)
+        ax.tick_params(axis="x", labelrotation=0)
+    figure.supxlabel(_length_label(curves), fontsize=9, color=INK)
+    _curve_legend(figure, curves, [name.replace("_", " ") for name in metrics])
+    figure.suptitle(_plain(_task_title(curves) if title is None else title), fontsize=12, color=INK)
+    return _finish(figure, path)
+
+
+def _task_title(curves: Sequence[LengthCurve]) -> str:
+    """The task that all curves are of; with one curve also its label."""
+    tasks = {curve.task for curve in curves}
+    if len(tasks) > 1 or not curves[0].task:
+        return ""
+    return f"{curves[0].label} on {curves[0].task}" if len(curves) == 1 and curves[0].label else curves[0].task
+
+
+def _labels(curves: Sequence[LengthCurve]) -> list[str]:
+    """What the curves are called: their labels, and the task where they are of several."""
+    several = len({curve.task for curve in curves}) > 1
+    return [f"{curve.label or 'median'}{f', {curve.task}' if several and curve.task else ''}" for curve in curves]
+
+
+def _length_label(curves: Sequence[LengthCurve]) -> str:
+    units = {curve.unit for curve in curves}
+    return f"length ({curves[0].unit})" if len(units) == 1 and curves[0].unit else "length"
+
+
+def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequence[str]) -> None:
+    """Below the panels: a line for each label, the seeds' spread, the training lengths."""
+    handles: list[Any] = [
+        Line2D([], [], color=COLORS[i], linestyle=STYLES[i % len(STYLES)], linewidth=2, marker=MARKERS[i], markersize=5)
+        for i in range(len(labels))
+    ]
+    texts = list(labels)
+    seeds = sorted({curve.seeds for curve in curves if curve.seeds > 1})
+    if seeds:
+        handles.append(Patch(facecolor=INK, alpha=0.18))
+        texts.append(f"lowest to highest of {seeds[0] if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]}'} seeds")
+    ranges = _train_ranges(curves)
+    handles.append(Patch(facecolor="#F3ECD2"))
+    texts.append(f"training lengths {ranges[0][0]} to {ranges[0][1]}" if len(ranges) == 1 else "training lengths")
+    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 5), frameon=False, fontsize=9)
 
 
 def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: Path = None) -> Figure:
@@ -76,17 +155,16 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
     models, tasks = grid(cells)
     figure = Figure(figsize=(1.0 + 2.5 * len(tasks), 0.9 + 1.75 * len(models)), layout="constrained")
     axes = figure.subplots(len(models), len(tasks), squeeze=False)
-    styles = {"token_accuracy": (COLORS[5], STYLES[0]), "exact_match": (COLORS[0], STYLES[0])}
     for i, model in enumerate(models):
         for j, task in enumerate(tasks):
             ax, cell = axes[i, j], cells.get((model, task), "")
             if i == 0:
                 ax.set_title(_plain(task), fontsize=10.5, color=INK)
             if isinstance(cell, LengthCurve):
-                _accuracy_axes(ax, [cell], "exact_match")
-                for name, (color, style) in styles.items():
+                _accuracy_axes(ax, [cell], next(iter(cell.values)))
+                for number, name in enumerate(METRICS):
                     if name in cell.values:
-                        _curve(ax, cell, name, color, style, linewidth=1.6)
+                        _curve(ax, cell, name, number, linewidth=1.6)
             else:
                 ax.set(xticks=[], yticks=[], facecolor="#F7F7F7")
                 ax.spines[:].set_color(FAINT)
@@ -99,11 +177,10 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
             else:
                 ax.tick_params(labelleft=False)
             if i == len(models) - 1:
-                ax.set_xlabel("length", fontsize=9)
-    handles: list[Any] = [Line2D([], [], color=color, linestyle=style, linewidth=2) for color, style in styles.values()]
-    handles.append(Patch(facecolor="#F3ECD2"))
-    labels = [*(name.replace("_", " ") for name in styles), "training lengths"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+                ax.set_xlabel(_length_label([cell]) if isinstance(cell, LengthCurve) else "length", fontsize=9)
+    drawn = [cell for cell in cells.values() if isinstance(cell, LengthCurve)]
+    if drawn:
+        _curve_legend(figure, drawn, [name.replace("_", " ") for name in METRICS])
     return _finish(figure, path)
 
 
@@ -139,7 +216,7 @@ def plot_sweep(
     return _finish(figure, path)
 
 
-def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None) -> Figure:
+def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None, *, title: str = "") -> Figure:
     """Loss by optimiser step: every seed as a thin line, their median as a thick one.
 
     `history` holds one mapping per logged step with the keys `step`, `loss` (float[S] or one number) and, if timed,
@@ -159,11 +236,12 @@ def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None) -> Fi
     finite = losses[np.isfinite(losses)]
     if finite.size and finite.min() > 0:
         ax.set_yscale("log")
-    ax.set(xlabel="optimiser step", ylabel="training loss")
+    ax.set(xlabel="optimiser step", ylabel="training loss (log scale)" if ax.get_yscale() == "log" else "training loss")
     notes = [f"median and each of {losses.shape[1]} seeds"] if several else []
     if "seconds" in entries[-1]:
         notes.append(f"{float(np.max(entries[-1]['seconds'])):.0f} s")
     ax.set_title(", ".join(notes), loc="right", fontsize=9, color="#666666")
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
     return _finish(figure, path)
 
 
@@ -190,22 +268,29 @@ def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _curve(ax: Axes, curve: LengthCurve, metric: str, color: str, style: Any, linewidth: float = 2) -> None:
+def _curve(ax: Axes, curve: LengthCurve, metric: str, number: int, linewidth: float = 2) -> None:
+    """The median as line `number`, with its colour, line style and marker, over the range of the seeds."""
     summary = summarise(curve.values[metric])
-    # Points of a sparse curve are marked: nothing was measured between them.
-    sparse = len(curve.lengths) < 2 or np.diff(curve.lengths).max() > 1
+    # Every point of a sparse curve is marked: nothing was measured between them. Of a dense one every few, at other
+    # lengths than those of its neighbours.
+    sparse = len(curve.lengths) < 2 or np.diff(curve.lengths).max() > 1 or len(curve.lengths) < 12
+    spacing = 1 if sparse else max(2, len(curve.lengths) // 8)
     ax.plot(
         curve.lengths,
         summary.median,
-        color=color,
-        linestyle=style,
+        color=COLORS[number],
+        linestyle=STYLES[number % len(STYLES)],
         linewidth=linewidth,
-        marker="o" if sparse else None,
-        markersize=3.5,
+        marker=MARKERS[number],
+        markevery=(number % spacing, spacing),
+        markersize=2.2 * linewidth,
         zorder=3,
+        clip_on=False,
     )
     if curve.seeds > 1:
-        ax.fill_between(curve.lengths, summary.low, summary.high, color=color, alpha=0.18, linewidth=0, zorder=2)
+        ax.fill_between(
+            curve.lengths, summary.low, summary.high, color=COLORS[number], alpha=0.18, linewidth=0, zorder=2
+        )
 
 
 def _train_ranges(curves: Sequence[LengthCurve]) -> list[tuple[int, int]]:
@@ -216,7 +301,12 @@ def _train_ranges(curves: Sequence[LengthCurve]) -> list[tuple[int, int]]:
 
 
 def plot_key_space(
-    traces: Mapping[str, np.ndarray], example: int, path: Path = None, *, names: Callable[[int], str] = str
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    names: Callable[[int], str] = str,
+    title: str = "",
 ) -> Figure:
     """Lie-access memory of one example in key space, as in Figures 2b, 3 and 4 of Yang and Rush (2017).
 
@@ -229,6 +319,7 @@ def plot_key_space(
         example: row of the batch.
         path: where to write the picture.
         names: token id -> annotation (`traces.token_names(vocabulary)` names the special ones).
+        title: a line over the picture.
     """
     memory = memory_of(traces, example)
     _require_writes(memory)
@@ -264,25 +355,33 @@ def plot_key_space(
         frameon=False,
         fontsize=9,
     )
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
     _annotate(ax, keys, _names(memory, names), memory.strengths)
     return _finish(figure, path)
 
 
 def plot_rows(
-    traces: Mapping[str, np.ndarray], example: int, path: Path = None, *, names: Callable[[int], str] = str
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    names: Callable[[int], str] = str,
+    title: str = "",
 ) -> Figure:
     """Lie-access memory of one example row by row, as in Figure 2a of Yang and Rush (2017).
 
     The keys are projected on their principal axis. From top to bottom one row per input step, with a dot where it
     wrote, filled by strength (black: strong). The last, taller row is the path of the read head while answering: time
-    runs downwards inside it. Arguments as of `plot_key_space`.
+    runs downwards inside it. Long inputs have lower rows, and of more than about 80 not all are named. Arguments as of
+    `plot_key_space`.
     """
     memory = memory_of(traces, example)
     _require_writes(memory)
     keys, reads = (points[:, 0] for points in _project(memory, 1))
     steps = len(keys)
-    tall = max(2.0, 0.22 * max(steps, len(reads)))
-    figure = Figure(figsize=(6.2, 1.3 + 0.2 * (steps + tall)), layout="constrained")
+    row = min(0.2, 8 / steps)  # inches
+    tall = max(0.5 / row, 0.3 * max(steps, len(reads)))
+    figure = Figure(figsize=(6.2, 1.5 + row * (steps + tall)), layout="constrained")
     ax = figure.subplots()
     _style(ax)
     ax.grid(visible=False)
@@ -290,7 +389,16 @@ def plot_rows(
     ax.hlines(rows, 0, 1, transform=ax.get_yaxis_transform(), color=FAINT, linewidth=0.6, zorder=0)
     ax.plot(keys, rows, color=WRITE, linewidth=0.6, alpha=0.35, zorder=1)
     dots = ax.scatter(
-        keys, rows, c=memory.strengths, cmap="Greys", vmin=0, vmax=1, s=34, edgecolors=WRITE, linewidths=0.9, zorder=3
+        keys,
+        rows,
+        c=memory.strengths,
+        cmap="Greys",
+        vmin=0,
+        vmax=1,
+        s=34 * min(1, row / 0.15),
+        edgecolors=WRITE,
+        linewidths=0.9,
+        zorder=3,
     )
     top, bottom = steps + 0.2, steps + tall
     ax.axhspan(steps - 0.4, bottom + 0.6, color="#EEF4F9", linewidth=0, zorder=0)
@@ -300,17 +408,19 @@ def plot_rows(
         ax.plot(reads[0], time[0], "o", markersize=9, markerfacecolor="none", markeredgecolor=READ, zorder=4)
         ax.plot(reads[-1], time[-1], "s", markersize=8, markerfacecolor="none", markeredgecolor=READ, zorder=4)
     labels = _names(memory, names) or [str(step) for step in range(steps)]
-    size = 8 if steps <= 40 else 8 * 40 / steps
-    ax.set_yticks(np.append(rows, (top + bottom) / 2), [*map(_plain, labels), "reads"])
-    ax.tick_params(axis="y", labelsize=size, length=0)
-    ax.get_yticklabels()[-1].set(color=READ, fontsize=9)
+    named = rows[:: _every(row)]
+    ax.set_yticks(np.append(named, (top + bottom) / 2), [*(_plain(labels[n]) for n in named), "reads while\nanswering"])
+    ax.tick_params(axis="y", labelsize=max(SMALLEST, min(8, 60 * row)), length=0)
+    ax.get_yticklabels()[-1].set(color=READ, fontsize=8)
     ax.set_ylim(bottom + 0.6, -0.8)
     ax.margins(x=0.06)
     ax.set(xlabel="principal axis of the keys", ylabel="token read, one row per step")
-    bar = figure.colorbar(dots, ax=ax, shrink=0.5, aspect=18, pad=0.02, ticks=[0, 0.5, 1])
+    bar = figure.colorbar(dots, ax=ax, fraction=0.03, shrink=min(1, 1.8 / (row * (steps + tall))), pad=0.02)
+    bar.set_ticks([0, 0.5, 1])
     bar.set_label("strength of the write", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
     return _finish(figure, path)
 
 
@@ -322,6 +432,8 @@ def plot_tape(
     layer: int = 0,
     tape: int = 0,
     rows: Sequence[str] | None = None,
+    mark: int | None = None,
+    title: str = "",
 ) -> Figure:
     """The heads of a NAM Turing machine on one tape, time running downwards.
 
@@ -335,6 +447,8 @@ def plot_tape(
         layer: layer of the machine.
         tape: tape of the layer.
         rows: names of the steps, for instance the tokens read.
+        mark: the step with which answering begins; a line is drawn above it.
+        title: a line over the picture.
     """
     heads = tape_of(traces, example, layer=layer, tape=tape)
     panels = [("write head", heads.write), ("read head", heads.read)]
@@ -343,7 +457,7 @@ def plot_tape(
     if rows is not None and len(rows) != steps:
         raise ValueError(f"rows must name {steps} steps, got {len(rows)} names")
     size = min(0.2, 9 / steps, 5 / cells)
-    shape = (1.4 + len(panels) * max(size * cells, 1.8), 1.2 + max(size * steps, 1.8))
+    shape = (1.4 + len(panels) * max(size * cells, 1.8), 1.5 + max(size * steps, 1.8))
     figure = Figure(figsize=shape, layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     extent = (heads.cells[0] - 0.5, heads.cells[-1] + 0.5, steps - 0.5, -0.5)
@@ -356,16 +470,12 @@ def plot_tape(
         ax.spines[:].set_color(FAINT)
         ax.tick_params(labelsize=8, color=FAINT)
         ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-    if rows is None:
-        axes[0].yaxis.set_major_locator(MaxNLocator(nbins=12, integer=True, min_n_ticks=1))
-    else:
-        axes[0].set_yticks(range(steps), [_plain(str(label)) for label in rows], fontsize=max(3.5, min(8, 60 * size)))
-    axes[0].set_ylabel("step")
+        _mark(ax, mark)
+    _name_ticks(axes[0].yaxis, rows, steps, "rows", size)
+    axes[0].set_ylabel("step" + ("" if mark is None else BELOW))
     assert image is not None
-    bar = figure.colorbar(image, ax=axes[-1], aspect=24, pad=0.03)
-    bar.set_label("weight", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    _bar(figure, image, axes[-1], "weight (red: negative)")
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
     return _finish(figure, path)
 
 
@@ -378,30 +488,175 @@ def plot_attention(
     xlabel: str = "memory slot",
     ylabel: str = "step",
     title: str = "",
+    mark: int | None = None,
 ) -> Figure:
     """Heat map of weights[T, slots] in [0, 1], time running downwards.
 
-    `rows` and `columns` name the steps and slots (for instance the tokens); without, they are numbered.
+    `rows` and `columns` name the steps and slots (for instance the tokens); without, they are numbered. Above the step
+    `mark` a line says that answering begins.
     """
     weights = _matrix(weights, "weights [T, slots]")
-    steps, slots = weights.shape
-    cell = min(0.2, 9 / max(steps, slots))
-    figure = Figure(figsize=(1.9 + max(cell * slots, 2.4), 1.1 + max(cell * steps, 1.8)), layout="constrained")
-    ax = figure.subplots()
-    _heat_map(figure, ax, weights, "weight", vmax=max(1.0, float(np.nanmax(weights, initial=0))))
-    ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.set_title(_plain(title), fontsize=11, loc="left", color=INK)
-    for axis, given, count, name in ((ax.yaxis, rows, steps, "rows"), (ax.xaxis, columns, slots, "columns")):
-        if given is None:
-            axis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    return plot_maps(
+        weights[None],
+        path,
+        rows=rows,
+        columns=columns,
+        xlabel=xlabel,
+        ylabel=ylabel,
+        title=title,
+        mark=mark,
+    )
+
+
+def plot_maps(
+    maps: np.ndarray,
+    path: Path = None,
+    *,
+    titles: Sequence[str] | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    xlabel: str = "",
+    ylabel: str = "step",
+    label: str = "weight",
+    title: str = "",
+    mark: int | None = None,
+) -> Figure:
+    """Heat maps [n, T, K] of one scale, one panel each: of several heads, layers or steps.
+
+    The scale goes from 0 to the largest value, or for values of both signs from minus to plus the largest, red being
+    negative. Other arguments as of `plot_attention`.
+
+    Args:
+        maps: what is drawn.
+        path: where to write the picture.
+        titles: of the panels.
+        rows: names of the rows.
+        columns: names of the columns.
+        xlabel: what the columns are.
+        ylabel: what the rows are.
+        label: what the values are.
+        title: a line over the picture.
+        mark: the row with which answering begins; a line is drawn above it.
+    """
+    maps = np.asarray(maps, dtype=np.float64)
+    if maps.ndim != 3 or not maps.size:
+        raise ValueError(f"maps must be [n, T, K] with at least one entry, got shape {maps.shape}")
+    count, height, width = maps.shape
+    cell = min(0.2, 9 / max(height, width), 14 / (count * width) if count > 1 else 9)
+    size = (max(cell * width, 1.6 if count > 1 else 2.4), max(cell * height, 1.2 if count > 1 else 1.8))
+    across = min(count, max(1, int(12 / (size[0] + 0.3))))
+    down = -(-count // across)
+    shape = 1.9 + across * (size[0] + 0.25), 1.3 + down * (size[1] + 0.3)
+    figure = Figure(figsize=shape, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    norm, cmap = _scale(maps)
+    image = None
+    for number, ax in enumerate(axes.flat):
+        if number >= count:
+            ax.set_axis_off()
             continue
-        if len(given) != count:
-            raise ValueError(f"{name} must name {count} of weights {weights.shape}, got {len(given)} names")
-        axis.set_ticks(range(count), [_plain(str(label)) for label in given])
-        axis.set_tick_params(labelsize=max(3.5, min(8, 60 * cell)), length=0)
-    if columns is not None and max(map(len, columns), default=0) > 3:
-        ax.tick_params(axis="x", rotation=90)
+        image = ax.imshow(maps[number], cmap=cmap, norm=norm, aspect="auto", interpolation="nearest")
+        if titles is not None:
+            ax.set_title(_plain(titles[number]), fontsize=8, color=INK, pad=3)
+        ax.spines[:].set_color(FAINT)
+        ax.tick_params(labelsize=8, color=FAINT)
+        below = number + across >= count
+        ax.tick_params(labelleft=number % across == 0, labelbottom=below)
+        _name_ticks(ax.yaxis, rows, height, "rows", size[1] / height)
+        _name_ticks(ax.xaxis, columns, width, "columns", size[0] / width)
+        _mark(ax, mark)
+    figure.supxlabel(xlabel, fontsize=9, color=INK)
+    figure.supylabel(ylabel + ("" if mark is None else BELOW), fontsize=9, color=INK)
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
+    assert image is not None
+    _bar(figure, image, list(axes.flat), label, shrink=min(1.0, 3 / shape[1]))
     return _finish(figure, path)
+
+
+def plot_strips(
+    strips: Mapping[str, np.ndarray],
+    path: Path = None,
+    *,
+    rows: Mapping[str, Sequence[str]] | None = None,
+    columns: Sequence[str] | None = None,
+    xlabel: str = "step",
+    title: str = "",
+    mark: int | None = None,
+) -> Figure:
+    """What a network did at each step, name by name: gates, actions, addresses. Each is float[T, k], a row per entry.
+
+    Time runs to the right, the same for all. `rows` names the entries of strips; without, they are numbered. Other
+    arguments as of `plot_maps`; each strip has a scale of its own.
+    """
+    arrays = {name: _matrix(values, f"{name} [T, k]").T for name, values in strips.items()}
+    if not arrays or len({values.shape[1] for values in arrays.values()}) > 1:
+        raise ValueError("strips must be given, all of as many steps")
+    steps = next(iter(arrays.values())).shape[1]
+    cell = min(0.24, 11 / steps)
+    heights = [0.16 * len(values) + 0.12 for values in arrays.values()]
+    shape = 3.2 + max(cell * steps, 3.0), 1.4 + sum(heights) + 0.14 * len(heights)
+    figure = Figure(figsize=shape, layout="constrained")
+    axes = figure.subplots(len(arrays), 1, squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for ax, (name, values) in zip(axes, arrays.items(), strict=True):
+        norm, cmap = _scale(values)
+        image = ax.imshow(values, cmap=cmap, norm=norm, aspect="auto", interpolation="nearest")
+        ax.spines[:].set_color(FAINT)
+        ax.tick_params(labelsize=7, length=0)
+        labels = (rows or {}).get(name, [str(number + 1) for number in range(len(values))])
+        ax.set_yticks(range(len(values)), labels) if len(values) > 1 else ax.set_yticks([])
+        ax.set_ylabel(_plain(name.replace("_", " ")), fontsize=8, rotation=0, ha="right", va="center")
+        _mark(ax, mark, across=False)
+        bar = figure.colorbar(image, ax=ax, fraction=0.03, pad=0.01, aspect=max(3, 8 * values.shape[0]))
+        bar.ax.tick_params(labelsize=6)
+        ends = [float(norm.vmin or 0), float(norm.vmax or 0)]
+        bar.set_ticks(ends, labels=[f"{end:.3g}" for end in ends])
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    _name_ticks(axes[-1].xaxis, columns, steps, "columns", cell)
+    axes[-1].set_xlabel(xlabel + ("" if mark is None else "; right of the line: answers"))
+    figure.suptitle(_plain(title), fontsize=11, color=INK)
+    return _finish(figure, path)
+
+
+def _scale(values: np.ndarray) -> tuple[Normalize, str]:
+    """Colours from 0 to the largest value, rounded up so that pictures can be compared; signed values have two."""
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    most = max(abs(low), abs(high), 1e-9)
+    end = next((step for step in (0.1, 0.2, 0.5, 1.0) if most <= step * 1.001), most)
+    return (Normalize(-end, end), "RdBu") if low < -1e-6 * end else (Normalize(0, end), "Blues")
+
+
+def _mark(ax: Axes, mark: int | None, *, across: bool = True) -> None:
+    """A line before the row (or column) with which answering begins."""
+    if mark is not None:
+        line = ax.axhline if across else ax.axvline
+        line(mark - 0.5, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=5)
+
+
+def _every(size: float) -> int:
+    """Of names in rows of `size` inches, every how many can be written in the smallest text."""
+    return max(1, math.ceil(1.15 * SMALLEST / 72 / size))
+
+
+def _name_ticks(axis: Any, names: Sequence[str] | None, count: int, what: str, size: float) -> None:
+    """Names of rows or columns of `size` inches, as many as can be read; without names, numbers."""
+    if names is None:
+        axis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+        return
+    if len(names) != count:
+        raise ValueError(f"{what} must name {count}, got {len(names)} names")
+    names = [_plain(str(name)) for name in names]
+    # Short names lie; long ones stand upright below.
+    upright = axis.axis_name == "x" and max(map(len, names), default=0) > 2
+    shown = range(0, count, _every(size))
+    axis.set_ticks(list(shown), [names[n] for n in shown])
+    axis.set_tick_params(labelsize=max(SMALLEST, min(8, 55 * size)), length=0, labelrotation=90 if upright else 0)
+
+
+def _bar(figure: Figure, image: Any, ax: Any, label: str, shrink: float = 1.0) -> None:
+    bar = figure.colorbar(image, ax=ax, aspect=24, fraction=0.04, pad=0.02, shrink=shrink)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
 
 
 def plot_gates(
@@ -460,15 +715,23 @@ def plot_ndr_attention(
         traces: what `traces.collect` returns.
         example: row of the batch.
         path: where to write the picture.
-        head: which head; None: the largest weight of all heads.
+        head: which head, counted from 0; None: the largest weight of all heads, as the colour bar says.
         names: names of the columns (`traces.column_names`); without, they are numbered.
         title: a line over the picture.
     """
     weights = data_flow_of(traces, example).attention
-    if head is not None and not 0 <= head < weights.shape[1]:
-        raise ValueError(f"head must lie between 0 and {weights.shape[1] - 1}, got {head}")
+    heads = weights.shape[1]
+    if head is not None and not 0 <= head < heads:
+        raise ValueError(f"head must lie between 0 and {heads - 1}, got {head}")
     maps = weights.max(axis=1) if head is None else weights[:, head]
-    return _finish(_maps(maps, [f"step {t}" for t in range(1, len(maps) + 1)], names, title), path)
+    label = (
+        "weight"
+        if heads == 1
+        else f"weight of head {head + 1}"
+        if head is not None
+        else f"largest weight of {heads} heads"
+    )
+    return _data_flow(maps, path, [f"step {t}" for t in range(1, len(maps) + 1)], names, title, label)
 
 
 def plot_ndr_heads(
@@ -488,7 +751,7 @@ def plot_ndr_heads(
     if not 1 <= step <= len(weights):
         raise ValueError(f"step must lie between 1 and {len(weights)}, got {step}")
     maps = weights[step - 1]
-    return _finish(_maps(maps, [f"head {i}" for i in range(len(maps))], names, title), path)
+    return _data_flow(maps, path, [f"head {i}" for i in range(1, len(maps) + 1)], names, title, "weight")
 
 
 def plot_ndr_gates(
@@ -508,6 +771,7 @@ def plot_ndr_gates(
     values, label = (flow.gates, "gate") if flow.gates is not None else (flow.halting, "weight of the step")
     if values is None:
         raise ValueError("a picture of gates needs the trace 'gate' or 'halting'; these layers have neither")
+    label = {"gate": "gate: 0 copied, 1 rewritten"}.get(label, label)
     steps, columns = values.shape
     cell = min(0.24, 11 / columns)
     figure = Figure(figsize=(1.9 + max(cell * columns, 2.2), 1.1 + max(cell * steps, 1.2)), layout="constrained")
@@ -515,54 +779,21 @@ def plot_ndr_gates(
     _heat_map(figure, ax, values, label, vmax=1.0)
     ax.set(xlabel="column", ylabel="step")
     ax.set_yticks(range(steps), [str(t) for t in range(1, steps + 1)])
-    _name_columns(ax.xaxis, names, columns, cell)
+    if names is not None and len(names) != columns:
+        raise ValueError(f"names must name {columns} columns, got {len(names)} names")
+    _name_ticks(ax.xaxis, names, columns, "names", max(cell, 2.2 / columns))
     ax.set_title(_plain(title), fontsize=11, loc="left", color=INK)
     return _finish(figure, path)
 
 
-def _maps(maps: np.ndarray, titles: Sequence[str], names: Sequence[str] | None, title: str) -> Figure:
-    """Maps [n, N, N] side by side, of one scale; the columns are named at the left and at the bottom."""
-    count, columns = len(maps), maps.shape[-1]
-    cell = min(0.2, 2.6 / columns)
-    size = max(cell * columns, 1.3)
-    across = min(count, max(1, int(12 / (size + 0.15))))
-    down = -(-count // across)
-    figure = Figure(figsize=(1.6 + across * (size + 0.15), 0.9 + down * (size + 0.35)), layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    image = None
-    for number, ax in enumerate(axes.flat):
-        if number >= count:
-            ax.set_axis_off()
-            continue
-        image = ax.imshow(maps[number], cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
-        ax.set_title(titles[number], fontsize=8, color=INK, pad=3)
-        ax.spines[:].set_color(FAINT)
-        below = number + across >= count
-        ax.tick_params(labelsize=7, length=0, labelleft=number % across == 0, labelbottom=below)
-        _name_columns(ax.yaxis, names, columns, size / columns)
-        if below:
-            _name_columns(ax.xaxis, names, columns, size / columns)
-    figure.supxlabel("source", fontsize=9, color=INK)
-    figure.supylabel("target", fontsize=9, color=INK)
-    figure.suptitle(_plain(title), fontsize=11, color=INK)
-    assert image is not None
-    bar = figure.colorbar(image, ax=list(axes.flat), aspect=24, pad=0.01, shrink=min(1.0, 2.5 / down))
-    bar.set_label("weight", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
-    return figure
-
-
-def _name_columns(axis: Any, names: Sequence[str] | None, count: int, cell: float) -> None:
-    """Ticks of an axis of columns; long names stand upright below."""
-    if names is None:
-        axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-        return
-    if len(names) != count:
-        raise ValueError(f"names must name {count} columns, got {len(names)} names")
-    upright = axis.axis_name == "x" and max(map(len, names)) > 1
-    size = max(3.5, min(8, 55 * cell))
-    axis.set_ticks(range(count), [_plain(name) for name in names], fontsize=size, rotation=90 if upright else 0)
+def _data_flow(
+    maps: np.ndarray, path: Path, titles: Sequence[str], names: Sequence[str] | None, title: str, label: str
+) -> Figure:
+    """Maps [n, N, N] side by side, from sources to targets, which have the same names."""
+    if names is not None and len(names) != maps.shape[-1]:
+        raise ValueError(f"names must name {maps.shape[-1]} columns, got {len(names)} names")
+    axes = {"rows": names, "columns": names, "xlabel": "source", "ylabel": "target"}
+    return plot_maps(maps, path, titles=titles, title=title, label=label, **axes)  # pyright: ignore[reportArgumentType]
 
 
 def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:

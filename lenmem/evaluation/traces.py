@@ -14,19 +14,19 @@ from lenmem.errors import parameters_fit
 from lenmem.types import Batch, PyTree, Spec
 
 
-def collect(model: nn.Module, params: PyTree, batch: Batch) -> dict[str, np.ndarray]:
+def collect(model: nn.Module, params: PyTree, batch: Batch, *, required: bool = True) -> dict[str, np.ndarray]:
     """Run a model on a batch and return its traces.
 
     Args:
         model: a Linen module with the model call, its spec bound.
         params: the parameters of *one* seed (without the seed axis; `jax.tree.map(lambda x: x[s], params)`).
         batch: the examples.
+        required: a model that sows nothing is a ValueError; False: it has no traces.
 
     Returns:
         name -> array[B, ...], usually [B, T, ...]. Names are those of `sow`; where two modules use the same one, both
         are named by their path (`encoder/layer_0/weights`), and a value sown repeatedly is numbered (`weights_0`).
 
-    Raises ValueError where the model sows nothing.
     """
 
     def run(batch: Batch) -> PyTree:
@@ -43,6 +43,8 @@ def collect(model: nn.Module, params: PyTree, batch: Batch) -> dict[str, np.ndar
         return _flatten(dict(variables).get("traces", {}))
 
     traces = jax.jit(run)(batch)
+    if not traces and not required:
+        return {}
     if not traces:
         raise ValueError(f'{type(model).__name__} sows no traces; values appear here through self.sow("traces", ...)')
 

@@ -110,6 +110,12 @@ def names() -> tuple[str, ...]:
     return tuple(_TASKS)
 
 
+def name_of(task: Task) -> str:
+    """The name a task goes by: that of its class in `make`, or the name of a class that is not there."""
+    kind = type(task)
+    return next((name for name, known in _TASKS.items() if known is kind), kind.__name__)
+
+
 def make(name: str, **fields: Any) -> Task:
     """The task of that name, with `fields` set. Lists are taken for tuples.
 
@@ -175,5 +181,6 @@ __all__ = [
     "TableLookup",
     "Task",
     "make",
+    "name_of",
     "names",
 ]

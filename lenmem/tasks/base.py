@@ -53,6 +53,8 @@ class Task:
     """All rows of a batch share one length. False: every row draws its own."""
     endless: ClassVar[bool] = True
     """Examples of any length can be drawn. False: there are those of `curve_lengths`."""
+    unit: ClassVar[str] = "tokens"
+    """What a length counts."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -102,6 +102,7 @@ class Problem(NamedTuple):
 class ChannelTask(DncTask):
     """Numbers in and out. Subclasses give `problem` and `chance`."""
 
+    unit: ClassVar[str] = "numerals"
     width: ClassVar[int] = 1
     """Channels of a number."""
     flags: ClassVar[int] = 1
@@ -296,6 +297,7 @@ class QuinaryShift(SequenceTask):
 class BinaryAdd(SequenceTask):
     """Two bits at each step, answered by their sum 00, 01 or 10; nothing is carried. Length: pairs of bits."""
 
+    unit: ClassVar[str] = "pairs of bits"
     width: ClassVar[int] = 2
 
     bit_order: Literal["high_low", "low_high"] = "high_low"

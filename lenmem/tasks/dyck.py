@@ -42,6 +42,7 @@ class Dyck(RowTask):
     The splits `plus_2`, `double`, `quadruple` and `octuple` are the four tests, `test` is all four together.
     """
 
+    unit: ClassVar[str] = "brackets"
     endless: ClassVar[bool] = True
 
     kinds: Positive = 2

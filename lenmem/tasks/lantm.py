@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -217,6 +217,7 @@ class OddFirst(_BigramTask):
 class Double(LantmTask):
     """x -> 2 x, for x of k digits, zero padded, in k + 1 digits. Length: k digits."""
 
+    unit: ClassVar[str] = "digits"
     vocabulary: Annotated[int, at_least(2)] = 10
     train_lengths: Lengths = (2, 40)
     most_significant_first: bool = False
@@ -242,6 +243,7 @@ class Double(LantmTask):
 class InterleavedAdd(LantmTask):
     """x1 y1 x2 y2 .. xk yk -> x + y in k + 1 digits, least significant first, zero padded. Length: k digits."""
 
+    unit: ClassVar[str] = "digits"
     vocabulary: Annotated[int, at_least(2)] = 10
     train_lengths: Lengths = (2, 16)
 
@@ -263,6 +265,7 @@ class InterleavedAdd(LantmTask):
 class RepeatCopy(LantmTask):
     """N times '@', then a1 .. a20 -> a1 .. a20, N times over. Length: N repetitions. '@' is input id V."""
 
+    unit: ClassVar[str] = "repetitions"
     train_lengths: Lengths = (1, 5)
     sequence_length: Positive = 20
     """Tokens of the sequence that is repeated."""

@@ -39,6 +39,7 @@ END = len(ANSWERS)
 class MathematicsTask(RowTask):
     """Questions and answers by character. Subclasses name the module and the sizes of its questions."""
 
+    unit: ClassVar[str] = "digits in the question"
     module: ClassVar[str]
     phrase: ClassVar[int]
     """Characters of the longest question beside its digits."""

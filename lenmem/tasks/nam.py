@@ -59,6 +59,7 @@ class Problem(NamedTuple):
 class NamTask(Task):
     """What the three tasks share. Subclasses give `problem`, `frame_size`, `answer_slots` and `chance_of`."""
 
+    unit: ClassVar[str] = "digits"
     per_batch_length: ClassVar[bool] = False
     masked: ClassVar[bool] = True
     """In the whole-sequence form the slots of the answer hold mask tokens and END follows; otherwise they hold pads."""

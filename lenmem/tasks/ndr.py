@@ -33,6 +33,7 @@ from lenmem.types import Example, Spec
 class DepthTask(RowTask):
     """An expression, one label. Rows hold the label and, beside it as a second answer that is not asked, the depth."""
 
+    unit: ClassVar[str] = "depth"
     vocabulary: ClassVar[int]
     classes: ClassVar[int]
     shared_ids: ClassVar[bool]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -95,6 +95,7 @@ def check_pairs(pairs: list[Pair], origin: str) -> None:
 class Scan(RowTask):
     """Commands of up to 9 words -> up to 48 actions and the end symbol. Length: actions."""
 
+    unit: ClassVar[str] = "actions"
     max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
     """Cut-off: longest answer in training. 22 is the split of the data set's authors."""
     validation_share: Share = 0.1

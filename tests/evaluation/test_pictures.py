@@ -1,0 +1,116 @@
+"""Everything that a model sows is drawn, with names that say what it is."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from lenmem import Experiment, Training, models, runs, tasks
+from lenmem.evaluation import pictures, plots
+from lenmem.evaluation.traces import _flatten
+from lenmem.types import Batch, Spec
+
+TASKS = ("copy", "ctl", "dyck")
+
+
+def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> pictures.Scene:
+    """A network that copied three tokens and answers with an end symbol, and what it sowed."""
+    options = {"vocabulary": 4, "outputs": "tokens", "output_size": 5, "shared_ids": True, "end_id": 4} | spec
+    batch = Batch(
+        np.array([inputs]),
+        np.ones((1, len(inputs)), bool),
+        np.array([answers]),
+        np.ones((1, len(answers)), bool),
+        np.ones((1, len(answers)), bool),
+    )
+    return pictures.Scene(Spec(**options), batch, traces, list("abcd"), list("abcd4"), "a title")
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The pictures that are asked for, as (function, options), in place of drawing them."""
+    calls = []
+    for name in dir(plots):
+        if name.startswith("plot_"):
+            monkeypatch.setattr(plots, name, lambda *given, _name=name, **options: calls.append((_name, options)))
+    return calls
+
+
+def sown(model, task, length: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of everything a model sows on a batch of one, without running it."""
+    bound = Experiment(task, model, Training(steps=1)).bound_model
+    batch = runs.example_batch(task, length)
+    arguments = (batch.inputs, batch.input_mask, batch.target_mask)
+    params = jax.eval_shape(bound.init, jax.random.key(0), *arguments)["params"]
+    run = lambda params: bound.apply({"params": params}, *arguments, mutable=["traces"])[1]  # noqa: E731
+    traces = jax.eval_shape(lambda params: _flatten(dict(run(params)).get("traces", {})), params)
+    return {name: value.shape for name, value in traces.items()}
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
+    model = models.make(name)
+    task = next(task for task in map(tasks.make, TASKS) if models.supports(model, task.spec) is None)
+    batch = runs.example_batch(task, 3)
+    shapes = sown(model, task, 3)
+    ones = {name: np.ones((1, *(n for n in shape if n != 1)) or (1,)) for name, shape in shapes.items()}
+    for name, shape in shapes.items():  # the batch axis, of length 1, goes to the front as `collect` moves it
+        axis = shape.index(1)
+        ones[name] = np.ones((1, *shape[:axis], *shape[axis + 1 :]), bool if name in ("valid", "column") else float)
+    if "decoding" in ones:
+        ones["decoding"] = np.arange(ones["decoding"].shape[1])[None] >= 4
+        ones["token"] = np.zeros(ones["decoding"].shape, int)
+    given = pictures.Scene(task.spec, batch, ones, task.input_names, task.answer_names)
+    files = []
+    drawn = pictures.draw(given, lambda file: files.append(file) or tmp_path / file)
+    assert drawn | pictures.CONTEXT.keys() >= shapes.keys()
+    assert len(files) == len(set(files)) == len(asked)
+    assert bool(files) == bool(shapes.keys() - pictures.CONTEXT.keys())
+
+
+def test_read_weights_name_tokens_on_both_axes(asked, tmp_path):
+    steps = 4 + 4
+    traces = {
+        "token": np.array([[4, 3, 1, 2, 5, 6, 6, 6]]),
+        "valid": np.ones((1, steps), bool),
+        "decoding": np.arange(steps)[None] >= 4,
+        "read_weights": np.full((1, steps, 5), 0.2),
+        "gate": np.zeros((1, steps)),
+    }
+    pictures.draw(scene(traces), lambda file: tmp_path / file)
+    (_, options), (_, strips) = asked
+    assert options["rows"] == ["begin", "d", "b", "c", "→ d", "→ b", "→ c", "→ end"]
+    assert options["columns"] == ["start", "begin", "d", "b", "c"]
+    assert options["mark"] == strips["mark"] == 4
+    assert strips["columns"] == options["rows"]
+
+
+def test_attention_without_columns_is_drawn(tmp_path):
+    """As docs/own_model.md suggests to sow it."""
+    rng = np.random.default_rng(0)
+    traces = {
+        "attention": rng.random((1, 4, 3)),
+        "layers/attention": rng.random((1, 2, 5, 5)),
+        "link": rng.random((1, 20, 6, 6)),
+        "gates": rng.random((1, 4, 2)),
+    }
+    files = []
+    assert pictures.draw(scene(traces), lambda file: files.append(tmp_path / file) or files[-1]) == set(traces)
+    assert [file.name for file in files] == ["steps.png", "attention.png", "layers-attention.png", "link.png"]
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
+
+
+def test_pointers_are_drawn(tmp_path):
+    traces = {"pointer_weights": np.ones((1, 4, 2, 5)), "address": np.ones((1, 4, 2), int)}
+    files = []
+    assert pictures.draw(scene(traces), lambda file: files.append(tmp_path / file) or files[-1]) == set(traces)
+    assert [file.name for file in files] == ["pointer_weights.png", "address.png"]
+
+
+def test_what_names_could_belong_to_several_axes_is_numbered():
+    known = scene({}, answers=(3, 1, 2), end_id=None, output_size=4)
+    assert known.naming(3) == (None, 3)
+    assert known.naming(5) == (["begin", "d", "b", "c", "end"], 5)
+    assert scene({}).naming(4) == (["d", "b", "c", "end"], 4)
+    assert scene({}).naming(9) == (None, 9)
