@@ -396,8 +396,9 @@ def _values(slots: np.ndarray) -> list[str]:
 def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     """A batch of one, of an input that was typed and an answer that is not known.
 
-    Token tasks: names of tokens (`Task.input_names`) separated by spaces. Float tasks: one step's values separated by spaces, steps by semicolons. There are `answers` slots, or as
-    many as the task has for an input of that size. ValueError for what the task cannot take.
+    Token tasks: names of tokens (`Task.input_names`) separated by spaces. Float tasks: one step's values separated by
+    spaces, steps by semicolons. There are `answers` slots, or as many as the task has for an input of that size.
+    ValueError for what the task cannot take.
     """
     spec = task.spec
     inputs = _parse(text, task)

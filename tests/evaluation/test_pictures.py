@@ -54,10 +54,10 @@ def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     task = next(task for task in map(tasks.make, TASKS) if models.supports(model, task.spec) is None)
     batch = runs.example_batch(task, 3)
     shapes = sown(model, task, 3)
-    ones = {name: np.ones((1, *(n for n in shape if n != 1)) or (1,)) for name, shape in shapes.items()}
-    for name, shape in shapes.items():  # the batch axis, of length 1, goes to the front as `collect` moves it
-        axis = shape.index(1)
-        ones[name] = np.ones((1, *shape[:axis], *shape[axis + 1 :]), bool if name in ("valid", "column") else float)
+    ones = {}
+    for sown_name, shape in shapes.items():  # the batch axis, of length 1, goes to the front as `collect` moves it
+        axis, masks = shape.index(1), ("valid", "column")
+        ones[sown_name] = np.ones((1, *shape[:axis], *shape[axis + 1 :]), bool if sown_name in masks else float)
     if "decoding" in ones:
         ones["decoding"] = np.arange(ones["decoding"].shape[1])[None] >= 4
         ones["token"] = np.zeros(ones["decoding"].shape, int)

@@ -75,6 +75,25 @@ def test_unusual_curves(tmp_path, curve):
     assert is_png(tmp_path / "a.png")
 
 
+@pytest.mark.parametrize("count", [8, 9, 13])
+def test_no_panel_has_two_lines_alike(count):
+    curves = [make(str(i), seeds=2, task="copy", unit="tokens") for i in range(count)]
+    figure = plots.plot_curves(curves)
+    panels = [ax for ax in figure.axes if ax.lines]
+    assert len(panels) == (2 if count <= 8 else count)
+    for ax in panels:
+        looks = [(line.get_color(), line.get_marker()) for line in ax.lines]
+        assert len(looks) == len({color for color, _ in looks}) == len({marker for _, marker in looks}) <= 8
+    assert figure.get_suptitle() == "copy"
+    assert (figure.axes[0].get_xlabel() or figure.get_supxlabel()) == "length (tokens)"
+
+
+def test_curves_of_several_tasks_are_told_apart():
+    figure = plots.plot_curves([make(task="copy"), make(task="reverse")])
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["lantm, copy", "lantm, reverse"]
+    assert plots.plot_curves([make(task="copy")]).get_suptitle() == "lantm on copy"
+
+
 def test_cross_table(tmp_path):
     cells = {("lantm", "copy"): make(), ("lstm", "dyck"): "not causal", ("lstm", "copy"): make(seeds=1)}
     figure = plots.plot_cross_table(cells, tmp_path / "cross.svg")
@@ -135,7 +154,7 @@ def test_attention(tmp_path):
     figure = plots.plot_attention(weights, tmp_path / "a.png", rows=list("abcdefg"), columns=["begin", *"hijk"])
     np.testing.assert_allclose(figure.axes[0].images[0].get_array(), weights)
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("abcdefg")
-    with pytest.raises(ValueError, match=r"rows must name 7 of weights .* got 2 names"):
+    with pytest.raises(ValueError, match="rows must name 7, got 2 names"):
         plots.plot_attention(weights, rows=["a", "b"])
     with pytest.raises(ValueError, match="must be a matrix with at least one entry, got shape"):
         plots.plot_attention(weights[0])
@@ -149,6 +168,27 @@ def test_gates(tmp_path, count):
     np.testing.assert_allclose(figure.axes[0].images[0].get_array() if drawn is None else drawn, gates.T)
     with pytest.raises(ValueError, match=f"names must name {count} gates, got 0 names"):
         plots.plot_gates(gates, names=[])
+
+
+def test_strips_and_marks(tmp_path):
+    strips = {"gate": np.linspace(0, 1, 6)[:, None], "address": np.arange(-6, 6).reshape(6, 2)}
+    figure = plots.plot_strips(strips, tmp_path / "a.png", columns=list("abcdef"), mark=3)
+    top, bottom = figure.axes[:2]
+    np.testing.assert_array_equal(bottom.images[0].get_array(), strips["address"].T)
+    assert [line.get_xdata()[0] for line in (top.lines[0], bottom.lines[0])] == [2.5, 2.5]
+    assert bottom.get_xlabel() == "step; right of the line: answers"
+    with pytest.raises(ValueError, match="all of as many steps"):
+        plots.plot_strips({"a": np.zeros((2, 1)), "b": np.zeros((3, 1))})
+
+
+def test_of_many_names_some_are_written():
+    maps = np.random.default_rng(0).random((2, 130, 70))
+    figure = plots.plot_maps(maps, rows=[str(i) for i in range(130)], mark=66)
+    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown == [str(i) for i in range(0, 130, 130 // len(shown) + (130 % len(shown) > 0))]
+    assert figure.get_supylabel() == "step; below the line: answers"
+    with pytest.raises(ValueError, match=r"maps must be \[n, T, K\]"):
+        plots.plot_maps(maps[0])
 
 
 def test_nothing_to_draw():
