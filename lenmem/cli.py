@@ -6,38 +6,53 @@ This module only joins: everything it does is in `lenmem.runs`, `lenmem.reproduc
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
+import inspect
+import platform
 import shlex
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 
-import jax.numpy as jnp
 import numpy as np
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from lenmem import configs, models, runs, stopping, tasks
+from lenmem import __version__, configs, models, progress, runs, stopping, tasks
+from lenmem.bars import Bars
+from lenmem.errors import nearest
 from lenmem.experiment import Experiment, Run, export_run, import_run
-from lenmem.fields import Positive, described
+from lenmem.fields import Positive
 from lenmem.models import supports
+from lenmem.options import HELP, parse, value_of
 from lenmem.share import MIB
 from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
 from lenmem.training.lanes import owner_of, replaced
 from lenmem.training.loop import CHECKPOINTS
 
-T = TypeVar("T")
 console = Console()
+bars = Bars(console)
 
 
 @dataclasses.dataclass(frozen=True)
 class Train(Experiment):
-    """Train a network, print and plot its accuracy by length."""
+    """Train a network, print and plot its accuracy by length.
+
+    Common options:
+      --training.steps N                      how long
+      --training.seeds N                      how many networks, trained at once
+      --training.optimizer.learning-rate R    how fast
+      --training.batch-size N                 examples of a step
+      --task.train-lengths N N                shortest and longest in training
+      --evaluation.lengths N N N ...          lengths to measure afterwards
+      --directory D                           where the run goes
+      --resume                                go on there
+    """
 
     directory: Path | None = None
     """Where the run goes. None: runs/<name of the configuration>, with a number if that holds a run."""
@@ -52,7 +67,15 @@ class Train(Experiment):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate(Experiment):
-    """Measure a trained run by length, also under other sizes of task or memory."""
+    """Measure a trained run by length, as it is or with other sizes.
+
+    Common options:
+      --lengths N N N ...                     lengths to measure
+      --samples N                             examples of each
+      --step N                                an earlier checkpoint or snapshot
+      --save                                  write curve.png and curve.csv to the run
+    Those of the task and of the model set other sizes than the run was trained with, as of a memory.
+    """
 
     lengths: tuple[int, ...] = ()
     """Lengths to measure; none: those of the experiment."""
@@ -66,7 +89,7 @@ class Evaluate(Experiment):
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Let a trained network answer: to what was typed, or to an example of its task, marking mistakes."""
+    """Ask a trained network: your own input, or one of its task."""
 
     input: str | None = None
     """Tokens, separated by spaces (floats: steps separated by semicolons)."""
@@ -96,7 +119,14 @@ class Compare:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep(Experiment):
-    """Train every combination of values of some fields, those that differ in numbers only in one program."""
+    """Train every combination of values of some fields.
+
+    Those that differ in numbers only are trained in one program. Common options:
+      --over FIELD VALUE VALUE ...            once for each field
+      --over seed N                           seeds of each combination
+      --training.steps N                      how long
+      --directory D                           where the sweep goes
+    """
 
     over: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = ()
     """A field and its values, as in `--over training.optimizer.learning_rate 0.005 0.01`; once for each field. `seed 5`
@@ -107,7 +137,7 @@ class Sweep(Experiment):
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a run: training, curve, and what the network did on one example."""
+    """Draw a run: training, curve, and what the network did."""
 
     trace: bool = False
     """Draw only the example, and of it everything: also the attention of each head."""
@@ -129,7 +159,10 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Measure rows of a paper's table. Rows that were measured are printed, not run again."""
+    """Measure rows of a paper's table, and print them beside the paper's.
+
+    Rows that were measured are printed, not run again.
+    """
 
     queue: str | None = None
     """In place of a configuration: all rows of a paper, or of a file with a configuration and its rows in each line.
@@ -148,7 +181,7 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a run's parameters and experiment to one safetensors file, which every verb takes in place of a run."""
+    """Write a run to one safetensors file, which every verb takes."""
 
     output: Path | None = None
     """The file; None: <run>.safetensors."""
@@ -160,10 +193,18 @@ class Export:
 
 @dataclasses.dataclass(frozen=True)
 class Import:
-    """Make a run's directory again of a file that was exported with its optimiser."""
+    """Make a run again of a file that was exported with its optimiser."""
 
     directory: Path | None = None
     """Where the run goes. None: runs/<name of the file>, with a number if that holds a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class List:
+    """Name the configurations, tasks and models there are."""
+
+    markdown: bool = False
+    """Models and tasks as two tables in Markdown, as in the README."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -172,11 +213,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         _usage()
         return
+    if arguments[0] in ("-V", "--version"):
+        console.print(_version(), highlight=False)
+        return
     verb, rest = arguments[0], arguments[1:]
     try:
         if verb not in VERBS:
-            raise ValueError(f"there is no verb {verb!r}; verbs are {', '.join(VERBS)}")
-        VERBS[verb](rest)
+            raise ValueError(f"there is no verb {verb!r}.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+        with progress.listened(bars.shown):
+            VERBS[verb][0](rest)
     except DivergedError as error:
         _fail(str(error), 1)
     except (ValueError, OSError) as error:
@@ -192,7 +237,7 @@ def train(arguments: list[str]) -> None:
     if "--distributed" in rest:  # Before the configuration, which may compute something.
         processes.join()
         console.quiet = not processes.is_first()
-    options = _options(Train, f"train {name}", rest, **_fields(configs.load_config(name)))
+    options = parse(Train, f"train {name}", rest, **_fields(configs.load_config(name)))
     experiment = _experiment(options)
     directory = options.directory or Path("runs") / _stem(name)
     if not options.resume:
@@ -216,7 +261,7 @@ def evaluate(arguments: list[str]) -> None:
     """`lenmem evaluate RUN [options]`."""
     name, rest = _subject(arguments, "evaluate", "RUN", Evaluate)
     run = runs.open_run(name)
-    options = _options(Evaluate, f"evaluate {name}", rest, **_fields(run.experiment))
+    options = parse(Evaluate, f"evaluate {name}", rest, **_fields(run.experiment))
     if options.step is not None:
         run = runs.open_run(name, options.step)
     asked = dataclasses.replace(
@@ -237,7 +282,7 @@ def evaluate(arguments: list[str]) -> None:
 def predict(arguments: list[str]) -> None:
     """`lenmem predict RUN --input "..."`, or `lenmem predict RUN --length N`."""
     name, rest = _subject(arguments, "predict", "RUN", Predict)
-    options = _options(Predict, f"predict {name}", rest)
+    options = parse(Predict, f"predict {name}", rest)
     run = runs.open_run(name)
     if options.input is not None and options.length is None:
         print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
@@ -259,7 +304,7 @@ def compare(arguments: list[str]) -> None:
     named = bool(arguments) and not arguments[0].startswith("-")
     base = configs.load_config(arguments[0]) if named else None
     default = {"training": base.training} if base else {}
-    options = _options(Compare, f"compare {arguments[0]}" if named else "compare", arguments[named:], **default)
+    options = parse(Compare, f"compare {arguments[0]}" if named else "compare", arguments[named:], **default)
     if bool(options.tasks) == named:
         raise ValueError("give either a configuration or --tasks")
     title = _stem(arguments[0]) if named else "compare"
@@ -311,7 +356,7 @@ def sweep(arguments: list[str]) -> None:
     from lenmem import sweep as sweeps
 
     name, rest = _subject(arguments, "sweep", "CONFIG", Sweep)
-    options = _options(Sweep, f"sweep {name}", rest, **_fields(configs.load_config(name)))
+    options = parse(Sweep, f"sweep {name}", rest, **_fields(configs.load_config(name)))
     experiment, over = _over(_experiment(options), options.over)
     directory = options.directory or Path("runs") / "sweeps" / _stem(name)
     outcomes = sweeps.sweep(
@@ -329,8 +374,10 @@ def sweep(arguments: list[str]) -> None:
 def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Experiment, dict[str, list[Any]]]:
     """The experiment with as many seeds as asked for, and the values of the other fields, read as their types."""
     over: dict[str, list[Any]] = {}
-    for path, *words in options:
-        path = path.replace("-", "_")
+    for option in options:
+        if not option:
+            raise ValueError("--over takes a field and its values, got nothing")
+        path, words = option[0].replace("-", "_"), option[1:]
         if path in over:
             raise ValueError(f"--over {path} is given twice; give all its values at once")
         if path == "seed":
@@ -340,23 +387,14 @@ def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Exp
         else:
             owner, field = owner_of(experiment, path)
             kind = typing.get_type_hints(type(owner), include_extras=True)[field]
-            over[path] = [_value(path, kind, word) for word in words]
+            over[path] = [value_of(path, kind, word.split()) for word in words]
     return experiment, over
-
-
-def _value(path: str, kind: Any, word: str) -> Any:
-    """A word as a value of a field; those of a tuple are separated by spaces."""
-    try:
-        with registry:
-            return tyro.cli(kind, args=word.split(), config=(tyro.conf.FlagConversionOff,), console_outputs=False)
-    except SystemExit:
-        raise ValueError(f"{path} takes {described(kind)}, got {word!r}") from None
 
 
 def plot(arguments: list[str]) -> None:
     """`lenmem plot RUN [options]`."""
     name, rest = _subject(arguments, "plot", "RUN", Plot)
-    options = _options(Plot, f"plot {name}", rest)
+    options = parse(Plot, f"plot {name}", rest)
     run = runs.open_run(name, options.step)
     if options.states or options.tsne:
         for path in runs.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
@@ -378,10 +416,10 @@ def reproduce(arguments: list[str]) -> None:
     from lenmem import reproduce as rows
 
     if "--queue" in arguments:
-        _run_queue(_options(Reproduce, "reproduce", arguments))
+        _run_queue(parse(Reproduce, "reproduce", arguments))
         return
     name, rest = _subject(arguments, "reproduce", "CONFIG", Reproduce)
-    options = _options(Reproduce, f"reproduce {name}", rest)
+    options = parse(Reproduce, f"reproduce {name}", rest)
     console.print(
         rows.results_table(
             rows.reproduce_config(
@@ -418,7 +456,7 @@ def _run_queue(options: Reproduce) -> None:
 def export(arguments: list[str]) -> None:
     """`lenmem export RUN [--output FILE] [--with-optimizer] [--part-mib N]`."""
     name, rest = _subject(arguments, "export", "RUN", Export)
-    options = _options(Export, f"export {name}", rest)
+    options = parse(Export, f"export {name}", rest)
     run: Run = runs.open_run(name)
     output = options.output or Path(f"{run.directory.name}.safetensors")
     part = None if options.part_mib is None else int(options.part_mib * MIB)
@@ -429,7 +467,7 @@ def export(arguments: list[str]) -> None:
 def import_file(arguments: list[str]) -> None:
     """`lenmem import FILE [--directory D]`."""
     name, rest = _subject(arguments, "import", "FILE", Import)
-    options = _options(Import, f"import {name}", rest)
+    options = parse(Import, f"import {name}", rest)
     directory = options.directory or runs.fresh_directory(Path("runs") / Path(name).stem)
     run = import_run(name, directory)
     console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
@@ -438,11 +476,9 @@ def import_file(arguments: list[str]) -> None:
 
 def list_names(arguments: list[str]) -> None:
     """`lenmem list [--markdown]`: configurations, tasks, models, and the pairs of these that do not go together."""
-    if arguments == ["--markdown"]:
+    if parse(List, "list", arguments).markdown:
         console.print(markdown_tables(), markup=False, highlight=False, soft_wrap=True)
         return
-    if arguments:
-        raise ValueError(f"list takes no options but --markdown, got {' '.join(arguments)}")
     console.print("[bold]configurations[/] " + ", ".join(configs.names()), highlight=False)
     for title, about in (("task", tasks.ABOUT), ("model", models.ABOUT)):
         table = Table(title, "what it is" if title == "model" else "the answer", box=None, pad_edge=False)
@@ -482,66 +518,40 @@ def _refused(made_models: dict[str, Any], made_tasks: dict[str, Any]) -> list[st
     return [f"{model}: {', '.join(names)} ({reason})" for (model, reason), names in reasons.items()]
 
 
-VERBS: dict[str, Callable[[list[str]], None]] = {
-    "train": train,
-    "evaluate": evaluate,
-    "predict": predict,
-    "compare": compare,
-    "sweep": sweep,
-    "plot": plot,
-    "reproduce": reproduce,
-    "export": export,
-    "import": import_file,
-    "list": list_names,
+VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
+    "train": (train, Train),
+    "evaluate": (evaluate, Evaluate),
+    "predict": (predict, Predict),
+    "compare": (compare, Compare),
+    "sweep": (sweep, Sweep),
+    "plot": (plot, Plot),
+    "reproduce": (reproduce, Reproduce),
+    "export": (export, Export),
+    "import": (import_file, Import),
+    "list": (list_names, List),
 }
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
 
-registry = tyro.constructors.ConstructorRegistry()
-
-
-@registry.primitive_rule
-def _dtype_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec | None:
-    """`--model.dtype bfloat16`."""
-    if np.dtype not in getattr(info.type, "__args__", ()):
-        return None
-    allowed = {name: getattr(jnp, name) for name in ("float32", "bfloat16", "float16", "float64")}
-
-    def parse(words: list[str]) -> Any:
-        if words[0] == "None":
-            return None
-        if words[0] not in allowed:
-            raise ValueError(f"{words[0]!r} is no dtype; allowed are {', '.join(allowed)}")
-        return allowed[words[0]]
-
-    return tyro.constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="{" + ",".join(allowed) + "}",
-        instance_from_str=parse,
-        is_instance=lambda value: value is None or value in allowed.values(),
-        str_from_instance=lambda value: ["None" if value is None else jnp.dtype(value).name],
-    )
-
-
-def _options(kind: type[T], program: str, arguments: list[str], **defaults: Any) -> T:
-    """Parse options into `kind`; `defaults` replace its own."""
-    fields = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}  # type: ignore[arg-type]
-    default = kind(**(dict.fromkeys(fields, tyro.MISSING) | defaults)) if defaults else tyro.MISSING_NONPROP
-    with registry:
-        return tyro.cli(
-            kind, prog=f"lenmem {program}", args=arguments, default=default, config=(tyro.conf.AvoidSubcommands,)
-        )
-
 
 def _subject(arguments: list[str], verb: str, what: str, kind: type) -> tuple[str, list[str]]:
     """The configuration or run a verb is about, and the other arguments."""
+    if not set(HELP).isdisjoint(arguments[:1]):
+        _help_of(verb, what, kind)
     if not arguments or arguments[0].startswith("-"):
-        lines = (kind.__doc__ or "").strip().splitlines()
-        example = "quickstart" if what == "CONFIG" else "runs/quickstart"
-        hint = f"(options: lenmem {verb} {example} --help)"
-        raise ValueError(f"usage: lenmem {verb} {what} [options]   {hint}\n{lines[0]}")
+        raise ValueError(f"usage: lenmem {verb} {what} [options]; lenmem {verb} --help says more")
     return arguments[0], arguments[1:]
+
+
+def _help_of(verb: str, what: str, kind: type) -> NoReturn:
+    """What a verb does; its options too, where they are the same whatever it is about."""
+    if not issubclass(kind, Experiment):
+        parse(kind, f"{verb} {what}", ["--help"])
+    console.print(f"usage: lenmem {verb} {what} [options]\n\n{inspect.getdoc(kind)}\n", markup=False, highlight=False)
+    name = "quickstart" if what == "CONFIG" else "runs/quickstart"
+    console.print(f"lenmem {verb} {name} --help lists all options.", highlight=False)
+    raise SystemExit(0)
 
 
 def _fields(experiment: Experiment) -> dict[str, Any]:
@@ -582,11 +592,16 @@ def _without(arguments: list[str], *flags: str) -> list[str]:
 
 
 def _usage() -> None:
-    console.print("usage: lenmem VERB ...\n")
-    for function in VERBS.values():
-        summary = (function.__doc__ or "").strip().splitlines()[0].rstrip(".")
-        console.print(f"  {summary.replace('`', '')}", highlight=False, markup=False)
-    console.print("\nlenmem VERB NAME --help lists every option.", highlight=False)
+    console.print("usage: lenmem VERB ... [options]\n", markup=False, highlight=False)
+    for verb, (_, kind) in VERBS.items():
+        console.print(f"  {verb:10} {(kind.__doc__ or '').splitlines()[0]}", highlight=False, markup=False)
+    console.print("\nlenmem VERB --help says more of a verb, lenmem --version what is installed.", highlight=False)
+
+
+def _version() -> str:
+    """What a report of a fault needs."""
+    packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "flax", "optax"))
+    return f"lenmem {__version__} ({packages}, Python {platform.python_version()})"
 
 
 def _fail(message: str, status: int) -> None:
@@ -601,18 +616,11 @@ def _progress(steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
     if not console.is_terminal:
         yield _plain_report(steps)
         return
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[loss]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("training", total=steps, loss="compiling")
+    with bars.bar("training", total=steps, more="compiling") as bar:
 
         def report(entry: dict[str, Any]) -> None:
-            progress.update(bar, completed=entry["step"], loss=_losses(entry))
+            title = f"training {entry['step']}/{steps}"
+            bars.progress.update(bar, completed=entry["step"], description=title, more=_losses(entry))
             _say_deaths(entry)
 
         yield report

@@ -18,7 +18,7 @@ from typing import Any
 import flax.linen as nn
 
 from lenmem import models
-from lenmem.errors import nearest
+from lenmem.errors import choices, nearest
 from lenmem.experiment import Experiment
 from lenmem.training import Optimizer
 
@@ -42,8 +42,8 @@ def find(name: str | os.PathLike[str]) -> Path:
     bare = text.removesuffix(".py").removeprefix("configs/")
     if bare in names():
         return ROOT / f"{bare}.py"
-    hint = nearest(bare, names())
-    raise ValueError(f"there is no configuration {text!r}.{hint} Named ones: {', '.join(names())}; or give a .py file")
+    hint = choices(bare, names(), listed="lenmem list")
+    raise ValueError(f"there is no configuration {text!r}.{hint}; or give a .py file")
 
 
 class _SourceOnly(importlib.machinery.SourceFileLoader):

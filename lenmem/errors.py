@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from flax.errors import ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeParamShapeError
 
+FEW = 8
+"""So many names are told in a message; of more only the nearest are."""
+
 
 def nearest(got: object, allowed: Iterable[str]) -> str:
-    """` Did you mean 'name'?`, with the allowed name most like `got`; empty if none is like it."""
-    close = difflib.get_close_matches(str(got), list(allowed), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """` Did you mean 'one', 'two' or 'three'?`, with the allowed names most like `got`; empty if none is like it.
+
+    A name such as `lantm/copy` or `--training.steps` is like its last part too.
+    """
+    text = str(got)
+
+    def likeness(name: str) -> float:
+        last = re.split(r"[./]", name)[-1].removeprefix("--")
+        return max(_ratio(text, name), 0.95 * _ratio(text.removeprefix("--"), last))
+
+    scored = sorted(((likeness(name), name) for name in dict.fromkeys(allowed)), key=lambda pair: -pair[0])
+    close = [repr(name) for score, name in scored[:3] if score >= 0.6]
+    if not close:
+        return ""
+    *others, last = close
+    return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+
+
+def choices(got: object, allowed: Iterable[str], listed: str = "") -> str:
+    """What could have been meant: ` Did you mean 'this'? Allowed: this, that.`
+
+    Where there are many names, those that are near take the place of all; `listed` is the command that lists them.
+    """
+    names = list(dict.fromkeys(allowed))
+    if len(names) <= FEW:
+        return f"{nearest(got, names)} Allowed: {', '.join(names) or 'none'}."
+    some = nearest(got, names) or f" There are {len(names)}, such as {', '.join(names[:3])}."
+    return f"{some} All of them: {listed}" if listed else some
+
+
+def _ratio(a: str, b: str) -> float:
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import math
 import types
 import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 import jax
@@ -142,6 +143,7 @@ def described(kind: Any) -> str:
         items = arguments[:1] if arguments[-1:] == (...,) else arguments
         return f"a tuple ({', '.join(map(described, items))}{', ...' if items != arguments else ''})"
     words = {int: "an integer", float: "a finite number", bool: "True or False", str: "a text", type(None): "None"}
+    words[Path] = "a path"
     return words.get(kind) or f"a {getattr(kind, '__name__', kind)}"
 
 

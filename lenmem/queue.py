@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import configs, papers, stopping
-from lenmem.errors import nearest
+from lenmem.errors import choices
+from lenmem.progress import duration
 from lenmem.reproduce import Row, read_record, recorded, rows_of, select
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -56,8 +57,7 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
     path = Path(queue)
     if not path.is_file():
         if os.fspath(queue) not in papers.names():
-            hint = nearest(queue, papers.names())
-            raise ValueError(f"{queue} is no file, and no paper.{hint} Papers: {', '.join(papers.names())}")
+            raise ValueError(f"{queue} is no file, and no paper.{choices(queue, papers.names())}")
         named = [name for name in configs.names() if name.startswith(f"{queue}/")]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     lines = []
@@ -169,13 +169,6 @@ def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:
                 found[entry.name] = statistics.median(alike) * training.steps * training.seeds
                 break
     return found
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `12 min` or `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _left(entries: Sequence[Entry], seconds: Mapping[str, float], workers: int) -> str:

@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lenmem import configs, papers
-from lenmem.errors import nearest
+from lenmem.errors import choices, nearest
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import score
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
@@ -91,7 +91,7 @@ def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[
     chosen = {}
     for name in names:
         if name not in rows:
-            raise ValueError(f"there is no row {name!r}.{nearest(name, rows)} Rows: {', '.join(rows) or 'none'}")
+            raise ValueError(f"there is no row {name!r}.{choices(name, rows)}")
         chosen[name] = rows[name]
     return chosen
 
@@ -220,7 +220,8 @@ def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
     rows = getattr(configs.module_of(config), "rows", None)
     if not rows:
         others = [name for name in configs.names() if getattr(configs.module_of(name), "rows", None)]
-        raise ValueError(f"{os.fspath(config)} defines no rows of a paper's table; these do: {', '.join(others)}")
+        hint = nearest(os.fspath(config), others) or f" {len(others)} others do, such as {', '.join(others[:3])}"
+        raise ValueError(f"{os.fspath(config)} defines no rows of a paper's table.{hint}")
     return rows
 
 

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.errors import nearest
+from lenmem.errors import choices
 
 FUNCTIONS: Mapping[str, Callable] = {
     "relu": jax.nn.relu,
@@ -164,8 +164,7 @@ def _from_plain(data: Any, known: dict[str, type], depth: int) -> Any:
     allowed = {field.name: field for field in _fields(kind)}
     for key in rest:
         if key not in allowed:
-            fields = ", ".join(allowed) or "none"
-            raise ValueError(f"{path} has no field {key!r}.{nearest(key, allowed)} Its fields: {fields}")
+            raise ValueError(f"{path} has no field {key!r}.{choices(key, allowed)}")
     required = [
         field.name
         for field in allowed.values()

@@ -20,12 +20,12 @@ PACKAGE = ROOT / "lenmem"
 NETWORKS = ("types", "ops", "nn", "models")
 EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
 SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize"}}
-TOP = {"__init__", "__main__", "cli", "configs", "experiment", "queue", "reproduce", "runs", "sweep"}
+TOP = {"__init__", "__main__", "bars", "cli", "configs", "experiment", "options", "queue", "reproduce", "runs", "sweep"}
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize"}
-ALLOWED = {unit: may | {"errors", "fields", "lazy", "stopping"} for unit, may in ALLOWED.items()}
-ALLOWED |= {"errors": set[str](), "fields": {"types", "errors"}, "lazy": set[str](), "stopping": set[str]()}
+ALLOWED = {unit: may | {"errors", "fields", "lazy", "progress", "stopping"} for unit, may in ALLOWED.items()}
+ALLOWED |= {"fields": {"types", "errors"}} | {unit: set[str]() for unit in ("errors", "lazy", "progress", "stopping")}
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
 
 AT_HOME = {

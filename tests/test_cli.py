@@ -273,7 +273,7 @@ def test_list_names_everything(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("trian", "quickstart"), "verbs are train, evaluate"),
+        (("trian", "quickstart"), "Did you mean 'train'? Verbs: train, evaluate"),
         (("train",), "usage: lenmem train CONFIG"),
         (("train", "quikstart"), "Did you mean 'quickstart'?"),
         (("train", "lantm/copy", "--training.stps", "3"), "--training.steps"),
@@ -295,7 +295,7 @@ def test_list_names_everything(capsys):
         (("compare", "--tasks", "copy", "--models", "lantmm"), "'lantm'"),
         (("reproduce", "lantm/copy", "--rows", "copy-lantm"), "copy-lantm-L"),
         (("plot", "tiny", "--step", "3"), "has nothing of step 3; it has 2, 4"),
-        (("list", "all"), "list takes no options"),
+        (("list", "all"), "'all' is one word too many"),
     ],
 )
 def test_errors_are_one_message(folder, capsys, arguments, message):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lenmem.queue import Entry, duration, estimates, read_queue, run_queue
+from lenmem.progress import duration
+from lenmem.queue import Entry, estimates, read_queue, run_queue
 from lenmem.serialize import to_plain
 
 # Stands for `lenmem`: notes what it was started with, and writes the record of every row but those called `bad`.

@@ -259,9 +259,9 @@ def test_rows_are_selected_by_name():
     rows = {"copy-lantm-L": tiny(), "copy-lstm-L": tiny()}
     assert list(select(rows)) == list(rows)
     assert list(select(rows, ["copy-lstm-L"])) == ["copy-lstm-L"]
-    with pytest.raises(ValueError, match=r"no row 'copy-lstn-L'. Did you mean 'copy-lstm-L'\? Rows: copy-lantm-L"):
+    with pytest.raises(ValueError, match=r"no row 'copy-lstn-L'. Did you mean 'copy-lstm-L'"):
         select(rows, ["copy-lstn-L"])
-    with pytest.raises(ValueError, match="Rows: none"):
+    with pytest.raises(ValueError, match="Allowed: none"):
         select({}, ["copy"])
 
 
@@ -316,7 +316,7 @@ def test_rows_of_a_configuration_are_measured_unless_they_have_been(tmp_path, mo
 def test_a_configuration_without_rows_names_those_with_some(tmp_path):
     path = tmp_path / "plain.py"
     path.write_text("rows = {}")
-    with pytest.raises(ValueError, match="defines no rows of a paper's table; these do: .*lantm/copy"):
+    with pytest.raises(ValueError, match="defines no rows of a paper's table. \\d+ others do, such as "):
         rows_of(path)
     assert "copy-lantm-L" in rows_of("lantm/copy")
 

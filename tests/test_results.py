@@ -294,7 +294,7 @@ def test_a_cell_is_found():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("lantn", "table_1b"), r"no paper 'lantn'. Did you mean 'lantm'\? There are "),
+        (("lantn", "table_1b"), r"no paper 'lantn'. Did you mean 'lantm'\? Allowed: "),
         (("lantm", "table_2b"), "lantm has no table 'table_2b'; it has table_1a, table_1b"),
         (("lantm", "table_1b"), "lantm table_1b has 112 rows with {}, not one"),
     ],

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from lenmem import progress
+
 _DIGEST = "sha256"
 
 
@@ -43,7 +45,8 @@ def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str,
             return arrays
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
-    arrays = build()
+    with progress.of(f"making the data of {name}, once"):
+        arrays = build()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{name}-", delete=False) as file:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from lenmem import progress
+
 BLOCK = 1 << 16
 """Trees drawn at once."""
 BARREN_BLOCKS = 2000
@@ -243,8 +245,6 @@ def collect(
 ) -> dict[str, np.ndarray]:
     """The first different trees of each depth, in random order, without those in `exclude` (their tokens as bytes).
 
-    Shows a progress bar where there is a terminal.
-
     Returns:
         `tokens` uint8[sum of lengths], one tree after the other, `lengths` int32[R], `values` uint8[R], `depths`
         uint8[R].
@@ -252,16 +252,10 @@ def collect(
     Raises:
         ValueError: where so many trees cannot be found.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     known = set(exclude)
     found: list[tuple[bytes, int, int]] = []
     missing = dict(wanted.counts)
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        bar = progress.add_task(f"drawing {label}", total=sum(missing.values()))
+    with progress.of(f"drawing {label}") as at:
         block = last = 0
         while any(missing.values()):
             for tree, value, depth in _block(language, wanted, missing, block):
@@ -275,7 +269,7 @@ def collect(
                 raise ValueError(
                     f"{sum(wanted.counts.values())} different {label} are too many to be found; got {len(found)}"
                 )
-            progress.update(bar, completed=len(found))
+            at(len(found) / sum(wanted.counts.values()))
     order = np.random.default_rng((*wanted.seed, 1)).permutation(len(found))
     trees = [found[i][0] for i in order]
     return {

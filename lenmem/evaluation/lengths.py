@@ -18,8 +18,8 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from lenmem import tasks
-from lenmem.evaluation.metrics import dispatch, fetch, per_seed, score, seeds
+from lenmem import progress, tasks
+from lenmem.evaluation.metrics import dispatch_parts, fetch_parts, per_seed, score, seeds
 from lenmem.fields import Positive, check_fields
 from lenmem.tasks.base import Task, namespaced
 from lenmem.types import Batch, PyTree
@@ -180,20 +180,25 @@ def length_curve(
     for length in lengths:
         buckets.setdefault(_capacity(length, lengths[-1]), []).append(length)
 
-    # Dispatch everything, then fetch: a bucket runs while the next one compiles.
-    running = []
-    for capacity, members in buckets.items():
-        most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
-        batches = -(-samples // most)
-        rows = -(-samples // batches)
-        items = (np.repeat(members, batches), np.tile(np.arange(batches) * rows, len(members)))
-        running.append((members, dispatch(model, task, _AtLength(task, capacity, rows), params, key, items)))
-
     columns: dict[str, list[np.ndarray]] = {}
-    for members, result in running:
-        for name, value in fetch(result).items():
-            examples = per_seed(value).reshape(value.shape[1], len(members), -1)[:, :, :samples]
-            columns.setdefault(name, []).append(examples.mean(axis=-1))
+    with progress.of(f"measuring {label}".rstrip()) as at:
+        # Dispatch everything, then fetch: a bucket runs while the next one compiles.
+        running, cost = [], sum(capacity * len(members) for capacity, members in buckets.items())
+        for capacity, members in buckets.items():
+            most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
+            batches = -(-samples // most)
+            rows = -(-samples // batches)
+            items = (np.repeat(members, batches), np.tile(np.arange(batches) * rows, len(members)))
+            parts = dispatch_parts(model, task, _AtLength(task, capacity, rows), params, key, items)
+            running.append((members, parts, len(items[0]), capacity * len(members) / cost))
+
+        done = 0.0
+        for members, parts, count, share in running:
+            fetched = fetch_parts(parts, count, lambda part, done=done, share=share: at(done + part * share))
+            done += share
+            for name, value in fetched.items():
+                examples = per_seed(value).reshape(value.shape[1], len(members), -1)[:, :, :samples]
+                columns.setdefault(name, []).append(examples.mean(axis=-1))
     ceiling = np.array([task.ceiling_at(length) for length in lengths])
     return LengthCurve(
         label=label,

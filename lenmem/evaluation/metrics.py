@@ -16,10 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem import progress
 from lenmem.errors import parameters_fit
 from lenmem.tasks.base import Source, Split, Task
 from lenmem.types import Batch, PyTree
 
+PARTS = 20
+"""Calls that a computation is cut into where somebody listens to how far it is."""
 Draw = Callable[[Any, Any], Batch]
 """`(context, item) -> Batch`: traced, with `context` the same for all items of a run."""
 
@@ -94,7 +97,34 @@ def example_metrics(
     model: nn.Module, task: Task, draw: Draw, params: PyTree, context: Any, items: PyTree
 ) -> dict[str, np.ndarray]:
     """Metrics of every example of the batches `draw(context, item)`, fetched: metric -> float64[items, S, B]."""
-    return fetch(dispatch(model, task, draw, params, context, items))
+    with progress.of("scoring") as at:
+        parts = dispatch_parts(model, task, draw, params, context, items)
+        return fetch_parts(parts, len(jax.tree.leaves(items)[0]), at)
+
+
+def dispatch_parts(
+    model: nn.Module, task: Task, draw: Draw, params: PyTree, context: Any, items: PyTree
+) -> list[dict[str, jax.Array]]:
+    """`dispatch`; where somebody listens to how far it is, in up to `PARTS` calls of one program.
+
+    The calls have equally many items: the last item is repeated at the end, and `fetch_parts` leaves that out.
+    """
+    count = len(jax.tree.leaves(items)[0])
+    if not progress.wanted():
+        return [dispatch(model, task, draw, params, context, items)]
+    size = -(-count // PARTS)
+    numbers = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
+    cut = [jax.tree.map(lambda x, part=part: np.asarray(x)[part], items) for part in numbers]
+    return [dispatch(model, task, draw, params, context, part) for part in cut]
+
+
+def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) -> dict[str, np.ndarray]:
+    """`fetch` of `count` items; `at` is told the share that has come."""
+    fetched = []
+    for number, part in enumerate(parts, 1):
+        fetched.append(fetch(part))
+        at(number / len(parts))
+    return {name: np.concatenate([part[name] for part in fetched])[:count] for name in fetched[0]}
 
 
 def dispatch(

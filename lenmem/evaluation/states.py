@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from lenmem import progress
 from lenmem.evaluation.traces import pca
 from lenmem.types import Batch
 
@@ -124,7 +125,9 @@ def tsne_map(
     if len(states.points) <= perplexity:
         raise ValueError(f"perplexity is {perplexity}; it has to be below the number of states, {len(states.points)}")
     embed = TSNE(perplexity=perplexity, learning_rate="auto", init="random", random_state=seed)
-    return states._replace(points=np.asarray(embed.fit_transform(pca(states.points, components)), np.float64))
+    with progress.of(f"t-SNE of {len(states.points)} states, {phase}"):
+        points = np.asarray(embed.fit_transform(pca(states.points, components)), np.float64)
+    return states._replace(points=points)
 
 
 def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:

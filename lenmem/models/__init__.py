@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import flax.linen as nn
 
-from lenmem.errors import nearest
+from lenmem.errors import choices
 from lenmem.models.about import ABOUT
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
@@ -163,7 +162,7 @@ def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:
     allowed = fields_of(name)
     for field in fields:
         if field not in allowed:
-            raise ValueError(f"model {name!r} has no field {field!r}{_allowed(field, allowed)}")
+            raise ValueError(f"model {name!r} has no field {field!r}.{choices(field, allowed)}")
     model = kind(**{"spec": spec, **preset, **fields})
     reason = supports(model, spec) if spec is not None else None
     if reason:
@@ -189,9 +188,5 @@ def supports(model: nn.Module, spec: Spec) -> str | None:
 
 def _entry(name: str) -> tuple[type[nn.Module], dict[str, Any]]:
     if name not in MODELS:
-        raise ValueError(f"no model is called {name!r}{_allowed(name, MODELS)}")
+        raise ValueError(f"no model is called {name!r}.{choices(name, MODELS, listed='lenmem list')}")
     return MODELS[name]
-
-
-def _allowed(got: str, allowed: Iterable[str]) -> str:
-    return f".{nearest(got, allowed)} Allowed: {', '.join(allowed)}"

@@ -7,7 +7,7 @@ import json
 from importlib import resources
 from typing import Any
 
-from lenmem.errors import nearest
+from lenmem.errors import choices
 
 
 def names() -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def names() -> tuple[str, ...]:
 def tables(paper: str) -> dict[str, Any]:
     """All tables of a paper: name -> {caption, metric, unit, notes, rows}."""
     if paper not in names():
-        raise ValueError(f"there is no paper {paper!r}.{nearest(paper, names())} There are {', '.join(names())}")
+        raise ValueError(f"there is no paper {paper!r}.{choices(paper, names())}")
     return json.loads(resources.files(__name__).joinpath(f"{paper}.json").read_text())["tables"]
 
 

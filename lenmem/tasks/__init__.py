@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from lenmem.errors import nearest
+from lenmem.errors import choices
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.tasks.dnc import BinaryAdd, Differentiation, Logic, QuinaryCopy, QuinaryShift, QuinarySort, Search
 from lenmem.tasks.dyck import Dyck
@@ -133,8 +133,7 @@ def make(name: str, **fields: Any) -> Task:
 
 
 def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
-    allowed = tuple(allowed)
-    return f"{got!r} is not a {kind}.{nearest(got, allowed)} Allowed: {', '.join(allowed)}."
+    return f"{got!r} is not a {kind}.{choices(got, allowed, listed='lenmem list' if kind == 'task' else '')}"
 
 
 __all__ = [

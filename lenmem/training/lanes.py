@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from lenmem.errors import nearest
+from lenmem.errors import choices
 from lenmem.training.step import Record, State, initial_members, make_advance, run_once, whole
 from lenmem.types import PyTree
 
@@ -33,16 +33,16 @@ def owner_of(config: Any, path: str) -> tuple[Any, str]:
     """
     owner, value = config, config
     for name in path.split("."):
-        owner, fields = value, _settable(value)
+        owner, fields = value, settable(value)
         if name not in fields:
             kind = type(owner).__name__
-            has = f"Its fields: {', '.join(fields)}" if fields else "It has none"
-            raise ValueError(f"there is no field {path!r}: {kind} has no {name!r}.{nearest(name, fields)} {has}")
+            raise ValueError(f"there is no field {path!r}: {kind} has no {name!r}.{choices(name, fields)}")
         value = getattr(owner, name)
     return owner, path.rpartition(".")[2]
 
 
-def _settable(config: Any) -> list[str]:
+def settable(config: Any) -> list[str]:
+    """Fields of a dataclass or a Linen module that a configuration sets; none of anything else."""
     if not dataclasses.is_dataclass(config):
         return []
     skipped = ("parent", "name", "spec") if isinstance(config, nn.Module) else ()

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -23,7 +23,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from lenmem import stopping
+from lenmem import progress, stopping
 from lenmem.evaluation.metrics import evaluate
 from lenmem.fields import Count, Positive, check_fields
 from lenmem.serialize import describes, to_plain, write_whole
@@ -250,8 +250,9 @@ def train(
             long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
             kept = jax.tree.map(np.array, state) if long else None
             stop.withdraw(kept and functools.partial(run.save, kept, earlier + called - started))
-            state, record = advance(state, count)
-            record = jax.tree.map(np.asarray, record)
+            with progress.of("compiling the training") if not speeds else nullcontext():
+                state, record = advance(state, count)
+                record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()
             speeds.append(count / (now - called))
             entry = _entry(step, record, alive, earlier + now - started)

@@ -27,11 +27,11 @@ def test_presets_and_fields():
 
 
 def test_errors_name_the_nearest():
-    with pytest.raises(ValueError, match="Did you mean 'slantm'"):
+    with pytest.raises(ValueError, match="Did you mean .*'slantm'"):
         models.make("slantn")
-    with pytest.raises(ValueError, match=r"no field 'hiden_size'. Did you mean 'hidden_size'\?"):
+    with pytest.raises(ValueError, match=r"no field 'hiden_size'. Did you mean 'hidden_size'"):
         models.make("lstm", hiden_size=3)
-    with pytest.raises(ValueError, match="no model is called 'zzz'. Allowed: lantm"):
+    with pytest.raises(ValueError, match="no model is called 'zzz'. There are .*, such as lantm"):
         models.make("zzz")
 
 

@@ -1,0 +1,120 @@
+"""What the command line shows of work that takes long: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn
+from rich.text import Text
+
+from lenmem.progress import At, duration
+
+QUIET = 3.0
+"""Seconds that something takes before it is mentioned."""
+BETWEEN = 10.0
+"""Seconds between two plain lines about it, at least."""
+
+
+class Bars:
+    """Bars of one console, one below the other; also that of a training."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[more]}"),
+            _Left(),
+        )
+        self.progress = Progress(*columns, console=console, transient=True)
+        self.open = 0
+        self.lock = threading.RLock()
+
+    @contextmanager
+    def bar(self, what: str, **options: Any) -> Iterator[Any]:
+        """A bar on a terminal: its number. What is being shown is refreshed as long as one is there."""
+        with self.lock:
+            if not self.open:
+                self.progress.start()
+            self.open += 1
+            number = self.progress.add_task(what, **({"more": "", "total": None} | options))
+        try:
+            yield number
+        finally:
+            with self.lock:
+                self.progress.remove_task(number)
+                self.open -= 1
+                if not self.open:
+                    self.progress.stop()
+
+    @contextmanager
+    def shown(self, what: str) -> Iterator[At]:
+        """The listener of `lenmem.progress`: silent for what is over within `QUIET` seconds."""
+        with self._on_terminal(what) if self.console.is_terminal else self._in_lines(what) as at:
+            yield at
+
+    @contextmanager
+    def _on_terminal(self, what: str) -> Iterator[At]:
+        with self.bar(what, visible=False) as number:
+            timer = _after(QUIET, lambda: self.progress.update(number, visible=True))
+            try:
+                yield lambda share: self.progress.update(number, completed=share, total=1.0)
+            finally:
+                timer.cancel()
+
+    @contextmanager
+    def _in_lines(self, what: str) -> Iterator[At]:
+        started = time.monotonic()
+        said = [0.0]  # When the last line was printed; 0: none was.
+        lock = threading.Lock()
+
+        def say(text: str) -> None:
+            said[0] = time.monotonic()
+            self.console.print(f"{what}: {text}", highlight=False, markup=False)
+
+        def first() -> None:
+            with lock:
+                if not said[0]:
+                    say("under way")
+
+        def at(share: float) -> None:
+            with lock:
+                now = time.monotonic()
+                if now - started > QUIET and now - said[0] > BETWEEN and 0 < share < 1:
+                    say(f"{share:.0%}, about {duration((now - started) * (1 - share) / share)} left")
+
+        timer = _after(QUIET, first)
+        try:
+            yield at
+        finally:
+            timer.cancel()
+            with lock:
+                if said[0]:
+                    say(f"took {duration(time.monotonic() - started)}")
+
+
+class _Left(TextColumn):
+    """Time left, as soon as there is a share to tell it from."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def render(self, task: Task) -> Text:
+        """`about 2 min left`."""
+        if not task.total or not task.completed or task.elapsed is None or task.finished:
+            return Text("")
+        left = task.elapsed * (task.total - task.completed) / task.completed
+        return Text(f"about {duration(left)} left")
+
+
+def _after(delay: float, action: Any) -> threading.Timer:
+    timer = threading.Timer(delay, action)
+    timer.daemon = True
+    timer.start()
+    return timer

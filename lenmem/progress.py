@@ -1,0 +1,54 @@
+"""How far something is that may take long. What computes says so; it prints nothing, and whoever wants to know listens.
+
+with progress.of("measuring") as at:    # in the library
+    at(0.5)
+
+with progress.listened(shown):          # in the command line, or a notebook
+    lenmem.measure(experiment, params)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+
+At = Callable[[float], None]
+"""Takes the share that is done, from 0 to 1."""
+Listener = Callable[[str], AbstractContextManager[At]]
+"""Takes what is done, in words, and is entered and left with it."""
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def listened(listener: Listener) -> Iterator[None]:
+    """Tell the listener of everything that is under way within."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def wanted() -> bool:
+    """Somebody listens."""
+    return _listener.get() is not None
+
+
+@contextmanager
+def of(what: str) -> Iterator[At]:
+    """Something is under way; what this gives says how far it is, where that can be known."""
+    listener = _listener.get()
+    if listener is None:
+        yield lambda share: None
+    else:
+        with listener(what) as at:
+            yield at
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min` or `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

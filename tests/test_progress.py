@@ -1,0 +1,130 @@
+"""How far something is: what computes says so, the command line shows it, and nobody hears of what is quick."""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import contextmanager
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lenmem import bars, models, progress
+from lenmem.data import trees
+from lenmem.evaluation import metrics
+from lenmem.evaluation.lengths import length_curve
+from lenmem.evaluation.metrics import score
+from lenmem.tasks.lantm import Copy
+
+
+class Told:
+    """A listener that remembers: (what, the shares)."""
+
+    def __init__(self):
+        self.heard: list[tuple[str, list[float]]] = []
+
+    @contextmanager
+    def __call__(self, what):
+        shares: list[float] = []
+        self.heard.append((what, shares))
+        yield shares.append
+
+
+@pytest.fixture(scope="module")
+def network():
+    task = Copy(vocabulary=4, train_lengths=(1, 3))
+    model = models.make("gru", hidden_size=3, spec=task.spec)
+    batch = task.source("test", 2, 0).batch(0)
+    params = jax.vmap(lambda key: model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"])(
+        jax.random.split(jax.random.key(0), 2)
+    )
+    return model, params, task
+
+
+def test_a_curve_says_how_far_it_is_and_is_the_same(network, monkeypatch):
+    monkeypatch.setattr(metrics, "PARTS", 3)
+    arguments = (*network, (2, 5, 18, 20), 5, jax.random.key(1))
+    told = Told()
+    plain = length_curve(*arguments, batch_size=2)
+    with progress.listened(told):
+        heard = length_curve(*arguments, batch_size=2, label="it")
+    ((what, shares),) = told.heard
+    assert what == "measuring it"
+    assert shares == sorted(shares)
+    assert shares[-1] == pytest.approx(1)
+    assert len(shares) == 6  # Two buckets in three parts.
+    for name, values in plain.values.items():
+        np.testing.assert_array_equal(heard.values[name], values)
+
+
+def test_a_score_says_how_far_it_is_and_is_the_same(network):
+    told = Told()
+    plain = score(*network, samples=7, batch_size=2)
+    with progress.listened(told):
+        heard = score(*network, samples=7, batch_size=2)
+    assert told.heard == [("scoring", [0.25, 0.5, 0.75, 1.0])]
+    for name, values in plain.items():
+        np.testing.assert_array_equal(heard[name], values)
+
+
+def test_trees_say_how_far_they_are(capfd):
+    told = Told()
+    wanted = trees.Wanted({1: 3, 2: 4}, lowest=1, highest=3, longest=20, seed=(0,))
+    with progress.listened(told):
+        trees.collect(trees.arithmetic(0.5), wanted, "expressions")
+    ((what, shares),) = told.heard
+    assert what == "drawing expressions"
+    assert shares[-1] == 1
+    printed = capfd.readouterr()
+    assert not printed.out + printed.err
+
+
+def lines_of(monkeypatch, seconds: float, terminal: bool = False) -> str:
+    """What is shown of something in two halves of `seconds` each."""
+    monkeypatch.setattr(bars, "QUIET", 0.2)
+    monkeypatch.setattr(bars, "BETWEEN", 0.0)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
+    with progress.listened(bars.Bars(console).shown), progress.of("digging") as at:
+        time.sleep(seconds)
+        at(0.5)
+        time.sleep(seconds)
+        at(1.0)
+    return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_is_quick_is_not_mentioned(monkeypatch, terminal):
+    assert "digging" not in lines_of(monkeypatch, 0.0, terminal)
+
+
+def test_what_takes_long_has_lines(monkeypatch):
+    lines = lines_of(monkeypatch, 0.5).splitlines()
+    assert lines[0] == "digging: under way"
+    assert lines[1].startswith("digging: 50%, about ")
+    assert lines[1].endswith(" s left")
+    assert lines[2].startswith("digging: took ")
+
+
+def test_what_takes_long_has_a_bar_on_a_terminal(monkeypatch):
+    shown = lines_of(monkeypatch, 0.6, terminal=True)
+    assert "digging" in shown
+    assert "50%" in shown
+
+
+def test_bars_lie_within_each_other(monkeypatch):
+    monkeypatch.setattr(bars, "QUIET", 0.0)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    all_bars = bars.Bars(console)
+    with all_bars.bar("training", total=10), progress.listened(all_bars.shown):
+        for _ in range(2):
+            with progress.of("scoring") as at:
+                at(0.5)
+    assert not all_bars.open
+
+
+def test_nobody_listens():
+    assert not progress.wanted()
+    with progress.of("anything") as at:
+        at(0.3)
