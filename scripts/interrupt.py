@@ -26,11 +26,13 @@ from lenmem.training import checkpoint
 LIMIT = 5.0
 
 
-def attempt(directory: Path, number: signal.Signals, after: float) -> tuple[str, list[str]]:
+def attempt(directory: Path, number: signal.Signals, after: float, trained: bool) -> tuple[str, list[str]]:
     """(in which phase it was stopped and in what time, what was wrong)."""
     command = [sys.executable, "-m", "lenmem", "train", "quickstart"]
     command += ["--training.steps", "100000", "--directory", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0)
+    while trained and process.poll() is None and not (directory / "metrics.jsonl").exists():
+        time.sleep(0.05)
     time.sleep(after)
     started, steps = directory.exists(), (directory / "metrics.jsonl").exists()
     phase = "training" if steps else "compiling" if started else "importing"
@@ -67,6 +69,7 @@ def main() -> int:
     parser.add_argument("tries", type=int, help="how many trainings to stop")
     parser.add_argument("--term", action="store_true", help="by SIGTERM instead of SIGINT")
     parser.add_argument("--between", type=float, nargs=2, default=(0.1, 15.0), help="seconds after the start")
+    parser.add_argument("--trained", action="store_true", help="seconds after the first steps instead")
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; default: a new one")
     options = parser.parse_args()
     number = signal.SIGTERM if options.term else signal.SIGINT
@@ -78,7 +81,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lenmem-interrupt-") as folder:
         for index in range(options.tries):
             after = draw.uniform(*options.between)
-            ended, wrong = attempt(Path(folder) / f"run-{index}", number, after)
+            ended, wrong = attempt(Path(folder) / f"run-{index}", number, after, options.trained)
             failed += bool(wrong)
             phases[ended.split()[0]] += 1
             print(f"{number.name} after {after:4.1f} s: {ended}  {'; '.join(wrong) or 'good'}", flush=True)
