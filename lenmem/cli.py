@@ -29,7 +29,8 @@ from lenmem.errors import nearest
 from lenmem.experiment import Experiment, Run, export_run, import_run
 from lenmem.fields import Positive
 from lenmem.models import supports
-from lenmem.options import HELP, parse, value_of
+from lenmem.options import HELP, value_of
+from lenmem.options import parse as _options
 from lenmem.share import MIB
 from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
 from lenmem.training.lanes import owner_of, replaced
@@ -237,7 +238,7 @@ def train(arguments: list[str]) -> None:
     if "--distributed" in rest:  # Before the configuration, which may compute something.
         processes.join()
         console.quiet = not processes.is_first()
-    options = parse(Train, f"train {name}", rest, **_fields(configs.load_config(name)))
+    options = _options(Train, f"train {name}", rest, **_fields(configs.load_config(name)))
     experiment = _experiment(options)
     directory = options.directory or Path("runs") / _stem(name)
     if not options.resume:
@@ -261,7 +262,7 @@ def evaluate(arguments: list[str]) -> None:
     """`lenmem evaluate RUN [options]`."""
     name, rest = _subject(arguments, "evaluate", "RUN", Evaluate)
     run = runs.open_run(name)
-    options = parse(Evaluate, f"evaluate {name}", rest, **_fields(run.experiment))
+    options = _options(Evaluate, f"evaluate {name}", rest, **_fields(run.experiment))
     if options.step is not None:
         run = runs.open_run(name, options.step)
     asked = dataclasses.replace(
@@ -282,7 +283,7 @@ def evaluate(arguments: list[str]) -> None:
 def predict(arguments: list[str]) -> None:
     """`lenmem predict RUN --input "..."`, or `lenmem predict RUN --length N`."""
     name, rest = _subject(arguments, "predict", "RUN", Predict)
-    options = parse(Predict, f"predict {name}", rest)
+    options = _options(Predict, f"predict {name}", rest)
     run = runs.open_run(name)
     if options.input is not None and options.length is None:
         print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
@@ -304,7 +305,7 @@ def compare(arguments: list[str]) -> None:
     named = bool(arguments) and not arguments[0].startswith("-")
     base = configs.load_config(arguments[0]) if named else None
     default = {"training": base.training} if base else {}
-    options = parse(Compare, f"compare {arguments[0]}" if named else "compare", arguments[named:], **default)
+    options = _options(Compare, f"compare {arguments[0]}" if named else "compare", arguments[named:], **default)
     if bool(options.tasks) == named:
         raise ValueError("give either a configuration or --tasks")
     title = _stem(arguments[0]) if named else "compare"
@@ -356,7 +357,7 @@ def sweep(arguments: list[str]) -> None:
     from lenmem import sweep as sweeps
 
     name, rest = _subject(arguments, "sweep", "CONFIG", Sweep)
-    options = parse(Sweep, f"sweep {name}", rest, **_fields(configs.load_config(name)))
+    options = _options(Sweep, f"sweep {name}", rest, **_fields(configs.load_config(name)))
     experiment, over = _over(_experiment(options), options.over)
     directory = options.directory or Path("runs") / "sweeps" / _stem(name)
     outcomes = sweeps.sweep(
@@ -394,7 +395,7 @@ def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Exp
 def plot(arguments: list[str]) -> None:
     """`lenmem plot RUN [options]`."""
     name, rest = _subject(arguments, "plot", "RUN", Plot)
-    options = parse(Plot, f"plot {name}", rest)
+    options = _options(Plot, f"plot {name}", rest)
     run = runs.open_run(name, options.step)
     if options.states or options.tsne:
         for path in runs.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
@@ -416,10 +417,10 @@ def reproduce(arguments: list[str]) -> None:
     from lenmem import reproduce as rows
 
     if "--queue" in arguments:
-        _run_queue(parse(Reproduce, "reproduce", arguments))
+        _run_queue(_options(Reproduce, "reproduce", arguments))
         return
     name, rest = _subject(arguments, "reproduce", "CONFIG", Reproduce)
-    options = parse(Reproduce, f"reproduce {name}", rest)
+    options = _options(Reproduce, f"reproduce {name}", rest)
     console.print(
         rows.results_table(
             rows.reproduce_config(
@@ -456,7 +457,7 @@ def _run_queue(options: Reproduce) -> None:
 def export(arguments: list[str]) -> None:
     """`lenmem export RUN [--output FILE] [--with-optimizer] [--part-mib N]`."""
     name, rest = _subject(arguments, "export", "RUN", Export)
-    options = parse(Export, f"export {name}", rest)
+    options = _options(Export, f"export {name}", rest)
     run: Run = runs.open_run(name)
     output = options.output or Path(f"{run.directory.name}.safetensors")
     part = None if options.part_mib is None else int(options.part_mib * MIB)
@@ -467,7 +468,7 @@ def export(arguments: list[str]) -> None:
 def import_file(arguments: list[str]) -> None:
     """`lenmem import FILE [--directory D]`."""
     name, rest = _subject(arguments, "import", "FILE", Import)
-    options = parse(Import, f"import {name}", rest)
+    options = _options(Import, f"import {name}", rest)
     directory = options.directory or runs.fresh_directory(Path("runs") / Path(name).stem)
     run = import_run(name, directory)
     console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
@@ -476,7 +477,7 @@ def import_file(arguments: list[str]) -> None:
 
 def list_names(arguments: list[str]) -> None:
     """`lenmem list [--markdown]`: configurations, tasks, models, and the pairs of these that do not go together."""
-    if parse(List, "list", arguments).markdown:
+    if _options(List, "list", arguments).markdown:
         console.print(markdown_tables(), markup=False, highlight=False, soft_wrap=True)
         return
     console.print("[bold]configurations[/] " + ", ".join(configs.names()), highlight=False)
@@ -547,7 +548,7 @@ def _subject(arguments: list[str], verb: str, what: str, kind: type) -> tuple[st
 def _help_of(verb: str, what: str, kind: type) -> NoReturn:
     """What a verb does; its options too, where they are the same whatever it is about."""
     if not issubclass(kind, Experiment):
-        parse(kind, f"{verb} {what}", ["--help"])
+        _options(kind, f"{verb} {what}", ["--help"])
     console.print(f"usage: lenmem {verb} {what} [options]\n\n{inspect.getdoc(kind)}\n", markup=False, highlight=False)
     name = "quickstart" if what == "CONFIG" else "runs/quickstart"
     console.print(f"lenmem {verb} {name} --help lists all options.", highlight=False)
