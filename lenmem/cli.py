@@ -221,6 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if verb not in VERBS:
             raise ValueError(f"there is no verb {verb!r}.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+        if verb in ("compare", "sweep", "reproduce"):
+            again = f"stopped; what is done stays, the same command goes on\n  {shlex.join(['lenmem', *arguments])}"
+            stopping.advise(lambda: again)
         with progress.listened(bars.shown):
             VERBS[verb][0](rest)
     except DivergedError as error:

@@ -20,7 +20,7 @@ from lenmem.evaluation import pictures
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run, load
-from lenmem.serialize import to_plain, write_json
+from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, measurable
@@ -77,13 +77,16 @@ def measure(
 
 
 def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
-    """Write `curve.png` with all curves, and `curve.csv` and `curve.json` of the first."""
+    """Write `curve.png` with all curves, and `curve.csv` and `curve.json` of the first.
+
+    `curve.json` is written last, whole or not at all: where it is, the run is finished.
+    """
     from lenmem.evaluation.plots import plot_curves
 
     directory.mkdir(parents=True, exist_ok=True)
     curves[0].save_csv(directory / "curve.csv")
-    (directory / "curve.json").write_text(json.dumps(curves[0].to_dict()) + "\n")
     plot_curves(curves, directory / "curve.png")
+    write_whole(directory / "curve.json", (json.dumps(curves[0].to_dict()) + "\n").encode())
 
 
 def train_and_measure(
