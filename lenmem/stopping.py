@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PATIENCE = 3.0
+PATIENCE = 2.5
 """Seconds that a training has to stop by itself; with the time to save it is to be less than 5."""
 
 

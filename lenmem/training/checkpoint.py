@@ -188,6 +188,12 @@ def is_intact(directory: str | os.PathLike, step: int) -> bool:
         return False
 
 
+def prepare() -> None:
+    """Import Orbax, which takes about a second, before the first save: a run that is stopped has little time for it."""
+    with _quiet_orbax():
+        pass
+
+
 def describe_environment() -> dict[str, Any]:
     """What a number was measured with: versions, platform, devices, commit of lenmem, date (UTC)."""
     packages = ("lenmem", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")

@@ -471,6 +471,7 @@ class _Run:
     def __enter__(self) -> _Run:
         if self.path is not None:
             self.start = processes.on_first(self._claim)
+            checkpoint.prepare()
         return self
 
     def _claim(self) -> int:
