@@ -64,7 +64,7 @@ def check_fields(config: Any, *names: str) -> None:
     It says what was got and what is allowed. Types that are not known here are not checked, nor is what is an array:
     a number of a sweep, which may be traced.
     """
-    for name, kind in _kinds(type(config)).items():
+    for name, kind in kinds(type(config)).items():
         value = getattr(config, name)
         if (name in names or not names) and not _fits(value, kind):
             got = f"{type(config).__name__}.{name} is {value!r}"
@@ -75,7 +75,7 @@ def check_fields(config: Any, *names: str) -> None:
 
 
 @functools.cache
-def _kinds(config: type) -> dict[str, Any]:
+def kinds(config: type) -> dict[str, Any]:
     """The types of the fields, by name; none where they name something that only the inside of a function knows."""
     try:
         hints = typing.get_type_hints(config, include_extras=True)

@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 from lenmem.errors import choices, nearest
-from lenmem.fields import described
+from lenmem.fields import described, kinds
 from lenmem.training.lanes import owner_of, replaced, settable
 
 T = TypeVar("T")
@@ -23,6 +23,7 @@ MANY = 20
 """Of more options `--help` shows names and defaults, and `--help-verbose` also what they are."""
 HELP = ("-h", "--help", "-H", "--help-verbose")
 
+_Renamed = type(tyro.conf.arg(name=""))
 registry = tyro.constructors.ConstructorRegistry()
 
 
@@ -80,9 +81,12 @@ def names(config: Any) -> dict[str, str]:
     found = {}
     for path in _paths(config):
         owner, field = owner_of(config, path)
-        found[_option(path)] = path
+        above = path.removesuffix(field)
+        marks = getattr(kinds(type(owner)).get(field), "__metadata__", ())
+        own = next((mark.name for mark in marks if isinstance(mark, _Renamed)), None) or field
+        found[_option(above + own)] = path
         if isinstance(getattr(owner, field), bool):
-            found[_option(path, "no-")] = path
+            found[_option(f"{above}no_{own}")] = path
     return found
 
 
@@ -120,11 +124,11 @@ def _complaint(config: Any, known: dict[str, str], arguments: list[str], program
             return ValueError(f"there is no option {option}.{choices(option, known, f'lenmem {program} --help')}")
         path = known[option]
         owner, field = owner_of(config, path)
-        kind = typing.get_type_hints(type(owner), include_extras=True)[field]
+        kind = kinds(type(owner))[field]
         if isinstance(getattr(owner, field), bool):
             if words:
                 return ValueError(f"{option} takes no value, got {' '.join(words)!r}")
-            changes[path] = option == _option(path)
+            changes[path] = f"no-{field}".replace("_", "-") not in option
         elif tyro.conf.UseAppendAction in getattr(kind, "__metadata__", ()):
             if not words:
                 return ValueError(f"{option} takes a field and its values, got nothing")
@@ -163,6 +167,5 @@ def _paths(config: Any) -> Iterator[str]:
             yield name
 
 
-def _option(path: str, prefix: str = "") -> str:
-    above, dot, name = path.rpartition(".")
-    return f"--{above}{dot}{prefix}{name}".replace("_", "-")
+def _option(path: str) -> str:
+    return f"--{path}".replace("_", "-")
