@@ -100,7 +100,7 @@ result = lenmem.train(experiment, report=report)
 # match* whole answers.
 
 # %%
-curve = lenmem.measure(experiment, result.params, label="LANTM")
+curve = lenmem.measure(result, label="LANTM")
 print(tables.curve_table([curve], rows=12))
 
 # %%
@@ -143,7 +143,7 @@ plots.plot_attention(seen["read_weights"][0])
 # %%
 lstm = lenmem.Experiment(task, lenmem.models.make("lstm", hidden_size=64, embedding_size=32), training)
 lstm_result = lenmem.train(lstm, report=report)
-lstm_curve = lenmem.measure(lstm, lstm_result.params, label="LSTM")
+lstm_curve = lenmem.measure(lstm_result, label="LSTM")
 plots.plot_curves([curve, lstm_curve])
 
 # %% [markdown]
@@ -173,5 +173,5 @@ class Averaging(nn.Module):
 
 own = lenmem.Experiment(task, lenmem.nn.Transducer(Averaging()), training)
 own_result = lenmem.train(own, report=report)
-own_curve = lenmem.measure(own, own_result.params, label="Averaging")
+own_curve = lenmem.measure(own_result, label="Averaging")
 plots.plot_curves([curve, lstm_curve, own_curve])

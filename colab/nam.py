@@ -119,7 +119,7 @@ def report(entry):
 result = lenmem.train(experiment, report=report)
 
 # %%
-curve = lenmem.measure(experiment, result.params, label="NAM-TM")
+curve = lenmem.measure(result, label="NAM-TM")
 print(tables.curve_table([curve], rows=12))
 
 # %%

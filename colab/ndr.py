@@ -103,7 +103,7 @@ def report(entry):
 result = lenmem.train(experiment, report=report)
 
 # %%
-curve = lenmem.measure(experiment, result.params, label="NDR")
+curve = lenmem.measure(result, label="NDR")
 print(tables.curve_table([curve], rows=16))
 
 # %%

@@ -104,7 +104,7 @@ result = lenmem.train(experiment, report=report)
 # accuracy* counts tokens, *exact match* whole answers.
 
 # %%
-curve = lenmem.measure(experiment, result.params, label="LANTM")
+curve = lenmem.measure(result, label="LANTM")
 print(tables.curve_table([curve], rows=8))
 
 # %%

@@ -2,7 +2,7 @@
 
     experiment = lenmem.Experiment(task=lenmem.tasks.make("copy"), model=lenmem.models.make("lantm"))
     result = lenmem.train(experiment)
-    curve = lenmem.measure(experiment, result.params)
+    curve = lenmem.measure(result)
 
 `lenmem.ops` holds the papers' mathematics, `lenmem.nn` cells and interfaces, `lenmem.models` and `lenmem.tasks` the
 networks and tasks, `lenmem.papers` the numbers the papers printed, `lenmem.parallel` operations over several devices.
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         serialize,
         share,
         stopping,
+        subject,
         sweep,
         tasks,
         training,
@@ -110,6 +111,7 @@ __all__ = [
     "serialize",
     "share",
     "stopping",
+    "subject",
     "sweep",
     "tasks",
     "train",

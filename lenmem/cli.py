@@ -15,6 +15,7 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,7 +33,8 @@ from lenmem.models import supports
 from lenmem.options import HELP, value_of
 from lenmem.options import parse as _options
 from lenmem.share import MIB
-from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
+from lenmem.subject import DEFAULT_TRAINING, Subject, ahead, fields_of, is_task, resuming, subject
+from lenmem.training import DivergedError, Result, Training, checkpoint, processes
 from lenmem.training.lanes import owner_of, replaced
 from lenmem.training.loop import CHECKPOINTS
 
@@ -41,10 +43,20 @@ bars = Bars(console)
 
 
 @dataclasses.dataclass(frozen=True)
-class Train(Experiment):
+class _Asked(Experiment):
+    """The options of an experiment, which is checked when it is made of them."""
+
+    def __post_init__(self) -> None:
+        """With the values they have by default task and model may not go together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train(_Asked):
     """Train a network, print and plot its accuracy by length.
 
     Common options:
+      --task NAME --model NAME                any task with any model, in place of a configuration
+      --model NAME                            after a configuration or a task: the model
       --training.steps N                      how long
       --training.seeds N                      how many networks, trained at once
       --training.optimizer.learning-rate R    how fast
@@ -52,22 +64,25 @@ class Train(Experiment):
       --task.train-lengths N N                shortest and longest in training
       --evaluation.lengths N N N ...          lengths to measure afterwards
       --directory D                           where the run goes
-      --resume                                go on there
+      --resume RUN                            go on with a run, which knows its experiment
     """
 
     directory: Path | None = None
     """Where the run goes. None: runs/<name of the configuration>, with a number if that holds a run."""
-    resume: bool = False
-    """Continue the run in the directory."""
+    resume: Path | None = None
+    """Continue this run, which knows its experiment. After a configuration: the run in the directory, or this one."""
     tensorboard: bool = False
     """Also write TensorBoard events."""
     distributed: bool = False
     """One of several processes that train this run together, each started with the same command: on a TPU pod, under
     Slurm or Open MPI, or with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID set."""
+    modules: tuple[str, ...] = ()
+    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
+    is."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(Experiment):
+class Evaluate(_Asked):
     """Measure a trained run by length, as it is or with other sizes.
 
     Common options:
@@ -86,6 +101,9 @@ class Evaluate(Experiment):
     """Write curve.png and curve.csv to the run."""
     step: int | None = None
     """A checkpoint or snapshot other than the latest."""
+    modules: tuple[str, ...] = ()
+    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
+    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +116,13 @@ class Predict:
     """Length of an example of the task, in place of `input`."""
     example: int = 0
     """Which example of that length."""
-    seed: int = 0
-    """Which seed's network."""
+    seed: int | None = None
+    """Which seed's network; None: that of the first seed that lives."""
     answers: int | None = None
     """Answer slots; None: as many as the task has for such an input."""
+    modules: tuple[str, ...] = ()
+    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
+    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,19 +133,28 @@ class Compare:
     """Names of models, or of those that the configuration names; none: all of the configuration's."""
     tasks: tuple[str, ...] = ()
     """Names of tasks, or of configurations for theirs, for a cross table; none: the task of the configuration."""
-    training: Training = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
+    training: Training = DEFAULT_TRAINING
     """How each is trained."""
     directory: Path | None = None
     """Where the runs go, and the pictures to <directory>/comparison. None: runs/<name>."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Sweep(Experiment):
+class CompareOne(Compare):
+    """Train models on a task and show their curves side by side."""
+
+    task: Any = None
+    """The task, where there is one only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep(_Asked):
     """Train every combination of values of some fields.
 
     Those that differ in numbers only are trained in one program. Common options:
       --over FIELD VALUE VALUE ...            once for each field
       --over seed N                           seeds of each combination
+      --task NAME --model NAME                any task with any model, in place of a configuration
       --training.steps N                      how long
       --directory D                           where the sweep goes
     """
@@ -150,12 +180,15 @@ class Plot:
     """The example, as for `predict`; None: one of the task."""
     length: int | None = None
     """Length of the example; None: the longest of training."""
-    seed: int = 0
-    """Which seed's network."""
+    seed: int | None = None
+    """Which seed's network; None: that of the first seed that lives."""
     example: int = 0
     """Which example."""
     step: int | None = None
     """A checkpoint or snapshot other than the latest, to look at a network in the middle of training."""
+    modules: tuple[str, ...] = ()
+    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
+    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,6 +223,9 @@ class Export:
     """Also the state of the optimiser and the metrics, so that training can go on where the file is imported."""
     part_mib: float | None = None
     """Cut the file into parts of at most this many MiB, which are read as it is; None: never."""
+    modules: tuple[str, ...] = ()
+    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
+    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +234,9 @@ class Import:
 
     directory: Path | None = None
     """Where the run goes. None: runs/<name of the file>, with a number if that holds a run."""
+    modules: tuple[str, ...] = ()
+    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
+    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,24 +275,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def train(arguments: list[str]) -> None:
-    """`lenmem train CONFIG [options]`."""
-    name, rest = _subject(arguments, "train", "CONFIG", Train)
-    if "--distributed" in rest:  # Before the configuration, which may compute something.
+    """`lenmem train CONFIG [options]`, `lenmem train TASK --model MODEL`, or `lenmem train --resume RUN`."""
+    if "--distributed" in arguments:  # Before the configuration, which may compute something.
         processes.join()
         console.quiet = not processes.is_first()
-    options = _options(Train, f"train {name}", rest, **_fields(configs.load_config(name)))
+    about = _about(arguments, "train", "CONFIG | TASK --model MODEL | --resume RUN", Train)
+    options = _options(Train, f"train {about.name}", about.options, **about.experiment)
     experiment = _experiment(options)
-    directory = options.directory or Path("runs") / _stem(name)
-    if not options.resume:
-        directory = runs.fresh_directory(directory)
-    stopping.advise(lambda: _how_to_go_on(arguments, directory))
+    directory = about.directory(options.directory)
+    if options.training == DEFAULT_TRAINING:
+        console.print(f"trained by default: {_recipe(options.training)}; --training.* says otherwise", highlight=False)
+    stopping.advise(lambda: _how_to_go_on(arguments, directory, about.resuming(directory, experiment)))
     with _progress(experiment.training.steps) as report:
         result, curve = runs.train_and_measure(
-            experiment, directory, resume=options.resume, report=report, tensorboard=options.tensorboard
+            experiment, directory, resume=about.resume, report=report, tensorboard=options.tensorboard
         )
     _say_trained(result, directory)
     if curve is None:
-        console.print(_how_to_go_on(arguments, directory), markup=False, highlight=False, soft_wrap=True)
+        said = _how_to_go_on(arguments, directory, about.resuming(directory, experiment))
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
         raise SystemExit(stopping.status())
     from lenmem.evaluation.tables import curve_table
 
@@ -263,11 +303,11 @@ def train(arguments: list[str]) -> None:
 
 def evaluate(arguments: list[str]) -> None:
     """`lenmem evaluate RUN [options]`."""
-    name, rest = _subject(arguments, "evaluate", "RUN", Evaluate)
-    run = runs.open_run(name)
-    options = _options(Evaluate, f"evaluate {name}", rest, **_fields(run.experiment))
+    name, rest, modules = _of_run(arguments, "evaluate", "RUN", Evaluate)
+    run = runs.open_run(name, modules=modules)
+    options = _options(Evaluate, f"evaluate {name}", rest, **fields_of(run.experiment))
     if options.step is not None:
-        run = runs.open_run(name, options.step)
+        run = runs.open_run(name, options.step, modules)
     asked = dataclasses.replace(
         options.evaluation,
         lengths=options.lengths or options.evaluation.lengths,
@@ -276,7 +316,7 @@ def evaluate(arguments: list[str]) -> None:
     experiment = dataclasses.replace(_experiment(options), evaluation=asked)
     from lenmem.evaluation.tables import curve_table
 
-    curve = runs.measure(experiment, run.params)
+    curve = runs.measure(experiment, run.params, alive=run.alive)
     console.print(curve_table([curve], rows=max(20, len(options.lengths))))
     if options.save:
         runs.save_curves(run.directory, [curve])
@@ -285,9 +325,9 @@ def evaluate(arguments: list[str]) -> None:
 
 def predict(arguments: list[str]) -> None:
     """`lenmem predict RUN --input "..."`, or `lenmem predict RUN --length N`."""
-    name, rest = _subject(arguments, "predict", "RUN", Predict)
+    name, rest, modules = _of_run(arguments, "predict", "RUN", Predict)
     options = _options(Predict, f"predict {name}", rest)
-    run = runs.open_run(name)
+    run = runs.open_run(name, modules=modules)
     if options.input is not None and options.length is None:
         print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
         return
@@ -305,21 +345,29 @@ def predict(arguments: list[str]) -> None:
 
 def compare(arguments: list[str]) -> None:
     """`lenmem compare CONFIG [--models ...]` or `lenmem compare --tasks ... --models ...`."""
-    named = bool(arguments) and not arguments[0].startswith("-")
-    base = configs.load_config(arguments[0]) if named else None
-    default = {"training": base.training} if base else {}
-    options = _options(Compare, f"compare {arguments[0]}" if named else "compare", arguments[named:], **default)
+    first = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if first is not None and is_task(first):
+        arguments, first = ["--tasks", *arguments], None
+    named = first is not None
+    base = configs.load_config(first) if first is not None else None
+    of_task: list[str] = ahead(arguments, tasks="+")[0].tasks or []
+    default: dict[str, Any] = {"training": base.training} if base else {}
+    if base or len(of_task) == 1:
+        default |= {"task": base.task if base else runs.task_named(of_task[0])}
+    kind = CompareOne if "task" in default else Compare
+    options = _options(kind, f"compare {first}" if named else "compare", arguments[named:], **default)
     if bool(options.tasks) == named:
         raise ValueError("give either a configuration or --tasks")
-    title = _stem(arguments[0]) if named else "compare"
+    title = _stem(first) if first is not None else "compare"
     root = options.directory or Path("runs") / title
     task_names = (title,) if named else options.tasks
-    optimizers = configs.optimizers_of(arguments[0]) if named else {}
-    own_models = configs.models_of(arguments[0]) if named else {}
+    optimizers = configs.optimizers_of(first) if first is not None else {}
+    own_models = configs.models_of(first) if first is not None else {}
     model_names = options.models or tuple(own_models)
     if not model_names:
         raise ValueError("give --models; only a configuration that has `models` of its own can do without")
-    cells = runs.cross(task_names, model_names, options.training, base, optimizers, own_models)
+    made = options.task if isinstance(options, CompareOne) else None
+    cells = runs.cross(task_names, model_names, options.training, base, optimizers, own_models, made)
 
     def directory(task: str, model: str) -> Path:
         own = base is not None and model not in own_models and models.name_of(base.model) == model
@@ -359,13 +407,15 @@ def sweep(arguments: list[str]) -> None:
     """`lenmem sweep CONFIG --over FIELD VALUE ... [--over ...]`."""
     from lenmem import sweep as sweeps
 
-    name, rest = _subject(arguments, "sweep", "CONFIG", Sweep)
-    options = _options(Sweep, f"sweep {name}", rest, **_fields(configs.load_config(name)))
+    about = _about(arguments, "sweep", "CONFIG | TASK --model MODEL", Sweep)
+    if about.resume:
+        raise ValueError("a sweep that was cut off goes on by the command that began it, without --resume")
+    options = _options(Sweep, f"sweep {about.name}", about.options, **about.experiment)
     experiment, over = _over(_experiment(options), options.over)
-    directory = options.directory or Path("runs") / "sweeps" / _stem(name)
+    directory = options.directory or Path("runs") / "sweeps" / about.name
     outcomes = sweeps.sweep(
         experiment,
-        over or configs.sweep_of(name),
+        over or (configs.sweep_of(about.config) if about.config else {}),
         directory,
         say=lambda text: console.print(text, markup=False, highlight=False),
         report=lambda of: _plain_report(of.training.steps),
@@ -397,9 +447,9 @@ def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Exp
 
 def plot(arguments: list[str]) -> None:
     """`lenmem plot RUN [options]`."""
-    name, rest = _subject(arguments, "plot", "RUN", Plot)
+    name, rest, modules = _of_run(arguments, "plot", "RUN", Plot)
     options = _options(Plot, f"plot {name}", rest)
-    run = runs.open_run(name, options.step)
+    run = runs.open_run(name, options.step, modules)
     if options.states or options.tsne:
         for path in runs.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
             console.print(f"wrote {path}")
@@ -459,9 +509,9 @@ def _run_queue(options: Reproduce) -> None:
 
 def export(arguments: list[str]) -> None:
     """`lenmem export RUN [--output FILE] [--with-optimizer] [--part-mib N]`."""
-    name, rest = _subject(arguments, "export", "RUN", Export)
+    name, rest, modules = _of_run(arguments, "export", "RUN", Export)
     options = _options(Export, f"export {name}", rest)
-    run: Run = runs.open_run(name)
+    run: Run = runs.open_run(name, modules=modules)
     output = options.output or Path(f"{run.directory.name}.safetensors")
     part = None if options.part_mib is None else int(options.part_mib * MIB)
     written = export_run(run, output, with_optimizer=options.with_optimizer, part_bytes=part)
@@ -470,12 +520,13 @@ def export(arguments: list[str]) -> None:
 
 def import_file(arguments: list[str]) -> None:
     """`lenmem import FILE [--directory D]`."""
-    name, rest = _subject(arguments, "import", "FILE", Import)
+    name, rest, modules = _of_run(arguments, "import", "FILE", Import)
     options = _options(Import, f"import {name}", rest)
     directory = options.directory or runs.fresh_directory(Path("runs") / Path(name).stem)
-    run = import_run(name, directory)
+    run = import_run(name, directory, modules=modules)
     console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
-    console.print(f"  lenmem train CONFIG --resume --directory {directory}")
+    given = ahead(arguments, modules="+")[0].modules or ()
+    console.print(f"  {resuming(directory, run.experiment, given)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def list_names(arguments: list[str]) -> None:
@@ -544,8 +595,26 @@ def _subject(arguments: list[str], verb: str, what: str, kind: type) -> tuple[st
     if not set(HELP).isdisjoint(arguments[:1]):
         _help_of(verb, what, kind)
     if not arguments or arguments[0].startswith("-"):
-        raise ValueError(f"usage: lenmem {verb} {what} [options]; lenmem {verb} --help says more")
+        raise ValueError(_usage_of(verb, what))
     return arguments[0], arguments[1:]
+
+
+def _of_run(arguments: list[str], verb: str, what: str, kind: type) -> tuple[str, list[str], list[ModuleType]]:
+    """The run or file a verb is about, the other arguments, and the modules of the user that it may be made of."""
+    given, rest = ahead(arguments, modules="+")
+    name, rest = _subject(rest, verb, what, kind)
+    return name, rest, configs.own_modules(given.modules or ())
+
+
+def _about(arguments: list[str], verb: str, what: str, kind: type) -> Subject:
+    """What a verb trains."""
+    if not set(HELP).isdisjoint(arguments[:1]):
+        _help_of(verb, what, kind)
+    return subject(arguments, _usage_of(verb, what))
+
+
+def _usage_of(verb: str, what: str) -> str:
+    return f"usage: lenmem {verb} {what} [options]; lenmem {verb} --help says more"
 
 
 def _help_of(verb: str, what: str, kind: type) -> NoReturn:
@@ -553,18 +622,14 @@ def _help_of(verb: str, what: str, kind: type) -> NoReturn:
     if not issubclass(kind, Experiment):
         _options(kind, f"{verb} {what}", ["--help"])
     console.print(f"usage: lenmem {verb} {what} [options]\n\n{inspect.getdoc(kind)}\n", markup=False, highlight=False)
-    name = "quickstart" if what == "CONFIG" else "runs/quickstart"
+    name = "quickstart" if "CONFIG" in what else "runs/quickstart"
     console.print(f"lenmem {verb} {name} --help lists all options.", highlight=False)
     raise SystemExit(0)
 
 
-def _fields(experiment: Experiment) -> dict[str, Any]:
-    return {field.name: getattr(experiment, field.name) for field in dataclasses.fields(Experiment)}
-
-
 def _experiment(options: Experiment) -> Experiment:
     """The experiment without the options of the verb."""
-    return Experiment(**_fields(options))
+    return Experiment(**fields_of(options))
 
 
 def _stem(name: str) -> str:
@@ -572,24 +637,13 @@ def _stem(name: str) -> str:
     return Path(name).stem if name.endswith(".py") else name
 
 
-def _how_to_go_on(arguments: list[str], directory: Path) -> str:
-    """What a training that was stopped says."""
+def _how_to_go_on(arguments: list[str], directory: Path, command: str) -> str:
+    """What a training that was stopped says; `command` continues it."""
     saved = checkpoint.latest(directory / CHECKPOINTS)
-    command = ["lenmem", "train", *_without(arguments, "--resume"), "--directory", str(directory)]
     if saved is None:
-        return f"stopped; nothing was saved yet, start again with\n  {shlex.join(command)}"
-    return f"stopped; step {saved} is saved, continue with\n  {shlex.join([*command, '--resume'])}"
-
-
-def _without(arguments: list[str], *flags: str) -> list[str]:
-    kept = list(arguments)
-    for flag in flags:
-        while flag in kept:
-            kept.remove(flag)
-    if "--directory" in kept:
-        at = kept.index("--directory")
-        del kept[at : at + 2]
-    return kept
+        again = [*ahead(arguments, resume="?", directory=None)[1], "--directory", str(directory)]
+        return f"stopped; nothing was saved yet, start again with\n  {shlex.join(['lenmem', 'train', *again])}"
+    return f"stopped; step {saved} is saved, continue with\n  {command}"
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
@@ -658,6 +712,16 @@ def _say_deaths(entry: dict[str, Any]) -> None:
             f"seed {death['seed']} died at step {death['step']}: loss {death['loss']}, gradient norm "
             f"{death['grad_norm']}; its last good parameters are kept and the other seeds go on"
         )
+
+
+def _recipe(training: Training) -> str:
+    """How a network is trained, in words."""
+    optimizer = training.optimizer
+    clipped = "" if optimizer.clip_norm is None else f", gradients clipped to a norm of {optimizer.clip_norm:g}"
+    return (
+        f"{training.steps} steps of {training.batch_size} examples, {training.seeds} seeds, {optimizer.name} at "
+        f"{optimizer.learning_rate:g}{clipped}"
+    )
 
 
 def _say_trained(result: Result, directory: Path) -> None:

@@ -5,12 +5,15 @@ Named configurations (`lantm/copy`) live in `configs/` of the repository and tra
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import importlib.util
 import os
 import re
 import sys
 import traceback
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +59,7 @@ class _SourceOnly(importlib.machinery.SourceFileLoader):
 def module_of(name: str | os.PathLike[str]) -> ModuleType:
     """Run a configuration file and return its module. It may import its neighbours: `from ._recipe import ...`."""
     path = find(name).resolve()
-    package = f"_lenmem_configs_{abs(hash(path.parent)):x}"
+    package = f"_lenmem_configs_{zlib.crc32(os.fsencode(path.parent)):08x}"  # the same in every process
     if package not in sys.modules:
         parent = ModuleType(package)
         parent.__path__ = [str(path.parent)]
@@ -73,6 +76,22 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
     except Exception as error:
         raise ValueError(_what_failed(path, error, vars(module))) from error
     return module
+
+
+def own_modules(names: Iterable[str]) -> list[ModuleType]:
+    """What the user passes as `--modules`: files *.py, or modules that Python finds by name. They are run."""
+    modules = []
+    for name in names:
+        if name.endswith(".py"):
+            modules.append(module_of(name))
+            continue
+        try:
+            modules.append(importlib.import_module(name))
+        except ImportError as error:
+            raise ValueError(
+                f"--modules takes files *.py or names of Python modules, got {name!r} ({error})"
+            ) from error
+    return modules
 
 
 def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:

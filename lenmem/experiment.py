@@ -25,6 +25,7 @@ from lenmem.training.loop import (
     CHECKPOINTS,
     Training,
     abstract_state,
+    alive_in,
     holds_run,
     read_metrics,
     restore_params,
@@ -72,23 +73,30 @@ class Run:
 
     experiment: Experiment
     params: PyTree
-    """Selected parameters, a leading axis S of seeds on every leaf."""
+    """Selected parameters, a leading axis S of seeds on every leaf; of a seed that died its last good ones."""
     step: int
     directory: Path
     manifest: dict[str, Any]
+    alive: np.ndarray
+    """bool[S]: seeds whose training met no non-finite loss or gradient up to this step."""
 
-    def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int = 0, **options: Any) -> Any:
-        """The outputs of one seed's network."""
+    def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:
+        """The outputs of one seed's network; None: of the first that lives."""
         params = self.seed_params(seed)
         with parameters_fit():
             return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
 
-    def seed_params(self, seed: int = 0) -> PyTree:
-        """The parameters of one seed, without the seed axis."""
-        seeds = self.experiment.training.seeds
-        if not 0 <= seed < seeds:
+    def seed_params(self, seed: int | None = None) -> PyTree:
+        """The parameters of a living seed, without the seed axis; None: of the first. ValueError for a dead one."""
+        seeds, living = self.experiment.training.seeds, np.flatnonzero(self.alive).tolist()
+        if seed is not None and not 0 <= seed < seeds:
             raise ValueError(f"seed is {seed}; the run has seeds 0 to {seeds - 1}")
-        return jax.tree.map(lambda x: x[seed], self.params)
+        if not living or seed not in (None, *living):
+            who = "every seed" if not living else f"seed {seed}"
+            rest = f"; alive are {', '.join(map(str, living))}" if living else ""
+            raise ValueError(f"{who} of {self.directory} died in training, of a non-finite loss or gradient{rest}")
+        chosen = living[0] if seed is None else seed
+        return jax.tree.map(lambda x: x[chosen], self.params)
 
 
 def load(
@@ -106,8 +114,24 @@ def load(
         return _load_file(directory, step, modules)
     manifest = checkpoint.read_manifest(saved_in(directory, step), step)
     experiment = _experiment_in(manifest, directory, modules)
-    params, step = restore_params(experiment, directory, step)
-    return Run(experiment, params, step, directory, manifest)
+    params, alive, step = restore_params(experiment, directory, step)
+    return Run(experiment, params, step, directory, manifest, alive)
+
+
+def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | ModuleType] = ()) -> Experiment:
+    """The experiment of the run in a directory, as `load` reads it, without its parameters.
+
+    ValueError where there is no run, or none that has a checkpoint yet.
+    """
+    saved = Path(directory) / CHECKPOINTS
+    if not holds_run(Path(directory)):
+        raise ValueError(f"{directory} holds no run that could be resumed")
+    if checkpoint.latest(saved) is None:
+        raise ValueError(
+            f"the run in {directory} was cut off before its first checkpoint, which would say what it is; start it "
+            f"again with its configuration: lenmem train CONFIG --resume --directory {directory}"
+        )
+    return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules)
 
 
 def export_run(
@@ -118,7 +142,7 @@ def export_run(
     `with_optimizer` adds what training goes on with: the state of the optimiser and of the selection, and the metrics
     so far. `import_run` makes a directory of it again. A run at a snapshot has parameters only: ValueError.
     """
-    metadata = {"experiment": run.manifest["experiment"], "step": run.step}
+    metadata = {"experiment": run.manifest["experiment"], "step": run.step, "alive": run.alive.tolist()}
     if not with_optimizer:
         return share.export_params(path, run.params, metadata, part_bytes=part_bytes)
     if saved_in(run.directory, run.step).name != CHECKPOINTS:
@@ -161,7 +185,12 @@ def _load_file(path: Path, step: int | None, modules: Iterable[type | ModuleType
     got = jax.tree.map(lambda x: (x.shape, x.dtype), params)
     if got != jax.tree.map(lambda x: (x.shape, x.dtype), wanted):
         raise ValueError(f"the parameters in {path} are not those of its experiment")
-    return Run(experiment, jax.tree.map(np.asarray, params), at, path.with_suffix(""), metadata)
+    # Older files say who lives in their metrics at most.
+    alive = metadata.get("alive") or alive_in(metadata.get("metrics"), at, experiment.training.seeds)
+    if len(alive) != experiment.training.seeds:
+        raise ValueError(f"{path} says of {len(alive)} seeds whether they live; it has {experiment.training.seeds}")
+    params = jax.tree.map(np.asarray, params)
+    return Run(experiment, params, at, path.with_suffix(""), metadata, np.array(alive, bool))
 
 
 def _experiment_in(manifest: dict[str, Any], where: Path, modules: Iterable[type | ModuleType]) -> Experiment:

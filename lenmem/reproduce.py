@@ -33,7 +33,8 @@ from lenmem.runs import without_dead
 from lenmem.serialize import to_plain, write_json
 from lenmem.share import export_params
 from lenmem.training.checkpoint import describe_environment
-from lenmem.training.loop import METRICS, same_experiment, train
+from lenmem.training.loop import METRICS, train
+from lenmem.training.resume import same_experiment
 
 FAR_SAMPLES = 16
 """Examples per length beyond four times the training length, where sequences are long."""
@@ -172,7 +173,8 @@ def reproduce(
     target = results / paper / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     if row.trained_as is None and sum(x.size for x in jax.tree.leaves(result.params)) <= SHARED_PARAMETERS:
-        export_params(target.with_suffix(".safetensors"), result.params, {"experiment": record["experiment"]})
+        known = {"experiment": record["experiment"], "alive": record["alive"]}
+        export_params(target.with_suffix(".safetensors"), result.params, known)
     write_json(target, record)
     return record
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import flax.linen as nn
@@ -24,8 +24,9 @@ from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, measurable
-from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, holds_run, read_metrics, same_experiment, train
+from lenmem.training.loop import CHECKPOINTS, METRICS, Result, Training, holds_run, read_metrics, train
 from lenmem.training.optimizer import Optimizer
+from lenmem.training.resume import same_experiment
 from lenmem.types import Batch, PyTree
 
 Report = Callable[[dict[str, Any]], None]
@@ -49,17 +50,25 @@ def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
 
 
 def measure(
-    experiment: Experiment,
-    params: PyTree,
+    trained: Run | Result | Experiment,
+    params: PyTree = None,
     *,
     label: str = "",
     alive: np.ndarray | None = None,
     numbers: Numbers = MappingProxyType({}),
 ) -> LengthCurve:
-    """The length curve that an experiment asks for. Seeds that died (`alive` False) count as NaN.
+    """The length curve that an experiment asks for, of what was trained: `measure(result)`, `measure(run)`, or an
+    experiment with parameters. Seeds that died (`alive` False) count as NaN.
 
     With `numbers` the parameters are of lanes that differ in them (`lenmem.training.lanes`).
     """
+    if isinstance(trained, Experiment):
+        experiment = trained
+        if params is None:
+            raise ValueError("an experiment is measured with parameters: measure(experiment, params)")
+    else:
+        experiment = trained.experiment
+        params, alive = (trained.params if params is None else params), trained.alive if alive is None else alive
     if alive is not None:
         params = without_dead(params, alive)
     evaluation = experiment.evaluation
@@ -102,7 +111,7 @@ def train_and_measure(
     result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
     if result.interrupted:
         return result, None
-    curve = measure(experiment, result.params, label=label, alive=result.alive)
+    curve = measure(result, label=label)
     if processes.is_first():
         save_curves(directory, [curve])
     return result, curve
@@ -195,16 +204,17 @@ def cross(
     base: Experiment | None = None,
     optimizers: Mapping[str, Optimizer] = MappingProxyType({}),
     named: Mapping[str, nn.Module] = MappingProxyType({}),
+    made: Task | None = None,
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
     With `base` its task (under the one name in `task_names`) and evaluation are used, and its model under that model's
     own name. A model in `optimizers` is trained with that one; no rate suits them all. A model in `named` is that one,
-    whatever else goes by its name.
+    whatever else goes by its name. A task that is `made` already is taken for the one in `task_names`.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:
-        task: Task = base.task if base else _task(task_name)
+        task: Task = made or (base.task if base else task_named(task_name))
         for model_name in model_names:
             own = base is not None and models.name_of(base.model) == model_name
             if model_name in named:
@@ -226,7 +236,7 @@ def cross(
     return cells
 
 
-def _task(name: str) -> Task:
+def task_named(name: str) -> Task:
     """The task of that name, or that of a named configuration."""
     return configs.load_config(name).task if name in configs.names() else tasks.make(name)
 
@@ -242,7 +252,7 @@ def draw_run(
     run: Run,
     *,
     length: int | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     example: int = 0,
     text: str | None = None,
     only_trace: bool = False,
@@ -254,7 +264,7 @@ def draw_run(
     Args:
         run: what is drawn.
         length: length of the example; None: the longest of training.
-        seed: whose network.
+        seed: whose network; None: that of the first seed that lives.
         example: which example of that length.
         text: the example itself, typed as for `predict`.
         only_trace: not training and curve, but of what the network did everything: each head's attention by itself.
@@ -294,7 +304,7 @@ def subject_of(experiment: Experiment) -> str:
 
 
 def draw_states(
-    run: Run, *, length: int | None = None, seed: int = 0, examples: int = 64, tsne: bool = False
+    run: Run, *, length: int | None = None, seed: int | None = None, examples: int = 64, tsne: bool = False
 ) -> list[Path]:
     """Maps of a controller's states by phase, and histograms of its modes of reading and writing if it has any.
 
@@ -302,7 +312,7 @@ def draw_states(
         run: what is drawn.
         length: of the examples; None: that of the task's split `selection`, where there is one, else the longest of
             training.
-        seed: whose network.
+        seed: whose network; None: that of the first seed that lives.
         examples: how many.
         tsne: maps by t-SNE, which needs scikit-learn, instead of principal components.
     """
@@ -333,11 +343,11 @@ def _own_curve(run: Run, folder: Path) -> LengthCurve:
     """The run's curve as it was measured; that of a step from the middle is measured now."""
     saved = folder / "curve.json"
     if folder != run.directory or not saved.exists():
-        return measure(run.experiment, run.params)
+        return measure(run)
     return LengthCurve.from_dict(json.loads(saved.read_text()))
 
 
-def predict(run: Run, text: str, *, seed: int = 0, answers: int | None = None) -> list[str]:
+def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
     """The answer of one seed's network to an input typed as text (see `typed_batch`); it stops at the end symbol."""
     task = run.experiment.task
     batch = typed_batch(task, text, answers)
@@ -359,7 +369,7 @@ class Answer:
     """Whether the task counts the slot as right; slots that it does not score are."""
 
 
-def answer_example(run: Run, length: int, *, seed: int = 0, example: int = 0) -> Answer:
+def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> Answer:
     """One seed's answer to the task's `example`-th example of a length, beside the right one."""
     task = run.experiment.task
     batch = example_batch(task, length, example)
@@ -447,9 +457,12 @@ def _listed(names: Sequence[str], most: int = 40) -> str:
     return " ".join(names[:most]) + more
 
 
-def open_run(directory: str | Path, step: int | None = None) -> Run:
+def open_run(directory: str | Path, step: int | None = None, modules: Iterable[type | ModuleType] = ()) -> Run:
     """`lenmem.load`, for a run's path, its name under `runs/`, or a file."""
+    return load(find_run(directory), step=step, modules=modules)
+
+
+def find_run(directory: str | Path) -> Path:
+    """A run's path, given as such or as its name under `runs/`."""
     path = Path(directory)
-    if not path.is_dir() and (Path("runs") / path).is_dir():
-        path = Path("runs") / path
-    return load(path, step=step)
+    return Path("runs") / path if not path.is_dir() and (Path("runs") / path).is_dir() else path

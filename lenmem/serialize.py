@@ -23,6 +23,7 @@ import importlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -76,29 +77,15 @@ def from_plain(data: Any, modules: Iterable[type | ModuleType] = ()) -> Any:
     return _from_plain(data, _collect(modules), 0)
 
 
-def describes(data: Any, value: Any) -> bool:
-    """Whether `to_plain` wrote `data` for an object equal to `value`.
-
-    Fields that classes got since have their defaults: what was saved before a class had one goes on to be known.
-    """
-    plain = to_plain(value)
-    if data == plain:
-        return True
-    try:
-        return to_plain(from_plain(data, _classes(value))) == plain
-    except ValueError:
-        return False
-
-
-def _classes(value: Any) -> set[type]:
-    """The dataclasses in a value that `to_plain` takes."""
+def classes_in(value: Any) -> set[type]:
+    """The dataclasses in a value that `to_plain` takes: those that `from_plain` needs, where they are not of lenmem."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
-        return set[type]().union(*map(_classes, value))
+        return set[type]().union(*map(classes_in, value))
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return set()
-    return {type(value)}.union(*(_classes(getattr(value, field.name)) for field in _fields(type(value))))
+    return {type(value)}.union(*(classes_in(getattr(value, field.name)) for field in _fields(type(value))))
 
 
 def _to_plain(value: Any, where: str, depth: int) -> Any:
@@ -251,8 +238,13 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
         return _resolve_own(path)
     if len(namesakes) == 1:
         return namesakes.pop()
-    name = path.rpartition(".")[2]
-    raise ValueError(f"{path!r} is not part of lenmem; if you trust it, pass the class: modules=[{name}]")
+    shown = re.sub(r"^_lenmem_configs_\w+\.", "", path)  # A configuration's own class: the file is what matters.
+    module, _, name = shown.rpartition(".")
+    file = f"{module}.py" if shown != path else "FILE.py" if module in ("", "__main__") else module
+    raise ValueError(
+        f"{shown!r} is not part of lenmem; if you trust it, pass what defines it: --modules {file} on the command "
+        f"line, modules=[{name}] in Python"
+    )
 
 
 def _resolve_own(path: str) -> type:

@@ -41,6 +41,7 @@ from lenmem.training.loop import (
     CHECKPOINTS,
     SNAPSHOTS,
     DivergedError,
+    holds_run,
     read_metrics,
     train,
     validation_scores,
@@ -228,7 +229,9 @@ def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[
 def _train_alone(combination: Combination, where: Path, report: Report | None) -> None:
     experiment = combination.experiment
     try:
-        result, curve = runs.train_and_measure(experiment, where, resume=True, report=report, label=combination.name)
+        result, curve = runs.train_and_measure(
+            experiment, where, resume=holds_run(where), report=report, label=combination.name
+        )
     except DivergedError as error:
         write_json(where / SCORE, {"diverged": str(error)})
         return
@@ -241,7 +244,7 @@ def _train_together(program: Program, directory: Path, where: Path, report: Repo
     group, numbers = program.combinations, program.numbers
     experiment = group[0].experiment
     try:
-        result = train(experiment, directory=where, resume=True, report=report, numbers=numbers)
+        result = train(experiment, directory=where, resume=holds_run(where), report=report, numbers=numbers)
     except DivergedError as error:
         for combination in group:
             (directory / combination.name).mkdir(exist_ok=True)

@@ -17,4 +17,5 @@ set -euo pipefail
 
 # One process a GPU: jax takes the one numbered SLURM_LOCALID, so every process has to see all GPUs of its node (no
 # --gpus-per-task). Five minutes before the time is up they get SIGTERM, save together and exit.
-exec srun --cpus-per-task "$SLURM_CPUS_PER_TASK" lenmem train "$@" --distributed --resume --directory "$DIRECTORY"
+if [ -e "$DIRECTORY/metrics.jsonl" ] || [ -e "$DIRECTORY/checkpoints" ]; then set -- "$@" --resume; fi
+exec srun --cpus-per-task "$SLURM_CPUS_PER_TASK" lenmem train "$@" --distributed --directory "$DIRECTORY"

@@ -13,5 +13,7 @@ set -euo pipefail
 : "${TPU:?is the name of the slice}" "${ZONE:?is its zone}" "${DIRECTORY:?is where the run goes}"
 
 # One process a host; jax asks the slice for the others. A login shell, for what pip has put on the path.
-command=$(printf '%q ' lenmem train "$@" --distributed --resume --directory "$DIRECTORY")
+there=$(printf '[ -e %q/metrics.jsonl ] || [ -e %q/checkpoints ]' "$DIRECTORY" "$DIRECTORY")
+command=$(printf '%q ' lenmem train "$@" --distributed --directory "$DIRECTORY")
+command="if $there; then resume=--resume; fi; $command \$resume"
 exec gcloud compute tpus tpu-vm ssh "$TPU" --zone "$ZONE" --worker all --command "bash -lc $(printf '%q' "$command")"

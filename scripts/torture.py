@@ -28,7 +28,7 @@ import numpy as np
 import lenmem
 from lenmem.tasks.lantm import Copy
 from lenmem.training import checkpoint
-from lenmem.training.loop import CHECKPOINTS
+from lenmem.training.loop import CHECKPOINTS, holds_run
 
 STEPS, EVERY, MOST_KILLS = 12, 2, 4
 FINAL = "final.json"
@@ -56,7 +56,7 @@ def experiment(rows: int) -> lenmem.Experiment:
 
 def work(directory: str, rows: int) -> None:
     """Train or go on, and write hashes of the parameters that come out. Runs in a process that may be killed."""
-    result = lenmem.train(experiment(rows), directory=directory, resume=True)
+    result = lenmem.train(experiment(rows), directory=directory, resume=holds_run(Path(directory)))
     hashes = [hashlib.sha256(np.asarray(leaf).tobytes()).hexdigest() for leaf in jax.tree.leaves(result.params)]
     (Path(directory) / FINAL).write_text(json.dumps({"step": result.step, "params": hashes}))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 
 import lenmem
+from lenmem import cli
+from lenmem.data.pairs import MOST_CHARACTERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -68,6 +71,25 @@ def test_a_module_inside_an_nnx_model_is_trained_with_it():
     bridged = nnx.jit(lambda model: model.attention(states, example.mask))(example.model)
     np.testing.assert_allclose(bridged, linen, rtol=1e-5, atol=1e-6)
     assert abs(float(params["direction"]["bias"][0] - params["direction"]["bias"][1])) > 0.01
+
+
+def test_the_page_on_data_of_ones_own_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    """Its Python and its commands, in order, with few steps."""
+    monkeypatch.chdir(tmp_path)
+    reader = ModuleType("reader")
+    page = (DOCS / "own_data.md").read_text()
+    for language, code in re.findall(r"^```(python|sh)\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        quick = re.sub(r"(steps[= ])\d+", r"\g<1>2", code)
+        if language == "python":
+            exec(compile(quick, "own_data.md", "exec", dont_inherit=True), vars(reader))
+            continue
+        for command in quick.splitlines():
+            program, *words = shlex.split(command)
+            assert program == "lenmem"
+            cli.main(words)
+    assert vars(reader)["run"].experiment == vars(reader)["experiment"]
+    assert f"{MOST_CHARACTERS:,} characters" in page
+    assert (tmp_path / "runs/pairs-lstm/training.png").exists()
 
 
 # Names ----------------------------------------------------------------------------------------------------------------

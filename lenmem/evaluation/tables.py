@@ -35,6 +35,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     caption = [f"{_span(samples)} samples per length"]
     if several:
         caption.insert(0, f"median of {_span(sorted({curve.seeds for curve in curves}))} seeds (lowest - highest)")
+        caption += [f"{died} seeds of {curve.label or 'these'} died" for curve in curves if (died := _died(curve))]
     if len(shown) < len(lengths):
         caption.append(f"{len(shown)} of {len(lengths)} lengths shown")
     table = Table(caption=", ".join(caption), caption_justify="left")
@@ -168,6 +169,11 @@ def percent(value: float | np.ndarray) -> str:
     if np.isnan(value):
         return "-"
     return f"{100 * (value if value == 1 else min(value, 0.999)):.1f}"
+
+
+def _died(curve: LengthCurve) -> int:
+    """How many seeds have no value anywhere."""
+    return int(np.sum(np.all([np.isnan(values).all(axis=1) for values in curve.values.values()], axis=0)))
 
 
 def _span(numbers: Sequence[int]) -> str:

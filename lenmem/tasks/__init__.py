@@ -100,7 +100,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("panm_id_sort",): "for each token, the one that has the same id",
     ("dyck",): "which brackets may come next",
     ("add_or_sub", "place_value"): "sums and differences, and a digit of a number, asked in words",
-    ("pairs",): "whatever your own file of inputs and answers says",
+    ("pairs",): "whatever your own inputs and answers say, in a file or in memory",
 }
 """names -> what the answer is."""
 

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -26,11 +26,12 @@ import numpy as np
 from lenmem import progress, stopping
 from lenmem.evaluation.metrics import evaluate
 from lenmem.fields import Count, Positive, check_fields
-from lenmem.serialize import describes, to_plain, write_whole
+from lenmem.serialize import to_plain, write_whole
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
 from lenmem.training.optimizer import Optimizer
+from lenmem.training.resume import experiment_differences
 from lenmem.training.step import (
     Record,
     State,
@@ -209,14 +210,16 @@ def train(
         experiment: task, model and training; see `lenmem.Experiment`.
         key: seed i is drawn from `namespaced(key, i)`; default `jax.random.key(experiment.training.seed)`.
         directory: where metrics and checkpoints go; None: nowhere.
-        resume: continue from the directory's latest checkpoint. The result equals that of an uninterrupted run.
+        resume: continue from the latest checkpoint of the run in the directory, or start it again where it was killed
+            before the first. The result equals that of an uninterrupted run.
         report: called with every entry of the history.
         tensorboard: also write TensorBoard events to the directory.
         numbers: train several combinations of these numbers at once, see `lenmem.training.lanes`; then S, wherever it
             stands below, counts lanes: all seeds of the first combination, all of the second, ...
 
-    Raises ValueError for a model that does not support the task, for a directory that holds a run (unless `resume`) or
-    is in use, and for a checkpoint of another experiment; `DivergedError` when the last seed dies.
+    Raises ValueError for a model that does not support the task, for a directory that is in use, or holds a run (with
+    `resume`: none), and for a checkpoint of another experiment, naming the fields that differ; `DivergedError` when the
+    last seed dies.
     """
     task, training, model = experiment.task, experiment.training, experiment.bound_model
     if training.validate_every:
@@ -300,15 +303,6 @@ def selected(state: State) -> PyTree:
     return jax.tree.map(np.asarray, params)
 
 
-def same_experiment(saved: Any, experiment: Any) -> bool:
-    """`saved`, plain data, describes the experiment, on however many devices and with however many seeds at once."""
-    training = experiment.training
-    computed = {"devices": training.devices, "seeds_at_once": training.seeds_at_once}
-    with suppress(KeyError, TypeError):  # Then it describes none.
-        saved = saved | {"training": saved["training"] | computed}
-    return describes(saved, experiment)
-
-
 def holds_run(directory: Path) -> bool:
     """A run was begun in the directory."""
     return (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
@@ -362,17 +356,25 @@ def abstract_state(experiment: TrainableExperiment) -> State:
 
 def restore_params(
     experiment: TrainableExperiment, directory: str | os.PathLike[str], step: int | None = None
-) -> tuple[PyTree, int]:
-    """(params [S, ...], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
+) -> tuple[PyTree, np.ndarray, int]:
+    """(params [S, ...], alive bool[S], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
 
     Raises `checkpoint.CheckpointError` where it is missing or damaged.
     """
     folder, like = saved_in(directory, step), abstract_state(experiment)
     if folder.name == SNAPSHOTS:
         snapshot, _ = checkpoint.restore(folder, {"params": like.members.params}, step)
-        return jax.tree.map(np.asarray, snapshot["params"]), int(step or 0)
+        at = int(step or 0)
+        alive = alive_in(read_metrics(Path(directory), at), at, experiment.training.seeds)
+        return jax.tree.map(np.asarray, snapshot["params"]), np.array(alive, bool), at
     state, _ = checkpoint.restore(folder, like, step)
-    return selected(state), int(state.step)
+    return selected(state), np.asarray(state.members.alive), int(state.step)
+
+
+def alive_in(history: Any, step: int, seeds: int) -> list[bool]:
+    """Which seeds were alive at a step, by the lines of metrics; all, where these do not say."""
+    known = [entry["alive"] for entry in history or () if entry["step"] <= step and "alive" in entry]
+    return known[-1] if known else [True] * seeds
 
 
 def _entry(step: int, record: Record, were_alive: np.ndarray, seconds: float) -> dict[str, Any]:
@@ -477,6 +479,8 @@ class _Run:
     def _claim(self) -> int:
         """Take the directory, and say from which step to go on; -1: from the start."""
         assert self.path is not None
+        if self.resume and not holds_run(self.path):
+            raise ValueError(f"{self.path} holds no run that could be resumed")
         self.path.mkdir(parents=True, exist_ok=True)
         self.lock = open(self.path / ".lock", "w")  # noqa: SIM115  (`__exit__` closes it)
         try:
@@ -521,9 +525,13 @@ class _Run:
     def _restored(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
         assert self.path is not None
         saved = checkpoint.read_manifest(self.path / CHECKPOINTS, self.start)
-        same = saved.get("key") == self.key_data and saved.get("numbers") == self.manifest.get("numbers")
-        if not same or not same_experiment(saved["experiment"], self.experiment):
-            raise ValueError(f"{self.path} holds a run of another experiment or key; nothing was changed")
+        different = experiment_differences(saved["experiment"], self.experiment)
+        if not different and saved.get("key") != self.key_data:
+            different = ["it was begun with another key"]
+        if saved.get("numbers") != self.manifest.get("numbers"):
+            different.append("it trains another set of combinations")
+        if different:
+            raise ValueError(f"{self.path} cannot go on so, and nothing was changed: {'; '.join(different)}")
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
         # Lines after the checkpoint will be written again.
         history = read_metrics(self.path, int(state.step))

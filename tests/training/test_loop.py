@@ -125,9 +125,12 @@ def test_a_directory_in_use_or_used_is_refused(finished, tmp_path):
     _, directory = finished
     with pytest.raises(ValueError, match="already holds a run"):
         train(experiment(), directory=directory)
-    with pytest.raises(ValueError, match="another experiment or key"):
+    with pytest.raises(ValueError, match=r"nothing was changed: training.steps: the run has 6, asked for 8$"):
         train(experiment(steps=8), directory=directory, resume=True)
-    with pytest.raises(ValueError, match="another experiment or key"):
+    with pytest.raises(ValueError, match=r"holds no run that could be resumed"):
+        train(experiment(), directory=tmp_path / "none", resume=True)
+    assert not (tmp_path / "none").exists()
+    with pytest.raises(ValueError, match="it was begun with another key"):
         train(experiment(), jax.random.key(3), directory=directory, resume=True)
     assert lenmem.load(directory).step == 6
 

@@ -1,0 +1,143 @@
+"""What a command that trains is about: a configuration, a task and a model by name, or a run that goes on.
+
+    lenmem train lantm/copy                      a configuration, by its name or its file
+    lenmem train lantm/copy --model lstm         the same with another model
+    lenmem train copy --model panm               any task with any model
+    lenmem train --task copy --model panm        the same
+    lenmem train --resume runs/lantm/copy        a run, which knows its experiment
+
+These words are read before the other options, whose names and defaults depend on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lenmem import configs, models, runs, tasks
+from lenmem.evaluation.lengths import Evaluation
+from lenmem.experiment import Experiment, experiment_in
+from lenmem.serialize import class_path, classes_in
+from lenmem.training import Optimizer, Training
+
+DEFAULT_TRAINING = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
+"""How a task and a model that are given by name are trained, unless told otherwise."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is trained, and the options that are still to be read."""
+
+    name: str
+    """What its directory is called."""
+    experiment: dict[str, Any]
+    """The fields of the experiment, before other options change them."""
+    options: list[str]
+    config: str | None = None
+    """The configuration, by name or file."""
+    resume: bool = False
+    run: Path | None = None
+    """The run that goes on, where the command names it."""
+    modules: tuple[str, ...] = ()
+    """What `--modules` says."""
+
+    def directory(self, asked: Path | None) -> Path:
+        """Where the run is, or is to be: what `--resume` names, else what was asked for, else runs/<name>."""
+        if self.run is not None and asked not in (None, self.run):
+            raise ValueError(f"--resume {self.run} and --directory {asked} are two runs; give one")
+        directory = self.run or asked or Path("runs") / self.name
+        return directory if self.resume else runs.fresh_directory(directory)
+
+    def resuming(self, directory: Path, experiment: Experiment) -> str:
+        """The command that goes on with a run."""
+        own = self.modules or ((self.config,) if self.config and self.config.endswith(".py") else ())
+        return resuming(directory, experiment, own, self.config or "CONFIG")
+
+
+def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (), config: str = "CONFIG") -> str:
+    """The command that goes on with a run.
+
+    It names `modules` where the experiment has classes of their own, and the configuration where that holds what is not
+    saved, an update rule that is not an `Optimizer`.
+    """
+    if not isinstance(experiment.training.optimizer, Optimizer):
+        return shlex.join(["lenmem", "train", config, "--resume", "--directory", str(directory)])
+    foreign = any(not class_path(kind).startswith("lenmem.") for kind in classes_in(experiment))
+    words = ["--modules", *(modules or ["FILE.py"])] if foreign else []
+    return shlex.join(["lenmem", "train", "--resume", str(directory), *words])
+
+
+def subject(arguments: Sequence[str], usage: str) -> Subject:
+    """What the words after the verb are about. ValueError, with `usage` where they say nothing of it."""
+    given, words = ahead(arguments, resume="?", task=None, model=None, modules="+")
+    name = words.pop(0) if words and not words[0].startswith("-") else None
+    if name is not None and is_task(name):
+        if given.task not in (None, name):
+            raise ValueError(f"{name} and --task {given.task} are two tasks; give one")
+        name, given.task = None, name
+    resume = given.resume is not None
+    if resume and name is None and given.task is None:  # `--resume --directory RUN`
+        given.resume = given.resume or ahead(words, directory=None)[0].directory
+    common = {"options": words, "resume": resume, "run": runs.find_run(given.resume) if given.resume else None}
+    common |= {"modules": tuple(given.modules or ())}
+    if name is not None:
+        if given.task is not None:
+            raise ValueError(f"the configuration {name} has a task; --task goes with --model alone")
+        label, fields = _configured(name, given.model)
+        return Subject(label, fields, config=name, **common)
+    if given.task is not None and given.model is not None:
+        parts = {"task": runs.task_named(given.task), "model": models.make(given.model)}
+        label = f"{given.task.replace('/', '-')}-{given.model}"
+        return Subject(label, parts | {"training": DEFAULT_TRAINING, "evaluation": Evaluation()}, **common)
+    if given.task is not None:
+        raise ValueError(f"{given.task} is a task; say which model learns it, as in --model lstm (`lenmem list`)")
+    if given.model is not None:
+        raise ValueError(
+            f"say which task {given.model} learns, as in --task copy (`lenmem list`), or give a configuration"
+        )
+    if not given.resume:
+        raise ValueError(usage)
+    experiment = experiment_in(common["run"], configs.own_modules(common["modules"]))
+    return Subject(str(common["run"]), fields_of(experiment), **common)
+
+
+def ahead(arguments: Sequence[str], **options: str | None) -> tuple[argparse.Namespace, list[str]]:
+    """The values of these options, and the other words. Each has one value, or as many as `?` or `+` says."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name, count in options.items():
+        parser.add_argument(f"--{name}", nargs=count, const="" if count == "?" else None)
+    try:
+        return parser.parse_known_args(list(arguments))
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error.argument_name}: {error.message}") from None
+
+
+def fields_of(experiment: Experiment) -> dict[str, Any]:
+    """Task, model, training and evaluation, by name."""
+    return {field.name: getattr(experiment, field.name) for field in dataclasses.fields(Experiment)}
+
+
+def is_task(name: str) -> bool:
+    """A name that only a task has; a configuration goes before it."""
+    return name in tasks.names() and name not in configs.names()
+
+
+def _configured(config: str, model: str | None) -> tuple[str, dict[str, Any]]:
+    """(what its directory is called, fields) of a configuration, with another model where one is named.
+
+    That has the optimiser that the configuration has for it, as in `compare`.
+    """
+    fields = fields_of(configs.load_config(config))
+    name = Path(config).stem if config.endswith(".py") else config
+    if model is None:
+        return name, fields
+    own = configs.models_of(config)
+    if model in own or model != models.name_of(fields["model"]):
+        fields["model"] = own[model] if model in own else models.make(model)
+        optimizer = configs.optimizers_of(config).get(model, fields["training"].optimizer)
+        fields["training"] = dataclasses.replace(fields["training"], optimizer=optimizer)
+    return f"{name}-{model}", fields

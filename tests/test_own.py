@@ -1,0 +1,322 @@
+"""What a user brings to the command line: classes, data, any task with any model, runs that go on, seeds that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+
+import numpy as np
+import pytest
+
+import lenmem
+from lenmem import cli, runs, share, tasks
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.subject import DEFAULT_TRAINING, subject
+from tests.test_cli import fails, interrupted_at_once, run
+
+OWN = """
+import dataclasses
+
+import flax.linen as nn
+import jax.numpy as jnp
+from lenmem import Evaluation, Experiment, Optimizer, Training
+from lenmem.tasks import Copy
+
+
+@dataclasses.dataclass(frozen=True)
+class Parity(Copy):
+    flavour: int = 1
+
+
+class Poisoned(nn.Module):  # Its answer turns NaN once its bias has moved past a limit, at another step in each seed.
+    output_size: int = 5
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+        bias = self.param("bias", nn.initializers.normal(0.05), (self.output_size,))
+        outputs = jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
+        self.sow("traces", "logits", outputs)
+        return jnp.where(jnp.max(jnp.abs(bias)) > 0.2, jnp.nan, outputs)
+
+
+experiment = Experiment(
+    Parity(vocabulary=4, train_lengths=(1, 3)),
+    Poisoned(),
+    Training(
+        steps=6, seeds=8, batch_size=4, log_every=2, checkpoint_every=2, keep_steps=(2,),
+        optimizer=Optimizer("sgd", learning_rate=0.3),
+    ),
+    Evaluation(lengths=(2, 5), samples=4),
+)
+"""
+FILE = ("--modules", "mytask.py")
+QUICK = ("--training.steps", "2", "--training.seeds", "1", "--training.batch-size", "4", "--training.log-every", "1")
+TINY = (
+    "--model.hidden-size",
+    "4",
+    "--model.embedding-size",
+    "3",
+    "--evaluation.lengths",
+    "2",
+    "--evaluation.samples",
+    "4",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working directory with a run of the user's own task and network, some of whose seeds died."""
+    path = tmp_path_factory.mktemp("own")
+    (path / "mytask.py").write_text(OWN)
+    before = os.getcwd()
+    os.chdir(path)
+    cli.main(["train", "mytask.py"])
+    yield path
+    os.chdir(before)
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    """That run, as it is loaded in Python."""
+    return lenmem.load("runs/mytask", modules=runs.configs.own_modules(["mytask.py"]))
+
+
+def curve_in(path) -> LengthCurve:
+    """The curve that was written to a run."""
+    return LengthCurve.from_dict(json.loads((path / "curve.json").read_text()))
+
+
+def same_values(one, other):
+    """Of two curves, with NaN for the same dead seeds."""
+    assert one.values.keys() == other.values.keys()
+    for name, values in one.values.items():
+        np.testing.assert_allclose(values, other.values[name], rtol=1e-6)
+
+
+# A dead seed stays dead -----------------------------------------------------------------------------------------------
+
+
+def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
+    """One run has one curve: as trained, evaluated, drawn, exported, imported."""
+    last = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[-1])
+    assert whole.alive.tolist() == last["alive"] and 0 < whole.alive.sum() < 8
+    trained = curve_in(folder / "runs/mytask")
+    np.testing.assert_array_equal(np.isnan(trained.values["exact_match"]).any(axis=1), ~whole.alive)
+    same_values(lenmem.measure(whole), trained)
+    assert np.all(np.isfinite(whole.params["bias"]))
+
+    died = f"{np.sum(~whole.alive)} seeds of Poisoned died"
+    assert died in " ".join(run(capsys, "evaluate", "mytask", *FILE, "--save").split())
+    same_values(curve_in(folder / "runs/mytask"), trained)
+    run(capsys, "plot", "mytask", *FILE)
+    run(capsys, "export", "mytask", *FILE, "--output", "dead.safetensors", "--with-optimizer")
+    run(capsys, "import", "dead.safetensors", *FILE, "--directory", "imported")
+    for name in ("dead.safetensors", "imported"):
+        other = lenmem.load(name, modules=runs.configs.own_modules(["mytask.py"]))
+        assert other.alive.tolist() == whole.alive.tolist()
+        same_values(lenmem.measure(other), trained)
+        assert died in " ".join(run(capsys, "evaluate", name, *FILE).split())
+
+
+def test_a_dead_seed_does_not_answer(folder, whole, capsys):
+    dead, living = int(np.argmin(whole.alive)), np.flatnonzero(whole.alive).tolist()
+    typed = ("predict", "mytask", *FILE, "--input", "1 2")
+    message = f"seed {dead} of runs/mytask died in training, of a non-finite loss or gradient; alive are {living[0]}, "
+    assert message in fails(capsys, *typed, "--seed", str(dead))
+    assert message in fails(capsys, "plot", "mytask", *FILE, "--seed", str(dead))
+    assert run(capsys, *typed) == run(capsys, *typed, "--seed", str(living[0]))
+    everyone = whole.step, whole.directory, whole.manifest, np.zeros(8, bool)
+    with pytest.raises(ValueError, match="every seed of runs/mytask died"):
+        lenmem.Run(whole.experiment, whole.params, *everyone).seed_params()
+
+
+def test_who_is_alive_is_known_of_what_was_saved_before(folder, whole):
+    """A snapshot by the metrics; a file that says nothing has living seeds only, or those of its metrics."""
+    known = runs.configs.own_modules(["mytask.py"])
+    first = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[0])
+    assert lenmem.load("runs/mytask", step=2, modules=known).alive.tolist() == first["alive"]
+    plain = {"experiment": whole.manifest["experiment"], "step": 6}
+    share.export_params("old.safetensors", whole.params, plain)
+    assert lenmem.load("old.safetensors", modules=known).alive.all()
+    history = [{"step": 2, "alive": [True] * 8}, {"step": 6, "alive": whole.alive.tolist()}]
+    share.export_params("old.safetensors", whole.params, plain | {"metrics": history})
+    assert lenmem.load("old.safetensors", modules=known).alive.tolist() == whole.alive.tolist()
+    share.export_params("old.safetensors", whole.params, plain | {"alive": [True]})
+    with pytest.raises(ValueError, match="says of 1 seeds whether they live; it has 8"):
+        lenmem.load("old.safetensors", modules=known)
+
+
+# Own task -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_class_of_ones_own_is_passed_to_every_verb(folder, capsys):
+    run(capsys, "export", "mytask", *FILE, "--output", "own.safetensors", "--with-optimizer")
+    for words in (
+        ("evaluate", "mytask"),
+        ("predict", "mytask", "--input", "1"),
+        ("plot", "mytask"),
+        ("export", "mytask"),
+        ("import", "own.safetensors"),
+        ("predict", "own.safetensors", "--input", "1"),
+        ("train", "--resume", "runs/mytask"),
+    ):
+        said = fails(capsys, *words)
+        assert "'mytask.Parity' is not part of lenmem" in said or "'mytask.Poisoned' is not part of lenmem" in said
+        assert "--modules mytask.py on the command line, modules=[P" in said
+    assert "--modules takes files *.py or names" in fails(capsys, "evaluate", "mytask", "--modules", "no_such_module")
+    (folder / "installed.py").write_text(OWN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        assert " right" in run(capsys, "predict", "mytask", "--modules", "installed", "--length", "2")
+    printed = run(capsys, "import", "own.safetensors", *FILE, "--directory", "again")
+    assert "lenmem train --resume again --modules mytask.py" in printed
+
+
+# Any task with any model ----------------------------------------------------------------------------------------------
+
+
+def test_any_task_with_any_model(folder, capsys):
+    words = ("--model", "gru", *QUICK, *TINY, "--task.vocabulary", "4", "--task.train-lengths", "1", "3")
+    run(capsys, "train", "copy", *words)
+    trained = lenmem.load("runs/copy-gru").experiment
+    assert trained.task == tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
+    assert (type(trained.model).__name__, trained.training.steps) == ("GRU", 2)
+    assert subject(["copy", *words], "usage") == subject(["--task", "copy", *words], "usage")
+
+
+def test_a_pair_has_a_training_that_is_stated(monkeypatch, folder, capsys):
+    about = subject(["reverse", "--model", "panm", "--task.vocabulary", "5"], "usage")
+    assert (about.name, about.options) == ("reverse-panm", ["--task.vocabulary", "5"])
+    assert about.experiment["training"] == DEFAULT_TRAINING
+    monkeypatch.setattr(runs, "train_and_measure", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train", "copy", "--model", "gru"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "by default: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
+
+
+def test_a_configuration_with_another_model():
+    own = subject(["quickstart", "--model", "lantm"], "usage")
+    other = subject(["quickstart", "--model", "lstm"], "usage")
+    plain = subject(["quickstart"], "usage")
+    assert own.experiment == plain.experiment
+    assert other.name == "quickstart-lstm" and other.experiment["task"] == plain.experiment["task"]
+    assert type(other.experiment["model"]).__name__ == "LSTM"
+    assert other.experiment["training"].optimizer == runs.configs.optimizers_of("quickstart")["lstm"]
+
+
+def test_help_is_that_of_the_pair(folder, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["train", "repeat_copy", "--model", "ndr", "--help"])
+    assert stopped.value.code == 0
+    printed = capsys.readouterr().out
+    for option in (
+        "--task.regime",
+        "--model.heads",
+        "--training.steps",
+        "--task ",
+        "--model ",
+        "--resume",
+        "--modules",
+    ):
+        assert option in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("copy",), "copy is a task; say which model learns it, as in --model lstm"),
+        (("--task", "copy"), "copy is a task; say which model"),
+        (("--model", "lstm"), "say which task lstm learns, as in --task copy"),
+        (("copy", "--task", "reverse", "--model", "gru"), "copy and --task reverse are two tasks"),
+        (("quickstart", "--task", "copy", "--model", "gru"), "the configuration quickstart has a task"),
+        (("--task", "cpy", "--model", "gru"), "'cpy' is not a task. Did you mean 'copy'?"),
+        (("arithmetic", "--model", "pointer_network"), "PointerNetwork cannot take Arithmetic: it answers with tokens"),
+        (("--task",), "--task: expected one argument"),
+        ((), "usage: lenmem train CONFIG | TASK --model MODEL | --resume RUN"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_message(folder, capsys, words, message):
+    assert message in fails(capsys, "train", *words)
+
+
+# Own data -------------------------------------------------------------------------------------------------------------
+
+
+def test_data_of_ones_own_from_the_command_line(folder, capsys):
+    rows = [(" ".join("abcde"[i % 5] for i in range(n, n + 1 + n % 6)), f"x{n % 3}") for n in range(60)]
+    (folder / "own.jsonl").write_text("".join(json.dumps({"in": a, "out": b}) + "\n" for a, b in rows))
+    (folder / "own.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows))
+    run(capsys, "train", "pairs", "--task.path", "own.jsonl", "--model", "gru", *QUICK, *TINY)
+    assert run(capsys, "predict", "pairs-gru", "--input", "a b").strip() is not None
+    assert "out of a b c d e; got 'ab'" in fails(capsys, "predict", "pairs-gru", "--input", "ab")
+    run(capsys, "compare", "--tasks", "pairs", "--models", "gru", "--task.path", "own.tsv", *QUICK)
+    of_table = lenmem.load("runs/compare/pairs-gru").experiment.task
+    of_lines = lenmem.load("runs/pairs-gru").experiment.task
+    assert of_table.path == "own.tsv" and of_table.input_names == of_lines.input_names
+    assert (
+        "unrecognized"
+        in fails(capsys, "compare", "--tasks", "pairs", "copy", "--models", "gru", "--task.path", "own.tsv").lower()
+    )
+
+
+def test_a_run_of_rows_in_memory_is_whole(folder, capsys):
+    """It is evaluated and answers without the rows being passed again, also from a file."""
+    rows = [(" ".join("abcde"[i % 5] for i in range(n, n + 1 + n % 6)), f"x{n % 3}") for n in range(60)]
+    model = lenmem.models.make("gru", hidden_size=4, embedding_size=3)
+    of = lenmem.Experiment(
+        tasks.make("pairs", rows=({"q": a, "a": b} for a, b in rows)),
+        model,
+        lenmem.Training(steps=2, batch_size=4, log_every=1),
+        lenmem.Evaluation(samples=4),
+    )
+    lenmem.train(of, directory="runs/rows")
+    loaded = lenmem.load("runs/rows")
+    assert loaded.experiment == of
+    same_values(lenmem.measure(loaded), lenmem.measure(of, loaded.params))
+    run(capsys, "export", "rows", "--output", "rows.safetensors")
+    answers = [run(capsys, "predict", name, "--input", "a b c") for name in ("rows", "rows.safetensors")]
+    assert answers[0] == answers[1]
+
+
+# Resuming -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_knows_how_it_goes_on(folder, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
+    words = ("train", "copy", "--model", "gru", *QUICK, *TINY, "--task.vocabulary", "4", "--directory", "cut")
+    with pytest.raises(SystemExit):
+        cli.main(list(words))
+    monkeypatch.undo()
+    printed = " ".join(capsys.readouterr().out.split())
+    command = shlex.split("train --resume cut")
+    assert "lenmem train --resume cut" in printed
+
+    said = fails(capsys, *command, "--training.steps", "9", "--model.layers", "2")
+    assert (
+        "nothing was changed: model.layers: the run has 1, asked for 2; training.steps: the run has 2, asked for"
+        in said
+    )
+    assert "task.vocabulary: the run has 4, asked for 128" in fails(capsys, *words[:-8], "--resume", "cut")
+    assert "are two runs; give one" in fails(capsys, *command, "--directory", "elsewhere")
+    cli.main([*command, "--training.devices", "1"])  # How it is computed may differ.
+    assert lenmem.load("cut").step == 2
+    assert (folder / "cut/curve.json").exists()
+    cli.main(["train", "--resume", "--directory", "cut"])
+
+
+def test_what_is_no_run_is_not_resumed(folder, capsys):
+    for words in (
+        ("--resume", "runs/no"),
+        ("--resume", "--directory", "runs/no"),
+        ("mytask.py", "--resume", "--directory", "runs/no"),
+        ("mytask.py", "--resume", "runs/no"),
+    ):
+        assert "runs/no holds no run that could be resumed" in fails(capsys, "train", *words)
+    assert not (folder / "runs/no").exists()
+    (folder / "early").mkdir()
+    (folder / "early/metrics.jsonl").write_text('{"step": 2, "loss": [1]}\n')
+    said = fails(capsys, "train", "--resume", "early")
+    assert "cut off before its first checkpoint" in said
+    assert "lenmem train CONFIG --resume --directory early" in said
