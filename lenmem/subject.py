@@ -53,9 +53,10 @@ class Subject:
         return directory if self.resume else runs.fresh_directory(directory)
 
     def resuming(self, directory: Path, experiment: Experiment) -> str:
-        """The command that goes on with a run."""
+        """The command that goes on with a run, the way it was begun."""
         own = self.modules or ((self.config,) if self.config and self.config.endswith(".py") else ())
-        return resuming(directory, experiment, own, self.config or "CONFIG")
+        flags = [word for word in self.options if word in ("--distributed", "--tensorboard")]
+        return " ".join([resuming(directory, experiment, own, self.config or "CONFIG"), *flags])
 
 
 def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (), config: str = "CONFIG") -> str:

@@ -108,7 +108,7 @@ def test_an_interrupted_training_says_how_to_go_on(folder, capsys, monkeypatch):
     monkeypatch.undo()
     assert "stopped; step 2 is saved" in printed
     command = printed.split("continue with lenmem ")[1].split()
-    assert command == ["train", "tiny.py", "--directory", "stopped", "--resume"]
+    assert command == ["train", "--resume", "stopped"]
     cli.main(command)
     assert json.loads((folder / "stopped" / "metrics.jsonl").read_text().splitlines()[-1])["step"] == 4
 

@@ -128,7 +128,7 @@ def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> t
     for column, value in zip(columns, values, strict=True):
         if not isinstance(value, str):
             raise ValueError(
-                f"{column!r} is {value!r}; wanted is a text. Say with `columns` where input and answer are"
+                f"{column!r} is {value!r}; wanted is a text. `columns` says where input and answer are"
             )
     return values
 
