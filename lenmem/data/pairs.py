@@ -127,9 +127,7 @@ def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> t
         values = row[places[0]], row[places[1]]
     for column, value in zip(columns, values, strict=True):
         if not isinstance(value, str):
-            raise ValueError(
-                f"{column!r} is {value!r}; wanted is a text. `columns` says where input and answer are"
-            )
+            raise ValueError(f"{column!r} is {value!r}; wanted is a text. `columns` says where input and answer are")
     return values
 
 
