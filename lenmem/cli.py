@@ -55,8 +55,8 @@ class Train(_Asked):
     """Train a network, print and plot its accuracy by length.
 
     Common options:
-      --task NAME --model NAME                any task with any model, in place of a configuration
-      --model NAME                            after a configuration or a task: the model
+      --task NAME --model NAME                any task with any model
+      --model NAME                            another model for a configuration
       --training.steps N                      how long
       --training.seeds N                      how many networks, trained at once
       --training.optimizer.learning-rate R    how fast
@@ -64,7 +64,8 @@ class Train(_Asked):
       --task.train-lengths N N                shortest and longest in training
       --evaluation.lengths N N N ...          lengths to measure afterwards
       --directory D                           where the run goes
-      --resume RUN                            go on with a run, which knows its experiment
+      --resume RUN                            go on with a run
+      --modules FILE.py                       your classes, for a run made of them
     """
 
     directory: Path | None = None
@@ -154,7 +155,7 @@ class Sweep(_Asked):
     Those that differ in numbers only are trained in one program. Common options:
       --over FIELD VALUE VALUE ...            once for each field
       --over seed N                           seeds of each combination
-      --task NAME --model NAME                any task with any model, in place of a configuration
+      --task NAME --model NAME                any task with any model
       --training.steps N                      how long
       --directory D                           where the sweep goes
     """
