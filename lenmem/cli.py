@@ -382,7 +382,7 @@ def compare(arguments: list[str]) -> None:
     results = runs.compare(cells, directory, report=report)
     from lenmem.evaluation import plots
     from lenmem.evaluation.lengths import LengthCurve
-    from lenmem.evaluation.tables import METRICS, comparison_table, cross_table, curve_table
+    from lenmem.evaluation.tables import cross_table, tables_that_fit
 
     command = shlex.join(["lenmem", "compare", *arguments])
     folder = runs.comparison_directory(root, command)
@@ -390,8 +390,7 @@ def compare(arguments: list[str]) -> None:
     runs.save_comparison(folder / "comparison.json", command, environment, cells, results)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
-        few = len(curves) <= 4  # More do not fit side by side.
-        for table in [curve_table(curves)] if few else [comparison_table(curves, metric=metric) for metric in METRICS]:
+        for table in tables_that_fit(curves, console):
             console.print(table)
         for (_, model), cell in results.items():
             if isinstance(cell, str):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -94,6 +96,22 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
         medians = dict(zip(curve.lengths.tolist(), summarise(curve.values[metric]).median, strict=True))
         table.add_row(escape(curve.label), *(percent(medians.get(int(length), np.nan)) for length in shown))
     return table
+
+
+def tables_that_fit(curves: Sequence[LengthCurve], console: Console) -> list[Table]:
+    """Curves side by side where the console is as wide as that; else models x lengths, as many as fit, by metric."""
+    wide = console.options.update_width(10_000)
+
+    def fits(table: Table) -> bool:
+        return Measurement.get(console, wide, table).maximum <= console.width
+
+    if fits(curve_table(curves)):
+        return [curve_table(curves)]
+    found = []
+    for metric in METRICS:
+        tables = (comparison_table(curves, metric=metric, columns=columns) for columns in range(14, 1, -1))
+        found.append(next(filter(fits, tables), comparison_table(curves, metric=metric, columns=2)))
+    return found
 
 
 def cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], *, metric: str = "exact_match") -> Table:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from lenmem.evaluation.lengths import LengthCurve
-from lenmem.evaluation.tables import comparison_table, cross_table, curve_table, percent
+from lenmem.evaluation.tables import comparison_table, cross_table, curve_table, percent, tables_that_fit
 
 
 def make(values, lengths=None, label="lantm", **kwargs) -> LengthCurve:
@@ -120,3 +120,18 @@ def test_nothing_to_show():
         cross_table({})
     with pytest.raises(ValueError, match="unknown metric 'f1'; lantm has token_accuracy, exact_match"):
         curve_table([make([[1.0]])], metrics=["f1"])
+
+
+@pytest.mark.parametrize(("curves", "width", "tables"), [(1, 80, 1), (2, 80, 2), (2, 130, 1), (7, 80, 2)])
+def test_tables_fit_the_terminal(curves, width, tables):
+    values = np.linspace(1, 0, 3 * 40).reshape(3, 40)
+    named = [make(values, label=f"transformer_randomized_{number}") for number in range(curves)]
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    shown = tables_that_fit(named, console)
+    assert len(shown) == tables
+    for table in shown:
+        console.print(table)
+    printed = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert "…" not in printed
+    assert max(map(len, printed.splitlines())) <= width
+    assert all(curve.label in printed for curve in named)
