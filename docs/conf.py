@@ -15,7 +15,7 @@ import lenmem  # noqa: E402
 # Pages that live elsewhere in the repository; the copies are ignored by git.
 for source, copy, patterns in (
     (ROOT / "colab", DOCS / "notebooks", ("*.ipynb",)),
-    (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "*/*/curve.png")),
+    (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "pictures/*.png", "*/*/curve.png")),
 ):
     shutil.rmtree(copy, ignore_errors=True)
     for path in sorted(path for pattern in patterns for path in source.glob(pattern)):

@@ -205,7 +205,9 @@ def test_a_page_that_is_missing_or_different_fails_the_check(results, capsys):
 def test_rows_stand_in_the_order_of_the_papers_tables(results):
     module = script()
     text = module.page(module.read_records(results))
-    order = [text.index(mark) for mark in ("Table 1(b)", "| copy | LSTM | L", "| double | LANTM | L", "Table B.2")]
+    order = [
+        text.index(mark) for mark in ("### Table 1(b)", "| copy | LSTM | L", "| double | LANTM | L", "### Table B.2")
+    ]
     assert order == sorted(order)
     assert text == module.page(module.read_records(results))
 
@@ -213,10 +215,10 @@ def test_rows_stand_in_the_order_of_the_papers_tables(results):
 def test_a_row_of_the_page(results):
     module = script()
     lines = module.page([made_up("copy", "LSTM")]).splitlines()
-    (score,) = [line for line in lines if line.startswith("| copy | LSTM | L | 98.8")]
+    (score,) = [line for line in lines if line.startswith("| copy | LSTM | L | 100.0")]
     assert score == (
-        "| copy | LSTM | L | 98.8 / 96.8 | 98.0 / 97.6 | 21 / 0 | +77.8 / +96.8 | +77.0 / +97.6 "
-        "| 2 | TPU v9 | 012345678 | [copy-lstm-L](lantm/copy-lstm-L.json) |"
+        "| copy | LSTM | L | 100.0 / 100.0 | 98.8 / 96.8 | 21 / 0 | +77.8 / +96.8 | 98.0 / 97.6 | +77.0 / +97.6 "
+        "| 2 | [copy-lstm-L](lantm/copy-lstm-L.json) |"
     )
     (beyond,) = [line for line in lines if line.startswith("| copy | LSTM | L | 64")]
     assert beyond == (
@@ -225,8 +227,10 @@ def test_a_row_of_the_page(results):
     )
     (origin,) = [line for line in lines if line.startswith("| [copy-lstm-L]")]
     assert "`lenmem reproduce lantm/copy`" in origin
-    assert "12 min 35 s" in origin
-    assert any("*on the test set* over a grid" in line and "one fixed configuration" in line for line in lines)
+    assert "12 min 35 s | TPU v9 | 012345678 |" in origin
+    assert any("*on the test set* over a grid" in line and "as the paper chose" in line for line in lines)
+    (card,) = [line for line in lines if line.startswith("| LANTM | Table 1(b): Main results")]
+    assert card == "| LANTM | Table 1(b): Main results | 112 | 1 |  | 1 |  |  |  | 1 |"
 
 
 def test_comparisons_stand_on_the_page(results):
@@ -265,7 +269,87 @@ def test_dead_seeds_and_uncommitted_code_are_marked(results):
         measured["seeds"][1] = math.nan
     (results / "lantm" / "0.json").write_text(json.dumps(record))
     text = script().page(script().read_records(results))
-    assert "| 1 of 2 alive | TPU v9 | 012345678+ |" in text
+    assert "| 1 of 2 alive |" in text
+    assert "| TPU v9 | 012345678+ |" in text
+
+
+def measured(paper: tuple[float, float], medians: tuple[float, float], trained: float = 1.0, **changes: Any):
+    """A record of `copy`, LANTM, with these figures beside the paper's, and this accuracy at trained lengths."""
+    record = made_up(**changes)
+    names = ("token_accuracy", "exact_match")
+    record["measured"] = {
+        name: {"seeds": [median, median], "median": median, "best": median, "paper": printed}
+        for name, median, printed in zip(names, medians, paper, strict=True)
+    }
+    record["curves"] = [record["curves"][0] | {"values": {name: [[trained, 0, 0]] * 2 for name in names}}]
+    return record
+
+
+@pytest.mark.parametrize(
+    ("paper", "medians", "trained", "verdict"),
+    [
+        ((100, 100), (100, 97), 1.0, "within"),
+        ((100, 100), (100, 96.9), 1.0, "below"),
+        ((80, 50), (80, 53.1), 1.0, "above"),
+        ((80, 50), (76, 100), 1.0, "below"),
+        ((100, 100), (100, 100), 0.989, "not trained"),
+        ((20, 0), (18, 0), 0.2, "within"),  # the paper's own network need not have learnt more
+        ((20, 0), (18, 0), 0.18, "not trained"),
+        ((None, None), (18, 0), 0.1, None),
+    ],
+)
+def test_what_a_row_comes_to(paper, medians, trained, verdict):
+    record = measured(paper, medians, trained)
+    module = script()
+    assert module.verdict(record) == module.verdict(record, 0) == verdict
+    if verdict == "not trained":
+        assert "| not trained |" in module.page([record])
+
+
+def test_lengths_count_as_trained_up_to_the_end_of_training():
+    record = made_up()
+    cell = {"seeds": [60, 64], "median": 62, "best": 64, "paper": 90}
+    record["measured"] = {"longest_length": cell}
+    module = script()
+    assert module.verdict(record) == "not trained"
+    assert module.verdict(record, 1) == "below"
+    record["measured"]["longest_length"] = cell | {"median": 50, "paper": 50}
+    assert module.verdict(record) == "within"
+
+
+def test_the_variant_that_counts_is_chosen_at_trained_lengths():
+    module = script()
+    weak = measured((100, 100), (100, 100), 0.9, row="copy-lantm-weak-L")
+    plain = measured((100, 100), (90, 80), 1.0, row="copy-lantm-L")
+    (standing,) = module.standings([weak, plain]).values()
+    assert (standing.record["row"], standing.verdict) == ("copy-lantm-L", "below")
+    assert standing.chosen[0]["row"] == "copy-lantm-weak-L"  # as the paper chose, on the test split
+    assert module.variant_names([weak, plain]) == {"copy-lantm-weak-L": "weak", "copy-lantm-L": "plain"}
+    beyond = measured((100, 100), (100, 100), row="a-beyond", command="lenmem reproduce panm/copy_beyond --rows a")
+    (standing,) = module.standings([beyond, plain]).values()
+    assert standing.record["row"] == "copy-lantm-L", "a network that is in no paper does not stand for the paper's"
+
+
+def test_names_of_variants_are_distinct():
+    module = script()
+    records = module.read_records(RESULTS)
+    variants = module.variant_names(records)
+    names = [(*key, variants[record["row"]]) for key, rows in module._by_row(records).items() for record in rows]
+    assert len(set(names)) == len(names)
+
+
+def test_a_picture_is_drawn_anew_when_its_numbers_change(results, capsys):
+    main, picture = script().main, results / "pictures" / "lantm-table_1b.png"
+    assert main(["--results", str(results)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    before = {path: path.stat().st_mtime_ns for path in (results / "pictures").iterdir()}
+    assert main(["--results", str(results)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    picture.unlink()
+    (results / "pictures" / "stray.png").touch()
+    assert main(["--results", str(results), "--check"]) == 1
+    assert "(pictures/lantm-table_1b.png, stray.png)" in capsys.readouterr().err
+    assert main(["--results", str(results)]) == main(["--results", str(results), "--check"]) == 0
 
 
 def test_a_difference_is_never_rounded_away():

@@ -104,8 +104,8 @@ def plot_curve_grid(
             _curve(ax, curve, name, metrics.index(name), linewidth=1.5)
         ax.set_title(_plain(textwrap.fill(labels[place], 34)), loc="left", fontsize=7.5, color=INK)
         ax.tick_params(labelsize=7)
-        ax.tick_params(axis="x", labelrotation=0)
-    figure.supxlabel(_length_label(curves), fontsize=9, color=INK)
+        if place + across >= len(curves):
+            ax.set_xlabel(_length_label([curve]), fontsize=8)
     _curve_legend(figure, curves, [name.replace("_", " ") for name in metrics])
     figure.suptitle(_plain(_task_title(curves) if title is None else title), fontsize=12, color=INK)
     return _finish(figure, path)
@@ -213,6 +213,69 @@ def plot_sweep(
             ax.set(xlim=(-4, 104))
             ax.xaxis.set_major_formatter(PercentFormatter(decimals=0))
     axes[0].set_yticklabels([_plain(name) for name in names], fontsize=8)
+    return _finish(figure, path)
+
+
+def plot_against_paper(
+    names: Sequence[str],
+    panels: Mapping[str, Sequence[tuple[np.ndarray, float | None, float | None]]],
+    path: Path = None,
+    *,
+    untrained: Sequence[bool] = (),
+    unit: str = "percent",
+    title: str = "",
+) -> Figure:
+    """Rows of a table, ours beside the paper's: a panel for each metric, a line for each row.
+
+    Args:
+        names: of the rows.
+        panels: metric -> for each row the values of our seeds float[S], the paper's number and that of our best
+            network, each None where there is none.
+        path: where to write the picture.
+        untrained: rows that have not learnt their trained lengths, which are drawn faintly and say so.
+        unit: of the values.
+        title: a line over the picture.
+    """
+    if not names or not panels:
+        raise ValueError("no rows or no metrics given; a picture needs at least one of each")
+    untrained = list(untrained) or [False] * len(names)
+    height = 1.5 + 0.22 * len(names)
+    width = 1.0 + 0.068 * max(map(len, names)) + 2.6 * len(panels)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    rows = np.arange(len(names))
+    found = [triple for values in panels.values() for triple in values]
+    for ax, (metric, values) in zip(axes, panels.items(), strict=True):
+        _style(ax)
+        ax.grid(axis="x", visible=False)
+        for row, (seeds, paper, best) in enumerate(values):
+            summary, alpha = summarise(seeds), 0.35 if untrained[row] else 1.0
+            ax.plot([summary.low, summary.high], [row, row], color=COLORS[0], linewidth=2.5, alpha=0.35 * alpha)
+            ax.plot([summary.median], [row], "o", color=COLORS[0], markersize=5, alpha=alpha, zorder=3)
+            if best is not None:
+                ax.plot([best], [row], "^", color=COLORS[2], markersize=5, markerfacecolor="none", zorder=4)
+            if paper is not None:
+                ax.plot([paper], [row], "D", color=COLORS[1], markersize=6, markerfacecolor="none", zorder=2)
+        ax.set_title(_plain(textwrap.fill(metric, 26)), loc="left", fontsize=9, color=INK)
+        ax.set(ylim=(len(names) - 0.5, -0.5), yticks=rows)
+        ax.set_xlabel(unit, fontsize=8)
+        if unit == "percent":
+            ax.set(xlim=(-4, 104))
+    shown = [f"{name} (not trained)" if faint else name for name, faint in zip(names, untrained, strict=True)]
+    axes[0].set_yticklabels([_plain(name) for name in shown], fontsize=7.5)
+    for label, faint in zip(axes[0].get_yticklabels(), untrained, strict=True):
+        label.set_color("#888888" if faint else INK)
+    handles = [Line2D([], [], color=COLORS[0], marker="o", markersize=5, linewidth=2.5)]
+    texts = ["ours: median, lowest to highest seed"]
+    if any(best is not None for _, _, best in found):
+        handles.append(Line2D([], [], color=COLORS[2], marker="^", linestyle="", markerfacecolor="none"))
+        texts.append("ours: best network, chosen on test")
+    if any(paper is not None for _, paper, _ in found):
+        handles.append(Line2D([], [], color=COLORS[1], marker="D", linestyle="", markerfacecolor="none"))
+        texts.append("paper")
+    columns = max(1, min(len(texts), int(width / 2.6)))
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    figure.suptitle(_plain(textwrap.fill(title, int(11 * width))), fontsize=10, color=INK)
     return _finish(figure, path)
 
 
