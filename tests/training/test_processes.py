@@ -22,39 +22,44 @@ import pytest
 import lenmem
 from lenmem import cli, runs
 from lenmem.training import processes, train
-from tests.training.tiny import experiment
+from tests.training.tiny import SGD, experiment
 
 ROOT = Path(__file__).parent.parent.parent
-EXPERIMENT = experiment(selection="validation", validate_every=2, validation_batches=1, keep_steps=(2,))
+EXPERIMENT = experiment(
+    optimizer=SGD, selection="validation", validate_every=2, validation_batches=1, keep_steps=(2,)
+)
 CONFIG = "from tests.training.test_processes import EXPERIMENT as experiment\n"
 STOPPED = 4
+HANGS = 1800
+"""Seconds after which a process is taken to hang, on any machine and beside anything."""
 
 
 @pytest.mark.slow
 def test_two_processes_train_one_run(tmp_path):
     """They stop together at a signal to the second, resume, and give the curve and parameters of one process."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        address = f"localhost:{free.getsockname()[1]}"
     (tmp_path / "config.py").write_text(CONFIG)
-    shared = {"PYTHONPATH": str(ROOT), "JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", __file__, str(tmp_path)],
-            env=os.environ | shared | {"JAX_PROCESS_ID": str(i)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for i in range(2)
-    ]
-    alone = train(EXPERIMENT, directory=tmp_path / "alone")
-    said = []
-    for process in started:
+    with socket.socket() as reserved:
+        # Held until the end, so that nobody else is given this port. It may be bound again by those who ask for that.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(("localhost", 0))
+        address = f"localhost:{reserved.getsockname()[1]}"
+        shared = {"PYTHONPATH": str(ROOT), "JAX_COORDINATOR_ADDRESS": address, "JAX_NUM_PROCESSES": "2"}
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-W", "error", __file__, str(tmp_path)],
+                env=os.environ | shared | {"JAX_PROCESS_ID": str(i)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for i in range(2)
+        ]
         try:
-            said.append(process.communicate(timeout=300))
+            alone = train(EXPERIMENT, directory=tmp_path / "alone")
+            said = [process.communicate(timeout=HANGS) for process in started]
         finally:
-            process.kill()
+            for process in started:
+                process.kill()
     assert [process.returncode for process in started] == [0, 0], said
     assert f"stopped; step {STOPPED} is saved, continue with" in said[0][0]
     assert f"lenmem train --resume {tmp_path / 'together'} --distributed" in said[0][0]
