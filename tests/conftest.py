@@ -25,16 +25,17 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
         if subprocess.run(starts, env=tried, capture_output=True, check=False).returncode == 0:
             flags = tried["XLA_FLAGS"]
     os.environ["XLA_FLAGS"] = flags
-# Compiled programs are shared by workers, by the commands that tests start, and by tests that build the same one again;
-# and from run to run, but for CI, which starts from nothing.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+# Compiled programs and generated data are shared by workers, by the commands that tests start, and by tests that make
+# the same again; and from run to run, but for CI, which starts from nothing. The user's own caches are left alone.
+if not {"JAX_COMPILATION_CACHE_DIR", "LENMEM_CACHE"} <= os.environ.keys():
     if os.environ.get("CI"):
-        programs = Path(tempfile.mkdtemp(prefix="lenmem-programs-"))
-        atexit.register(shutil.rmtree, programs, ignore_errors=True)
+        kept = Path(tempfile.mkdtemp(prefix="lenmem-tests-"))
+        atexit.register(shutil.rmtree, kept, ignore_errors=True)
     else:
-        programs = Path(__file__).parent.parent / ".cache" / "jax"
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(programs)
+        kept = Path(__file__).parent.parent / ".cache"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ.setdefault("LENMEM_CACHE", str(kept / "data"))
 
 import hypothesis
 import jax

@@ -186,8 +186,8 @@ def test_random_positions_are_drawn_afresh_in_training_only():
         return quiet, module.apply({"params": params}, rows, full, rngs={"address": key})
 
     (quiet, again), noisy = run(jax.random.key(1))
-    np.testing.assert_array_equal(quiet, again)
-    np.testing.assert_array_equal(quiet[0], quiet[1])
+    np.testing.assert_allclose(quiet, again, atol=1e-6)
+    np.testing.assert_allclose(quiet[0], quiet[1], atol=1e-6)
     assert not np.allclose(noisy[0], noisy[1], atol=1e-3)
     np.testing.assert_array_equal(noisy, run(jax.random.key(1))[1])
     assert not np.allclose(noisy, run(jax.random.key(2))[1], atol=1e-3)
@@ -319,5 +319,5 @@ def test_one_draw_for_all_steps_over_depth():
 
     first, other = np.asarray(seen(jax.random.key(0))), np.asarray(seen(jax.random.key(1)))
     assert first.shape[0] == 3
-    np.testing.assert_array_equal(first[1:], first[:-1])
+    np.testing.assert_allclose(first[1:], first[:-1], atol=1e-6)
     assert not np.allclose(first, other, atol=1e-3)
