@@ -67,8 +67,8 @@ class Cosine:
     warmup).
     """
 
-    warmup: int = 0
-    """Updates of linear warm-up."""
+    warmup: float = 0
+    """Updates of linear warm-up; below 1, a share of all updates."""
     final: float = 0.0
     """Share of the learning rate that is left after the last update."""
 
@@ -78,8 +78,9 @@ class Cosine:
 
     def __call__(self, count: Count, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count` of `steps`."""
-        after = self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * _progress(count, self.warmup, steps))) / 2
-        return jnp.minimum(_warm(count, self.warmup), after)
+        warmup = _updates(self.warmup, steps)
+        after = self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * _progress(count, warmup, steps))) / 2
+        return jnp.minimum(_warm(count, warmup), after)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +90,8 @@ class Linear:
     (t + 1) / warmup for t < warmup, then 1 - (1 - final) (t - warmup) / (steps - warmup).
     """
 
-    warmup: int = 0
-    """Updates of linear warm-up."""
+    warmup: float = 0
+    """Updates of linear warm-up; below 1, a share of all updates."""
     final: float = 0.0
     """Share of the learning rate that is left after the last update."""
 
@@ -100,8 +101,9 @@ class Linear:
 
     def __call__(self, count: Count, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count` of `steps`."""
-        after = 1 - (1 - self.final) * _progress(count, self.warmup, steps)
-        return jnp.minimum(_warm(count, self.warmup), after)
+        warmup = _updates(self.warmup, steps)
+        after = 1 - (1 - self.final) * _progress(count, warmup, steps)
+        return jnp.minimum(_warm(count, warmup), after)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,12 +230,17 @@ def decay_kernels(params: Any) -> Any:
     return mask
 
 
-def _warm(count: Count, warmup: int) -> jax.Array:
+def _updates(warmup: float, steps: int) -> float:
+    """The updates of a warm-up that may be a share of all."""
+    return round(warmup * steps) if warmup < 1 else warmup
+
+
+def _warm(count: Count, warmup: float) -> jax.Array:
     """(t + 1) / warmup, at most 1."""
     return jnp.minimum((jnp.asarray(count) + 1.0) / max(warmup, 1), 1.0)
 
 
-def _progress(count: Count, warmup: int, steps: int) -> jax.Array:
+def _progress(count: Count, warmup: float, steps: int) -> jax.Array:
     """Share of the time after warm-up that has passed, in [0, 1]."""
     return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)
 
