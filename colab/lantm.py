@@ -70,18 +70,19 @@ from rich import print
 import lenmem
 from lenmem.evaluation import plots, tables, traces
 
-STEPS = int(os.environ.get("LENMEM_STEPS", "800"))
+STEPS = int(os.environ.get("LENMEM_STEPS", "1000"))
 """Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## Train
 #
 # A task, a model, and how it is trained. Tasks and models are dataclasses: every field can be set. All seeds are
-# trained in one program; here one will do.
+# trained in one program; here one will do. The recipe is that of `lenmem train quickstart`.
 
 # %%
 task = lenmem.tasks.make("copy", vocabulary=128, train_lengths=(2, 16))  # tested at 17 to 32
-adam = lenmem.Optimizer("adam", learning_rate=2e-2, schedule=lenmem.training.Cosine(), clip_norm=1.0)
+cosine = lenmem.training.Cosine(warmup=0.1)
+adam = lenmem.Optimizer("adam", learning_rate=3e-2, schedule=cosine, clip_norm=1.0, b2=0.9)
 training = lenmem.Training(steps=STEPS, batch_size=32, seeds=1, optimizer=adam, log_every=max(1, STEPS // 8))
 
 
@@ -90,7 +91,7 @@ def report(entry):
     print(f"step {entry['step']:5}  loss {entry['loss'][0]:.4f}  {entry['seconds']:.0f} s")
 
 
-experiment = lenmem.Experiment(task, lenmem.models.make("lantm"), training)
+experiment = lenmem.Experiment(task, lenmem.models.make("lantm", read_gate_bias=0.0), training)
 result = lenmem.train(experiment, report=report)
 
 # %% [markdown]

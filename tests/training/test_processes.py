@@ -25,9 +25,7 @@ from lenmem.training import processes, train
 from tests.training.tiny import SGD, experiment
 
 ROOT = Path(__file__).parent.parent.parent
-EXPERIMENT = experiment(
-    optimizer=SGD, selection="validation", validate_every=2, validation_batches=1, keep_steps=(2,)
-)
+EXPERIMENT = experiment(optimizer=SGD, selection="validation", validate_every=2, validation_batches=1, keep_steps=(2,))
 CONFIG = "from tests.training.test_processes import EXPERIMENT as experiment\n"
 STOPPED = 4
 HANGS = 1800
