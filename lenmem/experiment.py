@@ -12,13 +12,14 @@ from typing import Any
 import flax.linen as nn
 import jax
 import numpy as np
+import optax
 
 from lenmem import share
 from lenmem.errors import parameters_fit
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.fields import check_fields
 from lenmem.models import supports
-from lenmem.serialize import from_plain
+from lenmem.serialize import FORGOTTEN, from_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
 from lenmem.training.loop import (
@@ -100,20 +101,25 @@ class Run:
 
 
 def load(
-    directory: str | os.PathLike[str], *, step: int | None = None, modules: Iterable[type | ModuleType] = ()
+    directory: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    modules: Iterable[type | ModuleType] = (),
+    optimizer: optax.GradientTransformation | None = None,
 ) -> Run:
     """The run in `directory`, at its latest checkpoint, or at `step` of its checkpoints and snapshots; or the run in a
     file that `export_run` wrote.
 
     Nothing is executed: the manifest is plain data, whose classes are looked up inside lenmem and among `modules`, the
-    classes or Python modules of a user's own models and tasks. Raises ValueError (`CheckpointError` where the
-    checkpoint is missing or damaged).
+    classes or Python modules of a user's own models and tasks. An Optax transformation that a run was trained with is
+    not saved: it is passed again as `optimizer` where training is to go on, and nothing else needs it. Raises
+    ValueError (`CheckpointError` where the checkpoint is missing or damaged).
     """
     directory = Path(directory)
     if directory.suffix == SUFFIX and not directory.is_dir():
-        return _load_file(directory, step, modules)
+        return _load_file(directory, step, modules, optimizer)
     manifest = checkpoint.read_manifest(saved_in(directory, step), step)
-    experiment = _experiment_in(manifest, directory, modules)
+    experiment = _experiment_in(manifest, directory, modules, optimizer)
     params, alive, step = restore_params(experiment, directory, step)
     return Run(experiment, params, step, directory, manifest, alive)
 
@@ -131,7 +137,7 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
             f"the run in {directory} was cut off before its first checkpoint, which would say what it is; start it "
             f"again with its configuration: lenmem train CONFIG --resume --directory {directory}"
         )
-    return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules)
+    return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules, None)
 
 
 def export_run(
@@ -153,16 +159,21 @@ def export_run(
 
 
 def import_run(
-    path: str | os.PathLike[str], directory: str | os.PathLike[str], *, modules: Iterable[type | ModuleType] = ()
+    path: str | os.PathLike[str],
+    directory: str | os.PathLike[str],
+    *,
+    modules: Iterable[type | ModuleType] = (),
+    optimizer: optax.GradientTransformation | None = None,
 ) -> Run:
     """The run that `export_run` wrote `with_optimizer`, as a new run directory, where its training can be resumed.
 
-    ValueError for a file without the state, and for a directory that holds a run; nothing is executed (see `load`).
+    ValueError for a file without the state, and for a directory that holds a run; nothing is executed, and `optimizer`
+    is an Optax transformation that the run was trained with (see `load`).
     """
     path, directory = Path(path), Path(directory)
     if holds_run(directory):
         raise ValueError(f"{directory} already holds a run; choose another directory")
-    run = _load_file(path, None, modules)
+    run = _load_file(path, None, modules, optimizer)
     state = share.import_state(path, abstract_state(run.experiment))
     manifest, metrics = run.manifest.get("run"), run.manifest.get("metrics")
     if not isinstance(manifest, dict) or not isinstance(metrics, list):
@@ -172,16 +183,21 @@ def import_run(
     return dataclasses.replace(run, directory=directory, manifest=manifest)
 
 
-def _load_file(path: Path, step: int | None, modules: Iterable[type | ModuleType]) -> Run:
+def _load_file(
+    path: Path,
+    step: int | None,
+    modules: Iterable[type | ModuleType],
+    optimizer: optax.GradientTransformation | None,
+) -> Run:
     """The run in a safetensors file. Its pictures would go to a folder beside it."""
     params, metadata = share.import_params(path)
     if "experiment" not in metadata:
         raise ValueError(f"{path} holds parameters, but does not say of which experiment; read it with import_params")
-    experiment = _experiment_in(metadata, path, modules)
+    experiment = _experiment_in(metadata, path, modules, optimizer)
     at = metadata.get("step", experiment.training.steps)
     if step not in (None, at):
         raise ValueError(f"{path} has nothing of step {step}; it has {at}")
-    wanted = abstract_state(experiment).members.params
+    wanted = abstract_state(experiment, with_optimizer=False).members.params
     got = jax.tree.map(lambda x: (x.shape, x.dtype), params)
     if got != jax.tree.map(lambda x: (x.shape, x.dtype), wanted):
         raise ValueError(f"the parameters in {path} are not those of its experiment")
@@ -193,8 +209,17 @@ def _load_file(path: Path, step: int | None, modules: Iterable[type | ModuleType
     return Run(experiment, params, at, path.with_suffix(""), metadata, np.array(alive, bool))
 
 
-def _experiment_in(manifest: dict[str, Any], where: Path, modules: Iterable[type | ModuleType]) -> Experiment:
+def _experiment_in(
+    manifest: dict[str, Any],
+    where: Path,
+    modules: Iterable[type | ModuleType],
+    optimizer: optax.GradientTransformation | None,
+) -> Experiment:
     experiment = from_plain(manifest["experiment"], modules)
     if not isinstance(experiment, Experiment):
         raise ValueError(f"the manifest of {where} holds a {type(experiment).__name__}, not an Experiment")
-    return experiment
+    if optimizer is None:
+        return experiment
+    if experiment.training.optimizer is not FORGOTTEN:
+        raise ValueError(f"{where} says what it was trained with, {experiment.training.optimizer}; leave out optimizer")
+    return dataclasses.replace(experiment, training=dataclasses.replace(experiment.training, optimizer=optimizer))

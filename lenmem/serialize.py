@@ -10,6 +10,7 @@ evaluated or imported from elsewhere.
     dict with string keys           a JSON object without "class"
     dtype (jnp.bfloat16, ...)       {"class": "dtype", "name": "bfloat16"}
     activation function             {"class": "function", "name": "relu"}, from a short list
+    Optax transformation            {"class": "transformation"}; it comes back as `FORGOTTEN`, which does not train
     dataclass, Linen module         {"class": path, field: value, ...}, every field
 
 Left out, so that they come back by default: fields outside `__init__`, a Linen module's `parent`, `spec` (an experiment
@@ -33,6 +34,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lenmem.errors import choices
 
@@ -54,6 +56,17 @@ DTYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
 )
 _DEPTH = 64
+
+
+def _forgotten(*_: Any, **__: Any) -> Any:
+    raise ValueError(
+        "this run was trained with an optax.GradientTransformation, which is not saved; to go on training, pass the "
+        "same one again: lenmem.load(run, optimizer=...), or Training(optimizer=...)"
+    )
+
+
+FORGOTTEN = optax.GradientTransformation(_forgotten, _forgotten)
+"""What a saved Optax transformation comes back as, since it is made of functions."""
 _OWN = "lenmem."
 
 
@@ -93,6 +106,8 @@ def _to_plain(value: Any, where: str, depth: int) -> Any:
         raise ValueError(f"{where}: nested more than {_DEPTH} deep")
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, optax.GradientTransformation):
+        return {"class": "transformation"}
     if value is None or isinstance(value, bool | int | str):
         if type(value) not in (type(None), bool, int, str):
             raise ValueError(f"{where}: {value!r} is a {type(value).__name__}; use a plain int or str")
@@ -181,13 +196,24 @@ def _dtype(rest: dict[str, Any]) -> Any:
     return getattr(jnp, rest["name"])
 
 
+def _transformation(rest: dict[str, Any]) -> optax.GradientTransformation:
+    if rest:
+        raise ValueError(f"a saved transformation has no fields, got {rest}")
+    return FORGOTTEN
+
+
 def _function(rest: dict[str, Any]) -> Callable:
     if rest.get("name") not in tuple(FUNCTIONS) or len(rest) != 1:
         raise ValueError(f"a saved function must be one of {', '.join(FUNCTIONS)}, got {rest}")
     return FUNCTIONS[rest["name"]]
 
 
-_SPECIAL: dict[Any, Callable[[dict[str, Any]], Any]] = {"float": _float, "dtype": _dtype, "function": _function}
+_SPECIAL: dict[Any, Callable[[dict[str, Any]], Any]] = {
+    "float": _float,
+    "dtype": _dtype,
+    "function": _function,
+    "transformation": _transformation,
+}
 
 
 def _fields(kind: type) -> list[dataclasses.Field]:

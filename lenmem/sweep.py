@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from rich.markup import escape
 from rich.table import Table
 
@@ -90,6 +91,11 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
         owner_of(experiment, path)
         if not values:
             raise ValueError(f"no values for {path}: give at least one")
+        if any(isinstance(value, optax.GradientTransformation) for value in values):
+            raise ValueError(
+                f"values of {path} cannot be an optax.GradientTransformation: nothing but its functions tells one from "
+                "another; sweep over the fields of lenmem.Optimizer, or train an experiment for each"
+            )
     names = short_names(over)
     combinations = []
     for values in itertools.product(*over.values()):
@@ -277,7 +283,7 @@ def _split(program: Program, where: Path, directory: Path) -> None:
     like = initial_state(
         experiment.bound_model,
         experiment.task,
-        training.optimizer.build(training.steps),
+        training.transformation,
         jax.random.split(jax.random.key(0), training.seeds * len(group)),
         **training.kept,
         abstract=True,

@@ -703,14 +703,14 @@ def _gradient(cell: nn.Module, length: int, rows: int = 32, width: int = 14) -> 
 def _fresh(experiment: Experiment, seeds: int, *, abstract: bool = False) -> State:
     training = experiment.training
     keys = jax.vmap(lambda i: namespaced(jax.random.key(training.seed), i))(np.arange(seeds))
-    optimizer = training.optimizer.build(training.steps)
+    optimizer = training.transformation
     return initial_state(experiment.bound_model, experiment.task, optimizer, keys, keep_best=False, abstract=abstract)
 
 
 def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[], None], float]:
     """A call of `steps` optimiser steps, always the first ones, and the seconds that it took to compile."""
     training = dataclasses.replace(experiment.training, seeds=seeds)
-    optimizer = training.optimizer.build(training.steps)
+    optimizer = training.transformation
     mesh = device_mesh(training.device_count(), training.batch_size)
     state = replicated(_fresh(experiment, seeds), mesh)
     advance = make_advance(experiment.bound_model, experiment.task, optimizer, **training.advanced, mesh=mesh)

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import lenmem
@@ -66,6 +67,18 @@ def swept(tmp_path_factory):
     outcomes = sweep(BASE, OVER, directory, say=said.append)
     assert said == ["program 1 of 1: 4 combinations at once, 2 seed(s) each"]
     return outcomes, directory
+
+
+def test_an_optax_transformation_is_not_swept_over():
+    """Neither its numbers, which are inside of functions, nor several of them. Other fields of the experiment are."""
+    of = experiment(optimizer=optax.lion(1e-2))
+    with pytest.raises(
+        ValueError, match="keeps its numbers inside of functions; sweep over the fields of lenmem.Optim"
+    ):
+        combine(of, {RATE: (0.1, 0.2)})
+    with pytest.raises(ValueError, match="cannot be an optax.GradientTransformation: nothing but its functions"):
+        combine(of, {"training.optimizer": (optax.lion(0.1), optax.lion(0.2))})
+    assert [c.name for c in combine(of, {"training.seed": (1, 2)})] == ["seed=1", "seed=2"]
 
 
 def test_members_equal_runs_trained_alone(swept, tmp_path):

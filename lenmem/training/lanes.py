@@ -15,6 +15,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 from jax.sharding import Mesh
 
 from lenmem.errors import choices
@@ -34,6 +35,11 @@ def owner_of(config: Any, path: str) -> tuple[Any, str]:
     owner, value = config, config
     for name in path.split("."):
         owner, fields = value, settable(value)
+        if isinstance(owner, optax.GradientTransformation):
+            raise ValueError(
+                f"there is no field {path!r}: an optax.GradientTransformation keeps its numbers inside of functions; "
+                "sweep over the fields of lenmem.Optimizer, or train an experiment for each"
+            )
         if name not in fields:
             kind = type(owner).__name__
             raise ValueError(f"there is no field {path!r}: {kind} has no {name!r}.{choices(name, fields)}")
@@ -83,8 +89,8 @@ def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstrac
 
     def start(combination: jax.Array, keys: jax.Array) -> PyTree:
         of = at_lane(experiment, numbers, combination)
-        optimizer = of.training.optimizer.build(of.training.steps)
-        return initial_members(of.bound_model, of.task, optimizer, keys, **of.training.kept)
+        training = of.training
+        return initial_members(of.bound_model, of.task, training.transformation, keys, **training.kept)
 
     def members(keys: jax.Array) -> PyTree:
         lanes = jax.vmap(start, in_axes=(0, None))(jnp.arange(combinations(numbers)), keys)
@@ -100,9 +106,8 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None
     def advance(state: State, count: int) -> tuple[State, Record]:
         def of_combination(combination: jax.Array, members: PyTree) -> tuple[PyTree, Record]:
             of = at_lane(experiment, numbers, combination)
-            training = of.training
-            optimizer = training.optimizer.build(training.steps)
-            step = make_advance(of.bound_model, of.task, optimizer, **training.advanced, axes=("lanes",), mesh=mesh)
+            rule, how = of.training.transformation, of.training.advanced
+            step = make_advance(of.bound_model, of.task, rule, **how, axes=("lanes",), mesh=mesh)
             after, record = step(State(state.step, members), count)
             return after.members, record
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 import flax.linen as nn
 import jax
 import numpy as np
+import optax
 
 from lenmem import progress, stopping
 from lenmem.evaluation.metrics import evaluate
@@ -30,7 +31,7 @@ from lenmem.serialize import to_plain, write_whole
 from lenmem.tasks.base import Split, Task, namespaced
 from lenmem.training import checkpoint, processes
 from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
-from lenmem.training.optimizer import Optimizer
+from lenmem.training.optimizer import Optimizer, with_plain_state
 from lenmem.training.resume import experiment_differences
 from lenmem.training.step import (
     Record,
@@ -59,8 +60,8 @@ class Training:
     """Seeds trained in one program; each has its own parameters and data."""
     seed: int = 0
     """The key everything is drawn from."""
-    optimizer: Optimizer = Optimizer()
-    """The update rule."""
+    optimizer: Optimizer | optax.GradientTransformation = Optimizer()
+    """The update rule. An Optax transformation works too, but is not saved: to resume, it has to be passed again."""
     selection: Literal["last", "validation", "running_ood"] = "last"
     """Parameters that are kept: the last; those of the best validation (ties to the latest); or those of the best score
     on the *test* range seen during training. The last rule selects on test lengths and is printed as such."""
@@ -132,6 +133,12 @@ class Training:
     def kept(self) -> dict[str, Any]:
         """What a `State` has to have room for."""
         return {"keep_best": self.selection != "last", "window": self.selection_window}
+
+    @property
+    def transformation(self) -> optax.GradientTransformation:
+        """The update rule, made for this many steps."""
+        rule = self.optimizer
+        return rule.build(self.steps) if isinstance(rule, Optimizer) else with_plain_state(rule)
 
     @property
     def advanced(self) -> dict[str, Any]:
@@ -227,7 +234,7 @@ def train(
     key = jax.random.key(training.seed) if key is None else key
     keys = jax.vmap(lambda i: namespaced(key, i))(np.arange(training.seeds))
     mesh = device_mesh(training.device_count(), training.batch_size)
-    optimizer = training.optimizer.build(training.steps)
+    optimizer = training.transformation
     started = time.perf_counter()
     if numbers:
         state = initial_lanes(experiment, numbers, keys)
@@ -341,13 +348,13 @@ def saved_in(directory: str | os.PathLike[str], step: int | None = None) -> Path
     raise ValueError(f"{directory} has nothing of step {step}; it has {', '.join(map(str, known))}")
 
 
-def abstract_state(experiment: TrainableExperiment) -> State:
+def abstract_state(experiment: TrainableExperiment, *, with_optimizer: bool = True) -> State:
     """Structure, shapes and dtypes of the state that a checkpoint of the experiment holds."""
     training = experiment.training
     return initial_state(
         experiment.bound_model,
         experiment.task,
-        training.optimizer.build(training.steps),
+        training.transformation if with_optimizer else optax.identity(),
         jax.random.split(jax.random.key(0), training.seeds),
         **training.kept,
         abstract=True,
@@ -361,13 +368,13 @@ def restore_params(
 
     Raises `checkpoint.CheckpointError` where it is missing or damaged.
     """
-    folder, like = saved_in(directory, step), abstract_state(experiment)
+    folder, like = saved_in(directory, step), abstract_state(experiment, with_optimizer=False)
     if folder.name == SNAPSHOTS:
         snapshot, _ = checkpoint.restore(folder, {"params": like.members.params}, step)
         at = int(step or 0)
         alive = alive_in(read_metrics(Path(directory), at), at, experiment.training.seeds)
         return jax.tree.map(np.asarray, snapshot["params"]), np.array(alive, bool), at
-    state, _ = checkpoint.restore(folder, like, step)
+    state, _ = checkpoint.restore(folder, like, step, partial=True)
     return selected(state), np.asarray(state.members.alive), int(state.step)
 
 

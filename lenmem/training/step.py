@@ -163,6 +163,7 @@ def make_advance(
     `advance` itself is mapped over.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
+    rule = optax.with_extra_args_support(optimizer)  # Some rules want the value too, or look for a step along a line.
 
     # Only answers that are aligned with the inputs share their width.
     cut = Batch._fields if task.spec.alignment == "aligned" else ("inputs", "input_mask")
@@ -183,8 +184,14 @@ def make_advance(
         batch = _spread(task.source("train", batch_size, data_seed(member.key)).batch(step), mesh, "data")
         noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
         rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
-        (_, loss), grads = narrowest_gradient(member.params, batch, rngs)
-        changes, optimizer_state = optimizer.update(grads, member.optimizer_state, member.params)
+        (total, loss), grads = narrowest_gradient(member.params, batch, rngs)
+
+        def value_of(params: PyTree) -> jax.Array:
+            return objective(model, task, params, batch, rngs)[0]
+
+        changes, optimizer_state = rule.update(
+            grads, member.optimizer_state, member.params, value=total, grad=grads, value_fn=value_of
+        )
         params = optax.apply_updates(member.params, changes)
         grad_norm = optax.tree.norm(grads)
         alive = member.alive & jnp.isfinite(loss) & jnp.isfinite(grad_norm)

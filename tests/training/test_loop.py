@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 
 import lenmem
@@ -95,6 +96,38 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(finished, tmp_path):
     assert [line["step"] for line in lines] == [2, 4, 6]
     assert [line["loss"] for line in lines] == [line["loss"] for line in expected]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_any_optax_transformation_trains_and_resumes(tmp_path):
+    """Bit for bit. The saved run measures and predicts without it, and says that it has to be passed again."""
+    noise = optax.add_noise(0.01, 0.5, jax.random.key(0))  # Its state has a key; the last rule wants the loss.
+    of = experiment(optimizer=optax.chain(noise, optax.lion(1e-2), optax.contrib.reduce_on_plateau()))
+    result = train(of, directory=tmp_path / "whole")
+    train(of, directory=tmp_path / "part", report=stop_at_4)
+    run = lenmem.load(tmp_path / "part")
+    assert run.step == 4
+    assert lenmem.measure(run.experiment, run.params).seeds == 2
+    with pytest.raises(ValueError, match=r"not saved; to go on training, pass the same one again: lenmem\.load\("):
+        train(run.experiment, directory=tmp_path / "part", resume=True)
+    resumed = train(of, directory=tmp_path / "part", resume=True)
+    chex.assert_trees_all_equal(resumed.params, result.params)
+
+    run = lenmem.load(tmp_path / "whole", optimizer=of.training.optimizer)
+    assert run.experiment == of
+    lenmem.export_run(run, tmp_path / "run.safetensors", with_optimizer=True)
+    with pytest.raises(ValueError, match="not saved"):
+        lenmem.import_run(tmp_path / "run.safetensors", tmp_path / "again")
+    lenmem.import_run(tmp_path / "run.safetensors", tmp_path / "again", optimizer=of.training.optimizer)
+    again = train(of, directory=tmp_path / "again", resume=True)
+    chex.assert_trees_all_equal(again.params, result.params)
+
+
+def test_an_optimizer_is_passed_only_where_none_was_saved(finished):
+    _, directory = finished
+    with pytest.raises(ValueError, match=r"says what it was trained with, Optimizer\(name='adam'"):
+        lenmem.load(directory, optimizer=optax.lion(1e-2))
+    with pytest.raises(ValueError, match="Training.optimizer is 'lion'; it has to be a"):
+        Training(optimizer="lion")  # pyright: ignore[reportArgumentType]
 
 
 def test_metrics_after_the_checkpoint_are_dropped_on_resume(finished, tmp_path):
