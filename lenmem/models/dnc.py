@@ -79,6 +79,7 @@ class DNCCell(nn.Module):
     masking: bool = False
     deallocation: bool = False
     link_sharpness: bool = False
+    plain_lengths: bool = False
     stop_usage_gradient: bool = True
     clip: float | None = 20.0
     dropout: float = 0.0
@@ -138,6 +139,11 @@ class DNCCell(nn.Module):
         return DNCState(controller, access, reads), jnp.concatenate([hidden, reads.astype(hidden.dtype)], axis=-1)
 
     @nn.nowrap
+    def content(self, *addressed: jax.Array, mask: jax.Array | None) -> jax.Array:
+        """Weights by likeness to keys."""
+        return ops.content_weights(*addressed, mask=mask, plain_lengths=self.plain_lengths)
+
+    @nn.nowrap
     def advance(self, state: Access, commands: dict[str, jax.Array]) -> tuple[Access, jax.Array]:
         """Write, then read: the access after the step, and the read values side by side."""
         memory, usage, link, precedence, write_weights, read_weights = state
@@ -146,7 +152,7 @@ class DNCCell(nn.Module):
         # Write by content or to a free slot.
         usage = ops.update_usage(usage, write_weights, read_weights, free, stop_gradient=self.stop_usage_gradient)
         allocation = ops.allocation_weights(usage)
-        content = ops.content_weights(memory, keys, commands["write_strength"], mask=commands.get("write_mask"))
+        content = self.content(memory, keys, commands["write_strength"], mask=commands.get("write_mask"))
         allocation_gate = commands["allocation_gate"]
         chosen = allocation_gate * allocation + (1 - allocation_gate) * content[..., 0, :]
         write_weights = commands["write_gate"] * chosen
@@ -161,7 +167,7 @@ class DNCCell(nn.Module):
             forward = ops.sharpen_directional(forward, commands["forward_sharpness"])
             backward = ops.sharpen_directional(backward, commands["backward_sharpness"])
         keys, strengths = commands["read_keys"], commands["read_strengths"]
-        content = ops.content_weights(memory, keys, strengths, mask=commands.get("read_masks"))
+        content = self.content(memory, keys, strengths, mask=commands.get("read_masks"))
         to_backward, to_content, to_forward = jnp.unstack(commands["read_modes"][..., None], axis=-2)
         read_weights = to_backward * backward + to_content * content + to_forward * forward
         reads = jnp.einsum("...rn,...nw->...rw", read_weights, memory)
@@ -211,6 +217,8 @@ class DNC(FlatModel):
     """Erase slots when they are freed (Csordás & Schmidhuber)."""
     link_sharpness: bool = False
     """Sharpen the weights that follow the temporal link (Csordás & Schmidhuber)."""
+    plain_lengths: bool = False
+    """Lengths in the cosine without the 1e-6 below the root, as in the code of Csordás & Schmidhuber."""
     stop_usage_gradient: bool = True
     """No gradient through the write weights into the usage, as in the published codes."""
     clip: float | None = 20.0
@@ -241,7 +249,7 @@ class DNC(FlatModel):
         start = (self.hidden_size, self.compression, self.forget_bias, self.learned_start)
         controller = make_controller(self.controller, *start, **shared)
         fields = (self.slots, self.width, self.read_heads, self.masking, self.deallocation, self.link_sharpness)
-        fields = (controller, *fields, self.stop_usage_gradient, self.clip, self.dropout)
+        fields = (controller, *fields, self.plain_lengths, self.stop_usage_gradient, self.clip, self.dropout)
         if regularized:
             cell = RegularizedDNCCell(
                 *fields, **shared, regularization=self.regularization, nearest_pairs=self.nearest_pairs, name="cell"

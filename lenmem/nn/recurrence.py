@@ -26,6 +26,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.ops.gradients import with_gradient
 from lenmem.types import PyTree, Step
 
 CHUNK = 16
@@ -216,10 +217,10 @@ def _append(memory: PyTree, entry: PyTree, slot: jax.Array) -> PyTree:
     return jax.tree.map(put, memory, entry)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _append_scan(scan: _Appending, variables, keys, state, memory, written, time, steps):
+def _append_scan(scan: _Appending, *arguments: PyTree):
     """`(state, memory, outputs)` of an append-only cell run over `steps`."""
-    return _append_scan_forward(scan, variables, keys, state, memory, written, time, steps)[0]
+    backward = functools.partial(_append_scan_backward, scan)
+    return with_gradient(functools.partial(_append_scan_forward, scan), backward)(*arguments)
 
 
 def _append_scan_forward(scan: _Appending, variables, keys, state, memory, written, time, steps):
@@ -276,6 +277,3 @@ def _slot_or_zero(d_column: jax.Array, slot: jax.Array) -> jax.Array:
     """The gradient that reached one slot; nothing was written past the end."""
     at = jnp.minimum(slot, d_column.shape[-1] - 1)
     return jnp.where(slot < d_column.shape[-1], jax.lax.dynamic_index_in_dim(d_column, at, -1, keepdims=False), 0)
-
-
-_append_scan.defvjp(_append_scan_forward, _append_scan_backward)

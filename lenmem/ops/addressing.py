@@ -19,6 +19,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from lenmem.ops.gradients import with_gradient
+
 EPSILON = 1e-6
 """Of lengths, usages and sharpened links, as in the published codes."""
 
@@ -32,27 +34,36 @@ def content_weights(
     strengths: Float[Array, "... R"],
     *,
     mask: Float[Array, "... R W"] | None = None,
+    plain_lengths: bool = False,
 ) -> Float[Array, "... R N"]:
     """C(M, k, beta)_i = softmax_i(beta cos(k, M_i)): weights by likeness to a key.
 
     With `mask` m in [0, 1] (Csordás & Schmidhuber, section 3.1) cos(k * m, M_i * m): only the unmasked columns count.
     cos(a, b) = a . b / (|a| |b| + 1e-6) with |a|^2 = sum a_j^2 + 1e-6, which is 0 for zero rows and keys and has a
     finite gradient there. An empty row thus has weight e^0, not 0: the more of them, the less is left for the others.
-    O(R N W).
+    With `plain_lengths` |a|^2 = sum a_j^2, as in the code of Csordás & Schmidhuber; the length of a zero row has the
+    gradient 0. O(R N W).
     """
     if mask is None:
-        row_lengths = _length(memory)[..., None, :]
+        row_squares = jnp.sum(jnp.square(memory), axis=-1)[..., None, :]
         masked_twice = keys
     else:
-        row_lengths = jnp.sqrt(_products(jnp.square(memory), jnp.square(mask)) + EPSILON)
+        row_squares = _products(jnp.square(memory), jnp.square(mask))
         keys = keys * mask
         masked_twice = keys * mask
-    cosines = _products(memory, masked_twice) / (row_lengths * _length(keys)[..., None] + EPSILON)
+    key_squares = jnp.sum(jnp.square(keys), axis=-1)[..., None]
+    length = _plain_length if plain_lengths else _length
+    cosines = _products(memory, masked_twice) / (length(row_squares) * length(key_squares) + EPSILON)
     return jax.nn.softmax(strengths[..., None] * cosines, axis=-1)
 
 
-def _length(vectors: jax.Array) -> jax.Array:
-    return jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1) + EPSILON)
+def _length(squares: jax.Array) -> jax.Array:
+    return jnp.sqrt(squares + EPSILON)
+
+
+def _plain_length(squares: jax.Array) -> jax.Array:
+    some = squares > 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, squares, 1)), 0)
 
 
 def _products(memory: jax.Array, keys: jax.Array) -> jax.Array:
@@ -101,12 +112,7 @@ def allocation_weights(usage: Float[Array, "... N"]) -> Float[Array, "... N"]:
     return jnp.moveaxis(_allocation(slots_first), 0, -1)
 
 
-@jax.custom_vjp
-def _allocation(usage: Float[Array, "N ..."]) -> Float[Array, "N ..."]:
-    return _allocation_forward(usage)[0]
-
-
-def _allocation_forward(usage: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def _allocation_forward(usage: Float[Array, "N ..."]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     before = _over_earlier(jnp.multiply, usage, usage)
     return (1 - usage) * before, (usage, before)
 
@@ -118,7 +124,7 @@ def _allocation_backward(residuals: tuple[jax.Array, jax.Array], gradient: jax.A
     return (later / usage - gradient * before,)
 
 
-_allocation.defvjp(_allocation_forward, _allocation_backward)
+_allocation = with_gradient(_allocation_forward, _allocation_backward)
 
 
 def _over_earlier(operation: Any, order: Float[Array, "N ..."], values: Float[Array, "N ..."]) -> jax.Array:
@@ -182,7 +188,6 @@ def update_temporal_link(
     return link, (1 - jnp.sum(weights, axis=-1, keepdims=True)) * precedence + weights
 
 
-@jax.custom_vjp
 def directional_weights(
     link: Float[Array, "... N N"], read_weights: Float[Array, "... R N"]
 ) -> tuple[Float[Array, "... R N"], Float[Array, "... R N"]]:
@@ -190,12 +195,12 @@ def directional_weights(
 
     Each sums to at most 1. O(R N^2) time, without a copy of the link for each head.
     """
-    forward = jnp.einsum("...ij,...rj->...ri", link, read_weights)
-    return forward, jnp.einsum("...ij,...ri->...rj", link, read_weights)
+    return _directional(link, read_weights)
 
 
-def _directional_forward(link: jax.Array, read_weights: jax.Array):
-    return directional_weights(link, read_weights), (link, read_weights)
+def _directional_forward(link: jax.Array, weights: jax.Array) -> tuple[tuple[jax.Array, jax.Array], tuple]:
+    forward = jnp.einsum("...ij,...rj->...ri", link, weights)
+    return (forward, jnp.einsum("...ij,...ri->...rj", link, weights)), (link, weights)
 
 
 def _directional_backward(residuals: tuple[jax.Array, jax.Array], gradients: tuple[jax.Array, jax.Array]):
@@ -207,7 +212,7 @@ def _directional_backward(residuals: tuple[jax.Array, jax.Array], gradients: tup
     return jnp.einsum("...ri,...rj->...ij", rows, columns), of_backward + of_forward
 
 
-directional_weights.defvjp(_directional_forward, _directional_backward)
+_directional = with_gradient(_directional_forward, _directional_backward)
 
 
 def sharpen_directional(weights: Float[Array, "... R N"], sharpness: Float[Array, "... R"]) -> Float[Array, "... R N"]:

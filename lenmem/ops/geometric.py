@@ -28,6 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops.gradients import with_gradient
+
 RUN = 32
 """Terms of a running sum that one matrix product adds up."""
 HORIZON_BLOCK = 64
@@ -229,14 +231,9 @@ def _positions(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, ja
     return start + jnp.arange(logits.shape[-2])[:, None], jnp.arange(logits.shape[-1])
 
 
-@jax.custom_vjp
-def _weights(logits: jax.Array, start: jax.Array | int) -> jax.Array:
-    losses = jax.nn.softplus(logits)  # -log(1 - P), and log P = logits - losses
-    return jnp.exp(logits - losses - _sums_before(losses, start))
-
-
 def _weights_forward(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, tuple]:
-    weights = _weights(logits, start)
+    losses = jax.nn.softplus(logits)  # -log(1 - P), and log P = logits - losses
+    weights = jnp.exp(logits - losses - _sums_before(losses, start))
     return weights, (logits, weights, start)
 
 
@@ -246,7 +243,7 @@ def _weights_backward(kept: tuple, cotangent: jax.Array) -> tuple[jax.Array, Non
     return shares - jax.nn.sigmoid(logits) * (shares + _sums_after(shares, start)), None
 
 
-_weights.defvjp(_weights_forward, _weights_backward)
+_weights = with_gradient(_weights_forward, _weights_backward)
 
 
 def _sums_before(terms: jax.Array, start: jax.Array | int) -> jax.Array:
@@ -346,17 +343,10 @@ def _within_horizon(
     return read.reshape(*leading, tiled, -1)[..., :length, :].astype(value.dtype)
 
 
-@jax.custom_vjp
-def _horizon(
-    queries: jax.Array, sides: jax.Array, key: jax.Array, value: jax.Array, real: jax.Array, tolerance: jax.Array
-) -> jax.Array:
-    """[..., N / b, b, d], [..., N / b, b, 2], keys, values, mask [..., 3 N + 1, *] -> [..., N / b, b, d_v]."""
-    return _horizon_forward(queries, sides, key, value, real, tolerance)[0]
-
-
 def _horizon_forward(
     queries: jax.Array, sides: jax.Array, key: jax.Array, value: jax.Array, real: jax.Array, tolerance: jax.Array
 ) -> tuple[jax.Array, tuple]:
+    """[..., N / b, b, d], [..., N / b, b, 2], keys, values, mask [..., 3 N + 1, *] -> [..., N / b, b, d_v]."""
     count, size = queries.shape[-3:-1]
     targets = real[..., count * size : 2 * count * size, 0].reshape(queries.shape[:-1])
 
@@ -402,7 +392,7 @@ def _horizon_backward(kept: tuple, cotangent: jax.Array) -> tuple:
     return *gradients, None, None
 
 
-_horizon.defvjp(_horizon_forward, _horizon_backward)
+_horizon = with_gradient(_horizon_forward, _horizon_backward)
 
 
 def _pair_logits(

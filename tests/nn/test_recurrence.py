@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -98,7 +101,7 @@ def value_and_gradients(module, params, steps):
 
 
 def close(left, right, atol=1e-5):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=atol, rtol=1e-4), left, right)
+    chex.assert_trees_all_close(left, right, atol=atol, rtol=1e-4)
 
 
 @pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
@@ -113,6 +116,30 @@ def test_equals_a_python_loop(cell):
     close(scanned, looped)
     d_inputs = scanned[1][1]
     np.testing.assert_array_equal(d_inputs[~np.asarray(steps.valid)], 0)
+
+
+@pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
+def test_can_be_differentiated_forward(cell):
+    """Along a direction in parameters and inputs: what the gradients say, and the loop."""
+    steps = some_steps(7, ends=[7, 5], answers_from=[4, 5])
+    params = Looped(cell, 4).init(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
+    towards = jax.tree.map(jnp.cos, (params, steps.inputs))
+
+    def loss(module, params, inputs):
+        _, outputs = module.apply({"params": params}, steps._replace(inputs=inputs))
+        real = jax.tree.map(lambda x: jnp.where(steps.valid[..., None], x, 0), outputs)
+        return sum(jnp.sum(jnp.sin(leaf)) for leaf in jax.tree.leaves(real))
+
+    @jax.jit
+    def slopes(params, inputs):
+        scanned, looped = (functools.partial(loss, kind(cell, 4)) for kind in (Scanned, Looped))
+        backward = jax.grad(scanned, (0, 1))(params, inputs)
+        return [jax.jvp(f, (params, inputs), towards)[1] for f in (scanned, looped)], backward
+
+    (mine, expected), gradients = slopes(params, steps.inputs)
+    np.testing.assert_allclose(mine, expected, rtol=1e-4)
+    products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradients, towards)
+    np.testing.assert_allclose(mine, sum(jax.tree.leaves(products)), rtol=1e-4)
 
 
 def test_final_carry():

@@ -49,12 +49,12 @@ jitted = functools.cache(jax.jit)
 # Content --------------------------------------------------------------------------------------------------------------
 
 
-def content_twin(memory, keys, strengths, mask=None):
+def content_twin(memory, keys, strengths, mask=None, below_root=1e-6):
     result = np.zeros((len(keys), len(memory)))
     for r, key in enumerate(np.asarray(keys, np.float64)):
         m = np.ones(len(key)) if mask is None else np.asarray(mask[r], np.float64)
         for i, row in enumerate(np.asarray(memory, np.float64)):
-            lengths = [np.sqrt(np.sum((x * m) ** 2) + 1e-6) for x in (key, row)]
+            lengths = [np.sqrt(np.sum((x * m) ** 2) + below_root) for x in (key, row)]
             result[r, i] = strengths[r] * np.dot(key * m, row * m) / (lengths[0] * lengths[1] + 1e-6)
     return softmax(result)
 
@@ -67,6 +67,8 @@ def test_content_equals_its_twin(memory, keys, strengths, mask):
     np.testing.assert_allclose(got, content_twin(memory, keys, strengths), atol=1e-5)
     got = jitted(ops.content_weights)(memory, keys, strengths, mask=mask)
     np.testing.assert_allclose(got, content_twin(memory, keys, strengths, mask), atol=1e-5)
+    got = jitted(functools.partial(ops.content_weights, plain_lengths=True))(memory, keys, strengths, mask=mask)
+    np.testing.assert_allclose(got, content_twin(memory, keys, strengths, mask, below_root=0), atol=1e-5)
 
 
 def test_a_mask_of_ones_is_none_and_masked_columns_do_not_count():
@@ -82,12 +84,21 @@ def test_a_mask_of_ones_is_none_and_masked_columns_do_not_count():
     assert np.abs(masked - plain).max() > 0.01
 
 
+def test_lengths_differ_where_rows_are_short():
+    """A row of length 1e-3 along the key has the cosine 1e-3 / (1e-3 + 1e-6) as published, else about 0.7."""
+    memory, key, strength = np.array([[1e-3, 0], [0, 1]], np.float32), np.array([[1.0, 0]], np.float32), np.ones(1)
+    plain, ours = (ops.content_weights(memory, key, strength, plain_lengths=x)[0] for x in (True, False))
+    np.testing.assert_allclose(np.log(plain[0] / plain[1]), 1e-3 / (1e-3 + 1e-6), rtol=1e-5)
+    np.testing.assert_allclose(np.log(ours[0] / ours[1]), 0.5**0.5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_empty_memory_and_keys_have_finite_gradients(masked):
+def test_empty_memory_and_keys_have_finite_gradients(masked, plain):
     mask = np.zeros((R, W), np.float32) if masked else None
 
     def first(memory, keys, strengths):
-        return ops.content_weights(memory, keys, strengths, mask=mask)[:, 0].sum()
+        return ops.content_weights(memory, keys, strengths, mask=mask, plain_lengths=plain)[:, 0].sum()
 
     arguments = np.zeros((N, W), np.float32), np.zeros((R, W), np.float32), np.ones(R, np.float32)
     value, gradients = jax.value_and_grad(first, argnums=(0, 1, 2))(*arguments)
@@ -268,6 +279,31 @@ def test_sharpened_links_equal_their_twin(direction, sharpness):
     np.testing.assert_allclose(got, powers / powers.sum(-1, keepdims=True), atol=1e-4)
     gradient = jitted(jax.grad(lambda d, s: ops.sharpen_directional(d, s)[:, 0].sum()))(0 * direction, sharpness)
     assert np.all(np.isfinite(gradient))
+
+
+def test_what_has_a_gradient_of_its_own_can_be_differentiated_forward():
+    """Allocation and directional weights: along a direction as by finite differences, in two modes alike; the matrix of
+    second derivatives is symmetric and the slope of the gradient."""
+    usage, link, read, *towards = (np.abs(x) / 4 for x in generated(3, (N,), (N, N), (R, N), (N,), (N, N), (R, N)))
+    arguments, towards = (usage, link, read), tuple(towards)
+
+    def loss(usage, link, read):
+        forward, backward = ops.directional_weights(link, read)
+        return jnp.sum(jnp.sin(ops.allocation_weights(usage) + 2 * forward[0])) + jnp.sum(forward * backward)
+
+    @jax.jit
+    def derivatives(*arguments):
+        gradients, along = jax.jvp(jax.grad(loss, (0, 1, 2)), arguments, towards)
+        return jax.jvp(loss, arguments, towards)[1], gradients, along, jax.hessian(loss)(*arguments)
+
+    slope, gradients, along, second = derivatives(*arguments)
+    np.testing.assert_allclose(slope, sum(np.sum(g * t) for g, t in zip(gradients, towards, strict=True)), rtol=1e-5)
+    (_, up, *_), (_, down, *_) = (
+        derivatives(*(x + step * t for x, t in zip(arguments, towards, strict=True))) for step in (1e-3, -1e-3)
+    )
+    for mine, first, last in zip(along, up, down, strict=True):
+        np.testing.assert_allclose(mine, (first - last) / 2e-3, atol=5e-3)
+    np.testing.assert_allclose(second, second.T, atol=1e-4)
 
 
 # Moving by location ---------------------------------------------------------------------------------------------------

@@ -340,6 +340,47 @@ def looped_twin(states, directions, mask):
     return jnp.sum(jnp.where(mask[:, None], jnp.sin(states), 0))
 
 
+@pytest.mark.parametrize("options", [{}, {"block_size": 2}, {"tolerance": 0.0, "block_size": 2}], ids=str)
+def test_attention_can_be_differentiated_forward(options):
+    """Along a direction in everything it is the twin's slope in float64, by finite differences; and the matrix of
+    second derivatives, forward over backward, is that of the twin as JAX differentiates it."""
+    n = 4
+    query, key, value, direction, *scalars = example(n, ())
+    mask = np.arange(n) < n - 1
+    arguments = (query, key, value, direction, *scalars)
+    towards = tuple(normal(20 + i, *np.shape(x)) for i, x in enumerate(arguments))
+
+    def ours(query, key, value, direction, scale, offset):
+        read = ops.geometric_attention(
+            query, key, value, direction=direction, scale=scale, offset=offset, key_mask=mask, **options
+        )
+        return jnp.sum(jnp.where(mask[:, None], jnp.sin(read), 0))
+
+    def twin(query, key, value, direction, scale, offset):
+        read = attention_twin(query, key, value, direction, scale, offset, mask)
+        return jnp.sum(jnp.where(mask[:, None], jnp.sin(read), 0))
+
+    def exact(step):
+        query, key, value, direction, scale, offset = (
+            np.asarray(x, np.float64) + step * t for x, t in zip(arguments, towards, strict=True)
+        )
+        logits = scale * query @ key.T + offset
+        logits = logits + np.where(np.arange(n) > np.arange(n)[:, None], direction[:, 1:], direction[:, :1])
+        return np.sum(np.sin(weights_twin(logits, mask) @ value)[mask])
+
+    @jax.jit
+    def derivatives(*arguments):
+        second = [jax.hessian(function, (0, 3))(*arguments) for function in (ours, twin)]
+        return jax.jvp(ours, arguments, towards)[1], jax.grad(ours, range(6))(*arguments), second
+
+    along, gradients, (got, expected) = derivatives(*arguments)
+    np.testing.assert_allclose(along, (exact(1e-5) - exact(-1e-5)) / 2e-5, rtol=1e-4)
+    slope = sum(np.sum(g * t) for g, t in zip(gradients, towards, strict=True))
+    np.testing.assert_allclose(along, slope, rtol=1e-4)
+    for mine, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-4)
+
+
 @pytest.mark.parametrize("options", [{}, {"tolerance": 0.0}], ids=str)
 def test_bfloat16_attention(options):
     """Within what rounding the inputs and weights costs; in the type of the values."""

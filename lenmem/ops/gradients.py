@@ -1,0 +1,178 @@
+"""Functions whose gradient is written by hand, and which can be differentiated forward all the same.
+
+`jax.custom_vjp` gives a function a backward pass of its own and takes `jax.jvp` and `jax.hessian` from it.
+`with_gradient` gives it the same backward pass and leaves it these: its tangents are those of the forward pass, as JAX
+differentiates it, held in one linear operation whose transpose is the backward pass. What is differentiated backward
+keeps what the backward pass wants, as it would under `jax.custom_vjp`. The backward pass itself is differentiated as
+written, forward where it has a loop of unknown length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+PyTree = Any
+
+
+def with_gradient(
+    forward: Callable[..., tuple[PyTree, PyTree]], backward: Callable[[Any, Any], tuple[PyTree, ...]]
+) -> Callable[..., Any]:
+    """The function `forward(*arguments)[0]`, whose gradient is `backward`. As for `jax.custom_vjp`,
+
+        result, kept = forward(*arguments)
+        cotangents of the arguments = backward(kept, cotangent of the result)
+
+    with None for an argument that has none. Arguments, result and what is kept are pytrees of arrays; `forward` must
+    not close over traced values.
+    """
+
+    @jax.custom_jvp
+    def function(*arguments: PyTree) -> PyTree:
+        return forward(*arguments)[0]
+
+    @function.defjvp
+    def _(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[PyTree, PyTree]:
+        result, kept = forward(*primals)
+        arguments, in_tree = jax.tree.flatten(primals)
+        results, out_tree = jax.tree.flatten(result)
+        kept, kept_tree = jax.tree.flatten(kept)
+        inputs, outputs = (
+            [i for i, x in enumerate(leaves) if jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)]
+            for leaves in (arguments, results)
+        )
+
+        # What follows holds on to structures and shapes, not to traced values.
+        first, known = len(arguments), len(arguments) + len(kept)
+        sizes = [jnp.shape(x) for x in results]
+
+        def whole(moved: Sequence[jax.Array]) -> PyTree:
+            """The result's tangent or cotangent; of what is not a float it has no type."""
+            leaves: list[Any] = [np.zeros(size, jax.dtypes.float0) for size in sizes]
+            for i, value in zip(outputs, moved, strict=True):
+                leaves[i] = value
+            return jax.tree.unflatten(out_tree, leaves)
+
+        def push(*operands: jax.Array) -> list[jax.Array]:
+            """Tangents of the result, from (arguments, kept, tangents of the arguments)."""
+            at, moves = list(operands[:first]), operands[known:]
+
+            def moved(*values: jax.Array) -> list[jax.Array]:
+                for i, value in zip(inputs, values, strict=True):
+                    at[i] = value
+                leaves = jax.tree.leaves(forward(*jax.tree.unflatten(in_tree, at))[0])
+                return [leaves[i] for i in outputs]
+
+            return jax.jvp(moved, tuple(at[i] for i in inputs), moves)[1]
+
+        def pull(*operands: jax.Array) -> list[jax.Array]:
+            """Cotangents of the arguments, from (arguments, kept, cotangents of the result)."""
+            given = backward(jax.tree.unflatten(kept_tree, operands[first:known]), whole(operands[known:]))
+            flat = _leaves(given, in_tree)
+            return [jnp.zeros_like(operands[i]) if flat[i] is None else flat[i] for i in inputs]
+
+        moves = jax.tree.leaves(tangents)
+        outcome = _linear.bind(
+            *arguments,
+            *kept,
+            *(moves[i] for i in inputs),
+            push=push,
+            pull=pull,
+            known=known,
+            shapes=tuple((x.shape, x.dtype) for x in (results[i] for i in outputs)),
+        )
+        return result, whole(outcome)
+
+    return function
+
+
+def _leaves(given: PyTree, tree: Any) -> list[Any]:
+    """A leaf of `given` for each one of `tree`; where it has None, that stands for all leaves below."""
+    marked = jax.tree.map(lambda x: _NONE if x is None else x, given, is_leaf=lambda x: x is None)
+    full = jax.tree.unflatten(tree, range(tree.num_leaves))
+    return [None if x is _NONE else x for x in jax.tree.leaves(jax.tree.broadcast(marked, full))]
+
+
+_NONE = object()
+
+
+# The linear operation -------------------------------------------------------------------------------------------------
+# Operands are `known` arrays, in which it need not be linear, and others, in which it is: results = push(*operands).
+# The transpose has the same known arrays; pull and push trade places. `shapes` has shape and type of each result.
+
+_linear = Primitive("linear_with_transpose")
+_linear.multiple_results = True
+
+
+def _run(*operands: jax.Array, push: Callable, **_: Any) -> list[jax.Array]:
+    return push(*operands)
+
+
+def _abstract(*_: Any, shapes: Sequence[tuple], **__: Any) -> list[Any]:
+    return [ShapedArray(shape, dtype) for shape, dtype in shapes]
+
+
+def _differentiated(primals: Sequence, tangents: Sequence, *, known: int, push: Callable, **rest: Any) -> tuple:
+    """Linear in what it is linear in; in what is known as JAX differentiates it."""
+    results = _linear.bind(*primals, known=known, push=push, **rest)
+    moves = [ad.instantiate_zeros(x) for x in tangents[known:]]
+    moved = _linear.bind(*primals[:known], *moves, known=known, push=push, **rest)
+    turned = [i for i, tangent in enumerate(tangents[:known]) if type(tangent) is not ad.Zero]
+    if turned:
+
+        def at(*values: jax.Array) -> list[jax.Array]:
+            operands = list(primals)
+            for i, value in zip(turned, values, strict=True):
+                operands[i] = value
+            return push(*operands)
+
+        _, more = jax.jvp(at, tuple(primals[i] for i in turned), tuple(tangents[i] for i in turned))
+        moved = [x + y for x, y in zip(moved, more, strict=True)]
+    return results, moved
+
+
+def _transposed(
+    cotangents: Sequence, *operands: Any, known: int, push: Callable, pull: Callable, shapes: Sequence[tuple]
+) -> list[Any]:
+    came = [ad.instantiate_zeros(x) for x in cotangents]
+    wanted = [ad.is_undefined_primal(x) for x in operands[known:]]
+    avals = [x.aval if unknown else jax.typeof(x) for x, unknown in zip(operands[known:], wanted, strict=True)]
+    turned = tuple((aval.shape, aval.dtype) for aval in avals)
+    given = _linear.bind(*operands[:known], *came, known=known, push=pull, pull=push, shapes=turned)
+    return [None] * known + [x if unknown else None for x, unknown in zip(given, wanted, strict=True)]
+
+
+def _batched(
+    operands: Sequence, axes: Sequence, *, known: int, push: Callable, pull: Callable, shapes: Sequence[tuple]
+) -> tuple:
+    """Mapped over the first axis. What is linear is mapped in any case, so that the transpose is too."""
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    moves = [
+        jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        for x, axis in zip(operands[known:], axes[known:], strict=True)
+    ]
+    held = tuple(axes[:known])
+    results = _linear.bind(
+        *operands[:known],
+        *moves,
+        known=known,
+        push=jax.vmap(push, (*held, *[0] * len(moves))),
+        pull=jax.vmap(pull, (*held, *[0] * len(shapes))),
+        shapes=tuple(((size, *shape), dtype) for shape, dtype in shapes),
+    )
+    return results, [0] * len(results)
+
+
+_linear.def_impl(_run)
+_linear.def_abstract_eval(_abstract)
+ad.primitive_jvps[_linear] = _differentiated
+ad.primitive_transposes[_linear] = _transposed
+batching.primitive_batchers[_linear] = _batched
+mlir.register_lowering(_linear, mlir.lower_fun(_run, multiple_results=True))
