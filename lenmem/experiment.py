@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import numpy as np
@@ -198,9 +199,10 @@ def _load_file(
     if step not in (None, at):
         raise ValueError(f"{path} has nothing of step {step}; it has {at}")
     wanted = abstract_state(experiment, with_optimizer=False).members.params
-    got = jax.tree.map(lambda x: (x.shape, x.dtype), params)
-    if got != jax.tree.map(lambda x: (x.shape, x.dtype), wanted):
-        raise ValueError(f"the parameters in {path} are not those of its experiment")
+    try:
+        chex.assert_trees_all_equal_shapes_and_dtypes(params, wanted)
+    except AssertionError as error:
+        raise ValueError(f"the parameters in {path} are not those of its experiment") from error
     # Older files say who lives in their metrics at most.
     alive = metadata.get("alive") or alive_in(metadata.get("metrics"), at, experiment.training.seeds)
     if len(alive) != experiment.training.seeds:

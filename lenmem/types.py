@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import chex
 import jax
 from jax.typing import DTypeLike
 
@@ -122,9 +123,11 @@ def check_outputs(spec: Spec, outputs: Any, target_mask: Any) -> None:
 
 def _check_shape(name: str, array: Any, wanted: Sequence[int | str], about: str) -> None:
     """Letters stand for any size."""
-    got = array.shape
-    if len(got) != len(wanted) or any(isinstance(w, int) and g != w for g, w in zip(got, wanted, strict=True)):
-        raise ValueError(f"{name} has shape {list(got)}; it has to be [{', '.join(map(str, wanted))}], {about}")
+    try:
+        chex.assert_shape(array, [size if isinstance(size, int) else None for size in wanted])
+    except AssertionError:
+        sizes = ", ".join(map(str, wanted))
+        raise ValueError(f"{name} has shape {list(array.shape)}; it has to be [{sizes}], {about}") from None
 
 
 PyTree = Any

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lenmem import Experiment, Optimizer, Training, models, ops, train
+from lenmem import Experiment, Optimizer, Training, models, ops, parallel, train
 from lenmem.models.nam import PreNormEncoder
 from lenmem.parallel import make_mesh, pmap_outer_product_attention, sharded_outer_product_attention
 from lenmem.tasks.dyck import Dyck
@@ -60,7 +61,7 @@ def value_and_gradients(attention: Callable[..., jax.Array]):
 
 
 def assert_same(got, expected, tolerance=2e-5):
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance), got, expected)
+    chex.assert_trees_all_close(got, expected, rtol=tolerance, atol=tolerance)
 
 
 def check_pmap(causal: bool, length: int = LENGTH):
@@ -210,6 +211,19 @@ def check_losses(experiment: Experiment, counts: tuple[int, ...]):
 def test_pmap_is_one_device(causal: bool):
     """On the suite's two devices."""
     check_pmap(causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_pmap_of_more_devices_than_there_are(causal: bool):
+    """Seven, some of which have nothing but padding, played by `vmap`."""
+    arguments = [x[0, 0, :17] for x in example()]
+    expected = value_and_gradients(functools.partial(ops.normalized_outer_product_attention, causal=causal))(*arguments)
+    devices = jax.devices()[:1] * 7
+    parallel._pmapped.cache_clear()
+    with chex.fake_pmap():
+        attention = functools.partial(pmap_outer_product_attention, causal=causal, devices=devices)
+        assert_same(value_and_gradients(attention)(*arguments), expected)
+    parallel._pmapped.cache_clear()
 
 
 def test_pmap_compiles_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,7 +121,7 @@ def test_a_state_travels_beside_the_parameters(tmp_path):
     assert set(params) == {"layer", "half", "steps"}
     state = import_state(path, STATE)
     assert jax.tree.structure(state) == jax.tree.structure(STATE)
-    jax.tree.map(np.testing.assert_array_equal, state, STATE)
+    chex.assert_trees_all_equal(state, STATE)
     for like, message in (
         (STATE | {"more": np.ones(1)}, "has no more; it is of another model"),
         ({"step": STATE["step"]}, "has one too many, moments/0;"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import chex
 import numpy as np
 import pytest
 
@@ -23,10 +24,7 @@ def build(calls):
 
 
 def same(left, right):
-    assert set(left) == set(right)
-    for name in left:
-        assert left[name].dtype == right[name].dtype
-        np.testing.assert_array_equal(left[name], right[name])
+    chex.assert_trees_all_equal(dict(left), dict(right), strict=True)
 
 
 def test_made_once_for_each_setting(directory):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -116,7 +117,7 @@ def test_nothing_depends_on_padding(name):
     padded, padded_gradient = outputs_and_gradient(params, loose)
     for row, m in enumerate(answers):
         np.testing.assert_allclose(padded[row, :m], outputs[row, :m], atol=2e-6)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), padded_gradient, gradient)
+    chex.assert_trees_all_close(padded_gradient, gradient, atol=1e-5)
 
 
 class Rolled(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,7 +58,7 @@ class RowLengths(Noise):
 
 
 def assert_same(left: Batch, right: Batch) -> None:
-    jax.tree.map(np.testing.assert_array_equal, left, right)
+    chex.assert_trees_all_equal(left, right)
 
 
 def contents(batch: Batch) -> set[tuple[int, ...]]:

@@ -8,6 +8,7 @@ import functools
 import itertools
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -332,7 +333,7 @@ def test_padding_reaches_neither_loss_nor_metrics(task):
         return task.loss(outputs, batch), task.metrics(outputs, batch), jax.grad(task.loss)(outputs, batch)
 
     clean, got = measure(outputs, batch), measure(dirty, other)
-    jax.tree.map(np.testing.assert_array_equal, got, clean)
+    chex.assert_trees_all_equal(got, clean)
     assert not np.asarray(got[2])[~batch.score_mask].any()
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import pickle
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -317,7 +318,7 @@ def test_small_regime_repeats_its_set():
     task = make("copy", regime="S", small_set=24, train_lengths=(8, 12))
     train = [jax.tree.map(np.asarray, batch) for batch in batches(task, "train", seeds=1, steps=18)]
     for step in range(6, 18):
-        jax.tree.map(np.testing.assert_array_equal, train[step], train[step % 6])
+        chex.assert_trees_all_equal(train[step], train[step % 6])
     assert len({row.tobytes() for batch in train for row in batch.inputs}) == 24
     for split in ("validation", "test"):
         fresh = batches(task, split, seeds=1, steps=12)
@@ -341,7 +342,7 @@ def test_large_regime_never_repeats():
 def test_paper_sizes_of_the_small_regime():
     task = make("copy", regime="S")
     batch = jax.jit(task.source("train", 32, 0).batch)
-    jax.tree.map(np.testing.assert_array_equal, batch(3), batch(503))
+    chex.assert_trees_all_equal(batch(3), batch(503))
     assert (np.asarray(batch(3).inputs) != np.asarray(batch(4).inputs)).any()
 
 

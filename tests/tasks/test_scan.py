@@ -9,6 +9,7 @@ import sys
 import types
 from pathlib import Path
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -179,7 +180,7 @@ def test_samples_by_length_are_held_out():
         assert len(answer.split()) == {23: 22, 47: 40}.get(length, length)
         assert (row.astype(np.uint8).tobytes() in train) == (length < 23 and length not in held)
     both = briefly(lambda key, length: [task.sample(key, length, capacity) for capacity in (22, 48)])
-    jax.tree.map(np.testing.assert_array_equal, *both(jax.random.key(1), 7))
+    chex.assert_trees_all_equal(*both(jax.random.key(1), 7))
 
 
 def test_whole_line_as_published():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +45,7 @@ def run(optimizer: Optimizer, params, gradients, steps: int = 100):
 
 
 def assert_close(actual, expected):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), actual, expected)
+    chex.assert_trees_all_close(actual, expected, rtol=2e-5, atol=2e-6)
 
 
 def twin(params, gradients, step):
