@@ -42,7 +42,7 @@ NAMES = {
 TREE_MODELS = [model for model in STEMS if model not in ("DNC", "Transformer + rel + gate", "Transformer + geom. att.")]
 """Of Tables 2 and 3."""
 MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True, "forget_bias": 1.0}
-MACHINE |= {"embedding_size": 16, "dropout": 0.5, "learned_start": False, "answer": "last_input"}
+MACHINE |= {"embedding_size": 16, "dropout": 0.5, "learned_start": False, "answer": "last_input", "plain_lengths": True}
 """The DNC as published but for its sizes."""
 Order = Literal["backward", "forward"]
 ORDERS: tuple[Order, ...] = ("backward", "forward")
@@ -95,7 +95,7 @@ def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
 
 def act(variant: str, model: str, order: Order, steps: int) -> Experiment:
     """One cell of Table 6: adaptive computation time, "A" of Graves or "U" of the Universal Transformer."""
-    made = baseline(model, steps=14, halting={"A": "graves", "U": "dehghani"}[variant])
+    made = baseline(model, steps=14, halting={"A": "graves", "U": "dehghani"}[variant], published_penalty=True)
     return experiment(TableLookup(order=order, batches="mixed"), made, adamw(1.5e-4, 0.0025), steps, 512)
 
 

@@ -4,9 +4,11 @@ lenmem train panm/dyck
 lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
 
 D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
-the published code of Suzgun et al. (2019). Parameters are those of the best of five scores on training words, one after
-each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no network under its pointers, `panm_reads` no controller: it
-is the Stack-RNN whose output layer also sees what the pointers read. The figure has no numbers.
+the published code of Suzgun et al. (2019), and each word once; D_2 has 1,618 of these lengths. (The figures below are
+of sets with repetitions: 374 different words for D_2, 1,573 for D_3.) Parameters are those of the best of five scores
+on training words, one after each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no network under its pointers,
+`panm_reads` no controller: it is the Stack-RNN whose output layer also sees what the pointers read. The figure has no
+numbers.
 
 Words that are right throughout, in %, at lengths up to L + 2, 2 L, 4 L and 8 L, median of 5 seeds, and the best seed:
 
@@ -58,7 +60,8 @@ def cell(kinds: int, model: str) -> Experiment:
         log_every=500,
         checkpoint_every=5000,
     )
-    return Experiment(Dyck(kinds=kinds, longest=LONGEST[kinds]), MODELS[model], training, Evaluation(scored=5000))
+    task = Dyck(kinds=kinds, longest=LONGEST[kinds], distinct=True)
+    return Experiment(task, MODELS[model], training, Evaluation(scored=5000))
 
 
 experiment = cell(2, "panm")

@@ -72,7 +72,7 @@ _GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
 """What the Transformers without a copy gate of Csordás et al. (2022) have in common."""
 
 _PEEPHOLE: dict[str, Any] = {"controller": "peephole"}
-_IMPROVED: dict[str, Any] = {"masking": True, "deallocation": True, "link_sharpness": True}
+_IMPROVED: dict[str, Any] = {"masking": True, "deallocation": True, "link_sharpness": True, "plain_lengths": True}
 _POSITIONS = ("none", "learned", "rotary", "alibi", "t5", "fire")
 
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {

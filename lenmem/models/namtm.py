@@ -43,12 +43,14 @@ def run_heads(
     tape: jax.Array,
     *,
     normalize: bool = False,
+    published: bool = False,
     jumps: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """The read and write heads as they are used at each step, and with `jumps` H_jump: [B, P, N, L] each.
 
     `mask` bool[B, N], `start` [L] where both heads begin, `tape` T at first. With `normalize` the heads are used at
-    unit length, but stored as they are. H_jump is None where no transition looks at keys.
+    unit length, but stored as they are. With `published` the write head moves from where the read head was, as in the
+    published code. H_jump is None where no transition looks at keys.
     """
     looked_at = {name for transition in transitions for name in transition.looks_at}
     tapes = Tapes(tape if "values" in looked_at else None, jnp.zeros_like(tape) if "keys" in looked_at else None)
@@ -72,7 +74,7 @@ def run_heads(
         jump = JUMP(read, tapes, now) if jumps and tapes.keys is not None else None
         after = tuple(
             move(head, jnp.moveaxis(actions, -1, 0))
-            for head, actions in ((read, now.read_actions), (write, now.write_actions))
+            for head, actions in ((read, now.read_actions), (read if published else write, now.write_actions))
         )
         return (*after, tapes), (used_read, used_write, jump)
 
@@ -103,6 +105,7 @@ class NAMTuringLayer(nn.Module):
     tape_length: int | None = None
     normalize_heads: bool = False
     controller: Literal["gru", "lstm"] = "gru"
+    published_heads: bool = False
     causal: bool = False
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
@@ -125,6 +128,7 @@ class NAMTuringLayer(nn.Module):
             start,
             tape,
             normalize=self.normalize_heads,
+            published=self.published_heads,
             jumps=self.is_mutable_collection("traces"),
         )
         reads, tape = write_and_read(controls, mask, read, write, tape)
@@ -245,6 +249,9 @@ class NAMTM(FlatModel):
     """Read and write with heads of unit length. The paper does not: by jumps heads may grow, and erasing overshoot."""
     controller: Literal["gru", "lstm"] = "gru"
     """The recurrent network that commands the heads."""
+    published_heads: bool = False
+    """The write head of each step moves from where the read head was, as in the code behind the paper's numbers. By the
+    paper, and in the authors' later code, each head moves from where it was itself."""
     input_dropout: Share = 0.2
     """Dropout of the inputs of the layers."""
     dropout: Share = 0.1
@@ -264,6 +271,7 @@ class NAMTM(FlatModel):
             self.tape_length,
             self.normalize_heads,
             self.controller,
+            self.published_heads,
             causal,
             **options,
             parent=None,

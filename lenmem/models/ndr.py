@@ -110,6 +110,9 @@ class NDR(FlatModel):
     """Adaptive computation time: each column halts by itself, by Graves' rule or by the Universal Transformer's."""
     ponder_penalty: Weight = 0.03
     """Weight of the halting remainders in the loss."""
+    published_penalty: bool = False
+    """Remainders are averaged over all columns of a batch, padding up to its longest row too, as in the published code;
+    otherwise over the real columns of each row."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
     block_size: Positive | None = None
@@ -157,7 +160,7 @@ class NDR(FlatModel):
             depth: nn.Module = Repeated(layer, steps, self.remat, parent=None)
         else:
             adaptive: dict[str, Any] = {"penalty": self.ponder_penalty, "remat": self.remat, **options}
-            depth = AdaptiveSteps(layer, steps, self.halting, **adaptive)
+            depth = AdaptiveSteps(layer, steps, self.halting, published_penalty=self.published_penalty, **adaptive)
         encoder = DataFlowEncoder(
             depth,
             self.encoding or "none",

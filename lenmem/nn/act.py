@@ -73,8 +73,9 @@ class AdaptiveSteps(nn.Module):
     that is still running at the last step has no remainder, p_T = q_T. Halted columns go on being transformed, and may
     be attended to; only what is read from them stays.
 
-    Sows the mean of R over a row's real columns, times `penalty`, to "losses" (the published code counts padding in
-    that mean, which would make the loss depend on it). Traces `halting` [B, N]: p_t; 0 after T. Padded columns never
+    Sows the mean of R over a row's real columns, times `penalty`, to "losses", a mean over rows. As published
+    (`published_penalty`) all rows count as long as the longest of the batch, so that the loss of a row depends on those
+    it is drawn with. Traces `halting` [B, N]: p_t; 0 after T. Padded columns never
     run and come out as zeros.
     """
 
@@ -83,6 +84,7 @@ class AdaptiveSteps(nn.Module):
     variant: Halting = "graves"
     threshold: float = 0.99
     penalty: float = 0.03
+    published_penalty: bool = False
     remat: bool = False
     """Recompute each step in the backward pass instead of storing what it needs."""
     dtype: Dtype = None
@@ -98,6 +100,8 @@ class AdaptiveSteps(nn.Module):
         start = (states, jnp.zeros(states.shape, jnp.float32), zeros, zeros, mask)
         _, output, _, remainder, _ = over_depth(AdaptiveSteps.advance, self, start, mask, self.steps, remat=self.remat)
         columns = jnp.maximum(jnp.sum(mask, axis=-1), 1)
+        if self.published_penalty:
+            columns = jnp.max(columns)
         self.sow("losses", "ponder", self.penalty * jnp.mean(jnp.sum(remainder, axis=-1) / columns))
         return output.astype(states.dtype)
 

@@ -13,14 +13,16 @@ Words come from the grammar of Suzgun et al.,
 
 given their length, drawn exactly from the weights of its derivations; or uniformly from all words of a length, which
 is a walk whose next step has the ratio of the numbers of words that go on either way. Their code draws from the grammar
-until a word fits, allows no repetitions (there are only 1,618 words of D_2 of up to 10 brackets, so 5,000 different
-ones do not exist) and cuts recursions that grow too deep; here words repeat and nothing is cut.
+until a word fits, takes each word once, and cuts recursions that grow too deep. Here nothing is cut, and `distinct`
+takes each word once: where there are fewer than asked for (D_2 has only 1,618 words of up to 10 brackets) a set has all
+of them. Without it words repeat, and a third of a training set is words of two brackets.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import ClassVar, Literal
 
 import jax
@@ -60,6 +62,9 @@ class Dyck(RowTask):
     windows: bool = True
     """A test holds words longer than those of the test before, or of training, and up to its own length. False: of its
     own length only. The paper does not say."""
+    distinct: bool = False
+    """Of sets drawn from the grammar: each word is in a set once, as published. A set has all words there are where
+    these are fewer than `examples`."""
     data_seed: Count = 0
     """Draws the sets."""
     squared: bool = True
@@ -130,6 +135,8 @@ class Dyck(RowTask):
     def chance(self) -> float:
         """Share of the training brackets after which the better of two constant answers is right: that nothing can be
         closed, or always the same bracket."""
+        if self.sampling == "grammar" and self.distinct:
+            return _chance_of(self)
         pairs = np.arange(1, self.longest // 2 + 1)
         if self.sampling == "uniform":
             weights, closed = np.ones(len(pairs)), 3 * pairs / (pairs + 2)
@@ -153,7 +160,7 @@ class Dyck(RowTask):
             "examples": self.examples,
             "splits": {name: list(span) for name, span in self.splits.items()},
             "seed": self.data_seed,
-        }
+        } | ({"distinct": True} if self.distinct else {})
         arrays = cached("dyck", settings, self._build)
         tables = {}
         for split in self.splits:
@@ -175,11 +182,31 @@ class Dyck(RowTask):
                 continue
             rng = np.random.default_rng([self.data_seed, number])
             pairs = np.arange((first + 1) // 2, last // 2 + 1)
-            drawn = rng.choice(pairs, self.examples, p=of_length[pairs] / of_length[pairs].sum())
-            words = [_word(int(count), self.kinds, of_length, self.p, self.q, rng) for count in drawn]
-            lengths = 2 * drawn.astype(np.int32)
+            of_pairs = of_length[pairs] / of_length[pairs].sum()
+            if self.distinct:
+                words = self._distinct(pairs, of_pairs, of_length, rng)
+            else:
+                drawn = rng.choice(pairs, self.examples, p=of_pairs)
+                words = [_word(int(count), self.kinds, of_length, self.p, self.q, rng) for count in drawn]
+            lengths = np.array([len(word) for word in words], np.int32)
             arrays[split], arrays[f"{split}_lengths"] = padded(np.concatenate(words).astype(np.uint8), lengths)
         return arrays
+
+    def _distinct(
+        self, pairs: np.ndarray, of_pairs: np.ndarray, of_length: np.ndarray, rng: np.random.Generator
+    ) -> list[np.ndarray]:
+        """`examples` words, drawn one after the other until as many differ; all there are, where they are no more."""
+        there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
+        if there <= self.examples:
+            words = [word for k in pairs.tolist() for word in _words(k, self.kinds)]
+            return [np.array(words[i]) for i in rng.permutation(len(words))]
+        found: dict[tuple[int, ...], None] = {}
+        while len(found) < self.examples:
+            for count in rng.choice(pairs, self.examples, p=of_pairs):
+                found.setdefault(tuple(_word(int(count), self.kinds, of_length, self.p, self.q, rng).tolist()))
+                if len(found) == self.examples:
+                    break
+        return [np.array(word) for word in found]
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
         """Brackets."""
@@ -287,6 +314,30 @@ def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
         weights[k] = total / (1 - 2 * q * weights[0])
         factors[k] = (bracketed + (split * (factors[1:k] + factors[k - 1 : 0 : -1])).sum()) / total
     return weights, factors
+
+
+@functools.lru_cache(maxsize=8)
+def _chance_of(task: Dyck) -> float:
+    """`Dyck.chance`, counted in the training set."""
+    words, lengths = task.tables()["train"].arrays[:2]
+    real = np.arange(words.shape[1]) < lengths[:, None]
+    heights = np.cumsum(np.where(words < task.kinds, 1, -1), axis=1)
+    empty = np.sum((heights == 0) & real) / real.sum()
+    return float(max(empty, (1 - empty) / task.kinds))
+
+
+@functools.cache
+def _words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
+    """All words of that many pairs: a first phrase in brackets, and what follows it."""
+    if not pairs:
+        return ((),)
+    return tuple(
+        (kind, *inner, kinds + kind, *after)
+        for inside in range(pairs)
+        for inner in _words(inside, kinds)
+        for after in _words(pairs - 1 - inside, kinds)
+        for kind in range(kinds)
+    )
 
 
 def _word(pairs: int, kinds: int, weights: np.ndarray, p: float, q: float, rng: np.random.Generator) -> np.ndarray:

@@ -230,13 +230,13 @@ def with_plain_state(rule: optax.GradientTransformation) -> optax.GradientTransf
     def init(params: PyTree) -> PyTree:
         return plain(jax.tree.map(jnp.asarray, rule.init(params)))
 
-    def update(grads: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
+    def update(updates: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
         like = jax.tree.map(jnp.asarray, rule.init(params))  # Which leaves are keys, and of which kind.
         typed = jax.tree.map(
             lambda x, of: jax.random.wrap_key_data(x, impl=jax.random.key_impl(of)) if is_key(of) else x, state, like
         )
-        changes, after = rule.update(grads, typed, params, **extra)
-        return changes, plain(after)
+        updates, after = rule.update(updates, typed, params, **extra)
+        return updates, plain(after)
 
     return optax.GradientTransformationExtraArgs(init, update)
 

@@ -334,7 +334,7 @@ def gru(params, x):
     return np.array(out)
 
 
-def turing_twin(params, x, tapes, length, start, *, jump=True, normalize=False, tape=None):
+def turing_twin(params, x, tapes, length, start, *, jump=True, normalize=False, published=False, tape=None):
     """Section 5.2 for one row, in the order of its equations; heads as lists over tapes. (reads, T)."""
     actions, width = 4 if jump else 3, x.shape[1] // tapes
     ahead, back = (gru(params["controller"][name], y) for name, y in (("cell", x), ("backward", x[::-1])))
@@ -360,7 +360,7 @@ def turing_twin(params, x, tapes, length, start, *, jump=True, normalize=False, 
                 moves.append(lambda h, table=keys[i], q=q: table.T @ q)
             heads[i] = [
                 sum(p * move(h) for p, move in zip(probabilities, moves, strict=True))
-                for h, probabilities in zip(heads[i], (p_read, p_write), strict=True)
+                for h, probabilities in zip(heads[i][:1] * 2 if published else heads[i], (p_read, p_write), strict=True)
             ]
     return linear(params["out"], reads), np.array(values)
 
@@ -371,8 +371,9 @@ def turing_twin(params, x, tapes, length, start, *, jump=True, normalize=False, 
         ({}, 13, 6),
         ({"tape_length": 3, "normalize_heads": True}, 3, 0),
         ({"transitions": (LEFT, NO_OP, RIGHT), "tape_length": 32}, 32, 0),
+        ({"tape_length": 8, "published_heads": True}, 8, 0),
     ],
-    ids=["endless", "circular_normalized", "no_jump_published"],
+    ids=["endless", "circular_normalized", "no_jump_published", "published_heads"],
 )
 def test_turing_layer_equals_the_twin(fields, length, start):
     layer = NAMTuringLayer(2, **fields)
@@ -380,6 +381,7 @@ def test_turing_layer_equals_the_twin(fields, length, start):
     params = drawn(layer, STATES, MASK)
     outputs, last = briefly(layer.apply)({"params": params}, jnp.where(MASK[..., None], STATES, 0), MASK, first)
     options = {"jump": "transitions" not in fields, "normalize": "normalize_heads" in fields}
+    options["published"] = "published_heads" in fields
     for row, n in enumerate(LENGTHS):
         x = np.asarray(STATES[row, :n], np.float64)
         expected, tape = turing_twin(float64(params), x, 2, length, start, tape=first[row], **options)

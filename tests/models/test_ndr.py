@@ -316,10 +316,10 @@ class Rotor(nn.Module):
         return nn.Dropout(self.dropout, deterministic=not self.dropout)(states)
 
 
-@pytest.mark.parametrize("variant", ["graves", "dehghani"])
+@pytest.mark.parametrize(("variant", "published"), [("graves", False), ("dehghani", True)])
 @pytest.mark.parametrize("steps", [2, 6])
-def test_adaptive_steps_equal_the_twin(variant, steps):
-    model = AdaptiveSteps(Rotor(), steps, variant, threshold=0.9, penalty=0.5)
+def test_adaptive_steps_equal_the_twin(variant, published, steps):
+    model = AdaptiveSteps(Rotor(), steps, variant, threshold=0.9, penalty=0.5, published_penalty=published)
     params = drawn(model, STATES, MASK)
     outputs, mutated = briefly(functools.partial(model.apply, mutable=["traces", "losses"]))(
         {"params": params}, DIRTY, MASK
@@ -339,7 +339,7 @@ def test_adaptive_steps_equal_the_twin(variant, steps):
             weight = q[: last + 1]
             if reached or variant == "graves":
                 weight[last] = 1 - sum(q[:last])
-                penalty += 0.5 * weight[last] / n / len(LENGTHS)
+                penalty += 0.5 * weight[last] / (max(LENGTHS) if published else n) / len(LENGTHS)
             weights[: last + 1, row, i] = weight
             output = np.zeros(8)
             for w, state in zip(weight, states[: last + 1], strict=True):

@@ -167,6 +167,34 @@ def test_weights_are_the_probabilities_of_the_grammar():
         assert abs(drawn[count] - expected) < 5 * math.sqrt(expected)
 
 
+def test_distinct_words_are_in_a_set_once():
+    """As many as asked for, or all there are."""
+    task = Dyck(kinds=2, longest=6, examples=60, distinct=True)
+    tables = task.tables()
+    for split, there in (("train", 50), ("validation", 50), ("plus_2", 60), ("octuple", 60)):
+        rows = tables[split]
+        first, last = task.splits[split]
+        words = [tuple(w[:n].tolist()) for w, n in zip(rows.inputs, rows.input_lengths, strict=True)]
+        assert len(words) == len(set(words)) == there
+        assert all(answers(word, 2) is not None and first <= len(word) <= last for word in words)
+        assert not (rows.inputs[np.arange(rows.inputs.shape[1]) >= rows.input_lengths[:, None]]).any()
+    trained = {tuple(w[:n].tolist()) for w, n in zip(*tables["train"].arrays[:2], strict=True)}
+    assert trained == all_words(1, 2) | all_words(2, 2) | all_words(3, 2)
+    empty = [not any(row[2:]) for word in trained for row in answers(word, 2)]
+    assert task.chance == pytest.approx(max(np.mean(empty), (1 - np.mean(empty)) / 2))
+    assert Dyck(kinds=2, longest=6, examples=60).tables()["train"].inputs.shape[0] == 60  # Words repeat by default.
+
+
+def test_distinct_words_are_those_that_repeat_without_their_repetitions():
+    """The first words of a set are drawn alike: short ones are as likely, until they are used up."""
+    task = Dyck(kinds=3, longest=8, examples=400, distinct=True)
+    lengths = task.tables()["train"].input_lengths
+    counts = Counter(lengths.tolist())
+    assert counts[2] == 3  # All there are.
+    assert counts[4] >= 15  # Of 18: they are likely.
+    assert counts[8] > counts[6] > counts[4]
+
+
 @pytest.mark.parametrize("windows", [True, False])
 def test_the_sets(windows):
     task = dataclasses.replace(TINY, windows=windows)
