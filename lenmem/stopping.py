@@ -133,8 +133,10 @@ class _Watch:
         self._leave()
 
     def _leave(self) -> NoReturn:
-        _say(self.advice())
-        leave(128 + self.number)
+        try:
+            _say(self.advice())
+        finally:  # whatever the advice met
+            leave(128 + self.number)
 
 
 _watch: _Watch | None = None

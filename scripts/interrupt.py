@@ -54,7 +54,7 @@ def attempt(directory: Path, number: signal.Signals, after: float, trained: bool
         wrong.append(f"exit status {process.returncode}")
     if seconds > LIMIT:
         wrong.append(f"{seconds:.1f} s")
-    if "Traceback" in said or not re.search(r"^ +lenmem train quickstart .*--directory ", said, re.MULTILINE):
+    if "Traceback" in said or not re.search(r"^ +lenmem train .*--(directory|resume) ", said, re.MULTILINE):
         wrong.append("no line that says how to go on")
     saved = directory / "checkpoints"
     wrong += [f"step {step} is torn" for step in checkpoint.steps(saved) if not checkpoint.is_intact(saved, step)]
