@@ -10,21 +10,20 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax.flatten_util import ravel_pytree
 
 from lenmem.models import supports
 from lenmem.nn.recurrence import RNG_STREAMS
 from lenmem.tasks.base import Split, Task, draw, masked_mean, slot_hits
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Batch, PyTree
+from tests.learning import fit
 
 ROWS = (3, 5, 1, 4)
 """Lengths of the rows of a ragged batch: no neighbours are alike, and none fills the capacity."""
@@ -33,16 +32,21 @@ CAPACITY = 6
 
 @dataclasses.dataclass(frozen=True)
 class Learning:
-    """A tiny training: `updates` steps of Adam for up to `seeds` seeds, of which one has to reach `accuracy`."""
+    """A tiny training (`tests.learning.fit`) of `updates` steps, after which every key has to reach `accuracy`."""
 
     accuracy: float
     """Least token accuracy: of the slots beyond the longest trained answer in rows of twice the trained length if
     `extrapolates`, else of all slots at trained lengths."""
+    worst: float | None = None
+    """The lowest accuracy of 20 keys; None if it was not measured."""
     extrapolates: bool = True
-    updates: int = 2000
+    updates: int = 300
     learning_rate: float = 1e-2
-    seeds: int = 5
+    b2: float = 0.999
     batch_size: int = 16
+    starts: int = 1
+    """A training that has not learnt the trained lengths (99.9% of their tokens) is begun again, up to so many times in
+    all. What is scored beyond them has no say in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Case:
     name: str
     model: nn.Module
     learning: Learning
-    task: Task = Copy(vocabulary=8, train_lengths=(1, 10))
+    task: Task = Copy(vocabulary=4, train_lengths=(1, 5))
     tolerance: float = 2e-5
 
 
@@ -258,24 +262,19 @@ def check_bfloat16(case: Case) -> None:
     same(loss, exact[1], 0.05, "bfloat16 changes the loss")
 
 
-@functools.cache
-def pool(task: Task, split: Split, shape: tuple[int, ...], seed: int) -> Batch:
-    """Examples [*shape], one length for each index of the first axis, all lengths of a split equally often."""
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def rows(task: Task, split: Split, shape: tuple[int, ...], key: jax.Array) -> Batch:
+    """Examples [*shape]; the lengths of the split follow each other."""
     low, high = task.lengths_of(split)
-    lengths = jax.random.permutation(jax.random.key(seed), jnp.arange(shape[0]) % (high - low + 1) + low)
-    lengths = jnp.repeat(lengths, math.prod(shape[1:]))
-    rows = jax.jit(draw, static_argnums=(0, 3))(task, jax.random.key(seed), lengths, high)
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), rows)
+    examples = draw(task, key, jnp.arange(math.prod(shape)) % (high - low + 1) + low, high)
+    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), examples)
 
 
-def learnt(case: Case) -> Iterator[float]:
-    """Token accuracy of one seed after another, as `Learning.accuracy` describes it."""
+def learnt(case: Case) -> Callable[[jax.Array], jax.Array]:
+    """key -> token accuracy after a training, as `Learning` describes it."""
     task, learning, model = case.task, case.learning, bound(case)
-    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(learning.learning_rate))
-    split: Split = "test" if learning.extrapolates else "train"
-    untrained = task.shapes(task.train_lengths[1])[1] if learning.extrapolates else 0
 
-    def objective(params: PyTree, batch: Batch, key: jax.Array) -> jax.Array:
+    def loss(params: PyTree, batch: Batch, key: jax.Array) -> jax.Array:
         rngs = {name: jax.random.fold_in(key, i) for i, name in enumerate(RNG_STREAMS)}
         options = {"targets": batch.targets, "train": True, "rngs": rngs, "mutable": ["losses"]}
         outputs, mutated = apply(model, params, batch, **options)
@@ -283,40 +282,34 @@ def learnt(case: Case) -> Iterator[float]:
 
     @jax.jit
     def train(params: PyTree, batches: Batch, key: jax.Array) -> PyTree:
-        def update(carry: tuple[jax.Array, PyTree], inputs: tuple[Batch, jax.Array]) -> tuple[Any, None]:
-            vector, state = carry
-            batch, step = inputs
-            key_now = jax.random.fold_in(key, step)
-            gradient = jax.grad(lambda vector: objective(restore(vector), batch, key_now))(vector)
-            updates, state = optimizer.update(gradient, state, vector)
-            return (optax.apply_updates(vector, updates), state), None
+        return fit(params, loss, batches, key, learning.learning_rate, learning.b2)
 
-        # One flat vector compiles faster than many small arrays.
-        vector, restore = ravel_pytree(params)
-        steps = jnp.arange(learning.updates)
-        vector, _ = jax.lax.scan(update, (vector, optimizer.init(vector)), (batches, steps))[0]
-        return restore(vector)
-
-    @jax.jit
-    def accuracy(params: PyTree, batch: Batch) -> jax.Array:
+    @functools.partial(jax.jit, static_argnums=2)
+    def accuracy(params: PyTree, batch: Batch, untrained: int) -> jax.Array:
         scored = batch.score_mask & (jnp.arange(batch.score_mask.shape[1]) >= untrained)
         return masked_mean(slot_hits(apply(model, params, batch), batch), scored)
 
-    for seed in range(learning.seeds):
-        key = jax.random.key(seed)
-        batches = pool(task, "train", (learning.updates, learning.batch_size), seed)
-        yield float(accuracy(train(initializer(case)(key), batches, key), pool(task, split, (256,), 99)))
+    def test(split: Split) -> Batch:
+        return rows(task, split, (256,), jax.random.key(99))
+
+    def one(key: jax.Array) -> jax.Array:
+        start, data, steps = (jax.random.fold_in(key, i) for i in range(3))
+        batches = rows(task, "train", (learning.updates, learning.batch_size), data)
+        for i in range(learning.starts):
+            params = train(initializer(case)(jax.random.fold_in(start, i) if i else start), batches, steps)
+            if learning.starts == 1 or accuracy(params, test("train"), 0) >= 0.999:
+                break
+        if learning.extrapolates:
+            return accuracy(params, test("test"), task.shapes(task.train_lengths[1])[1])
+        return accuracy(params, test("train"), 0)
+
+    return one
 
 
-def check_learns(case: Case) -> None:
-    """One of a few seeds gets past the accuracy the case states, well above the best constant answer."""
+def check_learns(case: Case, learns: Callable[..., None]) -> None:
+    """It gets past the accuracy the case states, well above the best constant answer. `learns` is the fixture."""
     assert case.learning.accuracy >= case.task.spec.chance + 0.15, "the bar is too near to chance to mean anything"
-    reached = []
-    for accuracy in learnt(case):
-        reached.append(accuracy)
-        if accuracy >= case.learning.accuracy:
-            return
-    raise AssertionError(f"token accuracies of the seeds: {reached}, wanted {case.learning.accuracy}")
+    learns(learnt(case), case.learning.accuracy, case.learning.worst)
 
 
 CHECKS = (
@@ -329,5 +322,4 @@ CHECKS = (
     check_determinism,
     check_finite,
     check_bfloat16,
-    check_learns,
 )

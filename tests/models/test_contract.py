@@ -40,118 +40,149 @@ from lenmem.models import (
     UniversalTransformer,
     panm,
 )
-from lenmem.tasks.lantm import Reverse
+from lenmem.tasks.lantm import Copy, Reverse
 from lenmem.types import Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning
 from tests.models.test_esbn import Naming
 
-BEYOND = Learning(accuracy=0.6)
-"""It extrapolates. A constant answer gets 0.18 of these slots, and no seed of RAM, RAM/tape or LSTM more than 0.41."""
+short = Copy(vocabulary=4, train_lengths=(1, 5))
+"""What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
+far = Copy(vocabulary=16, train_lengths=(1, 8))
+"""For what extrapolates: too much for a controller to keep in itself."""
+far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
 
 
-def within(accuracy: float, **fields: Any) -> Learning:
-    """It learns the trained lengths, where a constant answer gets 0.2."""
-    return Learning(accuracy, extrapolates=False, **fields)
+def within(accuracy: float, worst: float | None = None, **fields: Any) -> Learning:
+    """It learns the trained lengths."""
+    return Learning(accuracy, worst, extrapolates=False, **fields)
+
+
+def beyond(accuracy: float, worst: float | None = None, **fields: Any) -> Learning:
+    """It extrapolates."""
+    return Learning(accuracy, worst, **fields)
 
 
 small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size": 8}
+lie: dict[str, Any] = {**small, "read_gate_bias": 0.0}
 state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
 flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
 machine: dict[str, Any] = {"hidden_size": 32, "slots": 12, "width": 8}
 pointers: dict[str, Any] = {"hidden_size": 32, "embedding_size": 8, "mlp_size": 32}
 stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
-reverse = Reverse(vocabulary=8, train_lengths=(1, 10))
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
+again: dict[str, Any] = {"updates": 500, "learning_rate": 3e-2, "starts": 8}
 
 CASES = [
-    Case("lantm", LANTM(**small), BEYOND),
-    Case("lantm_s", LANTM(**small, weighting="softmax"), BEYOND),
-    Case("slantm", SLANTM(**small), BEYOND),
-    Case("slantm_s", SLANTM(**small, weighting="softmax"), BEYOND),
-    Case("lantm_actions", LANTM(**small, action_interpolation=True), BEYOND),
-    Case("slantm_actions", SLANTM(**small, action_interpolation=True, bound_action=True), within(0.8)),
-    Case("ram", RAM(**small, key_size=8), within(0.8)),
-    Case("ram_tape", RAMTape(**small), within(0.8)),
-    Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.8)),
-    Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.6)),
-    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.55)),
-    Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.6)),
-    Case("location_attention", Attention(**looking, attention="location"), within(0.8)),
-    Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.8)),
-    Case("pointer_network", PointerNetwork(hidden_size=16, embedding_size=8), within(0.8)),
-    Case("neural_stack", NeuralStack(**stack), within(0.5, updates=600)),
-    Case("stack_rnn", StackRNN(**stack, slots=24), Learning(0.9, updates=400), reverse),
-    Case("stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), Learning(0.9, updates=400), reverse),
-    Case("nram", NRAM(hidden_size=20, registers=4), Learning(0.9, updates=150)),
-    Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, updates=600), Naming()),
-    Case("transformer", Transformer(**layer), within(0.45, learning_rate=3e-3)),
+    Case("lantm", LANTM(**lie), beyond(0.6, **again), far),
+    Case("lantm_s", LANTM(**lie, weighting="softmax"), beyond(0.6, **again), far),
+    Case("slantm", SLANTM(**lie), beyond(0.6, updates=700, learning_rate=2e-2, starts=8), far),
+    Case("slantm_s", SLANTM(**lie, weighting="softmax"), beyond(0.6, **again), far),
+    Case("lantm_actions", LANTM(**lie, action_interpolation=True), beyond(0.6, **again), far),
+    Case(
+        "slantm_actions",
+        SLANTM(**small, action_interpolation=True, bound_action=True),
+        within(0.9, updates=400, learning_rate=2e-2),
+    ),
+    Case("ram", RAM(**small, key_size=8), within(0.9, 0.927, updates=500)),
+    Case("ram_tape", RAMTape(**small), within(0.9, 0.938, updates=500)),
+    Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.9, updates=500)),
+    Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.8)),
+    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.75, 0.837)),
+    Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.9, 1.0)),
+    Case("location_attention", Attention(**looking, attention="location"), within(0.9, 1.0)),
+    Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.9, 1.0)),
+    Case("pointer_network", PointerNetwork(hidden_size=16, embedding_size=8), within(0.9, 1.0)),
+    Case("neural_stack", NeuralStack(**stack), within(0.75)),
+    Case("stack_rnn", StackRNN(**stack, slots=24), beyond(0.95, 0.999, updates=400), far_back),
+    Case("stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), beyond(0.95, updates=400, starts=8), far_back),
+    Case(
+        "nram",
+        NRAM(hidden_size=20, registers=4),
+        beyond(0.95, updates=200, starts=4),
+        Copy(vocabulary=8, train_lengths=(1, 6)),
+    ),
+    Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, 0.977), Naming()),
+    Case("transformer", Transformer(**layer), within(0.6, 0.706, learning_rate=3e-3)),
     Case(
         "transformer_randomized",
         Transformer(**layer, positions="relative", random_positions=True, max_positions=64),
-        within(0.4, updates=500, learning_rate=3e-3),
+        within(0.6, 0.753, learning_rate=3e-3),
     ),
-    Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.7, updates=600, learning_rate=3e-3)),
+    Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.8, 0.95, learning_rate=3e-3)),
     Case(
         "transformer_seq2seq_open_loop",
         TransformerSeq2Seq(**pairs, feedback="open_loop"),
-        within(0.7, updates=600, learning_rate=3e-3),
+        within(0.75, 0.952, updates=400),
     ),
     Case(
         "transformer_seq2seq_relative",
         TransformerSeq2Seq(**pairs, positions="relative", embedding="xavier"),
-        within(0.7, updates=600, learning_rate=3e-3),
+        within(0.8, learning_rate=3e-3),
     ),
     Case(
         "transformer_seq2seq_universal",
         TransformerSeq2Seq(**pairs | {"encoder_layers": 2, "decoder_layers": 2}, shared_layers=True),
-        within(0.7, updates=600, learning_rate=3e-3),
+        within(0.8, 0.913, learning_rate=3e-3),
     ),
-    Case("nam_transformer", NAMTransformer(**layer), within(0.5, learning_rate=3e-3)),
-    Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.5, learning_rate=3e-3)),
-    Case("lsam", LSAM(**state, heads=4, feedforward_size=64), Learning(0.6, updates=600, learning_rate=3e-3)),
-    Case("lsam_cell", RecurrentLSAM(hidden_size=32, heads=4, embedding_size=8), within(0.7, updates=900)),
-    Case("nam_tm", NAMTM(**state, tapes=2, input_dropout=0.0), Learning(0.95, updates=150)),
+    Case("nam_transformer", NAMTransformer(**layer), within(0.6, 0.698, learning_rate=3e-3)),
+    Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.6, 0.678, learning_rate=3e-3)),
+    Case(
+        "lsam",
+        LSAM(**state, heads=4, feedforward_size=64),
+        beyond(0.6, updates=400, learning_rate=5e-3),
+        Copy(vocabulary=8, train_lengths=(1, 6)),
+    ),
+    Case("lsam_cell", RecurrentLSAM(hidden_size=32, heads=4, embedding_size=8), within(0.75, 0.894)),
+    Case(
+        "nam_tm",
+        NAMTM(**state, tapes=2, input_dropout=0.0),
+        beyond(0.95, updates=150),
+        Copy(vocabulary=8, train_lengths=(1, 6)),
+    ),
     Case(
         "universal_transformer",
         UniversalTransformer(**state, steps=2, heads=4, feedforward_size=64, kernel_size=3),
-        within(0.55, updates=150),
+        within(0.6, updates=200),
     ),
-    Case("bert", BERT(**layer), within(0.45, learning_rate=3e-3)),
-    Case("lstm_attention", LSTMAttention(**state), within(0.8, updates=600)),
-    Case("ndr", NDR(**flow), within(0.5, updates=400, learning_rate=3e-3)),
+    Case("bert", BERT(**layer), within(0.55, learning_rate=3e-3)),
+    Case("lstm_attention", LSTMAttention(**state), within(0.9)),
+    Case("ndr", NDR(**flow), within(0.6, learning_rate=3e-3)),
     Case(
         "act_absolute_relative",
         NDR(**flow, attention="absolute_relative", gated=False, halting="graves"),
-        within(0.4, updates=500, learning_rate=3e-3),
+        within(0.5, learning_rate=3e-3),
     ),
-    Case("dnc", DNC(**machine, read_heads=2), within(0.7, updates=400)),
-    Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.7, updates=600)),
+    Case("dnc", DNC(**machine, read_heads=2), within(0.8)),
+    Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.8, updates=400)),
     Case(
         "dnc_constrained",
         DNC(**machine, read_heads=2, controller="peephole", compression=True, regularization=0.1),
-        within(0.7, updates=400),
+        within(0.8, updates=500),
     ),
     Case(
-        "dnc_improved",
-        DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True),
-        within(0.7, updates=600),
+        "dnc_improved", DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True), within(0.8)
     ),
-    Case("ntm", NTM(**machine), within(0.7, updates=600)),
-    Case("panm", PANM(**pointers), within(0.8, updates=400)),
-    Case("panm_paper", PANM(**panm.PAPER, **pointers), within(0.6, updates=400)),
+    Case("ntm", NTM(**machine), within(0.8)),
+    Case("panm", PANM(**pointers), within(0.8)),
+    Case("panm_paper", PANM(**panm.PAPER, **pointers), within(0.7)),
     Case(
         "panm_published",
         PANM(**panm.PUBLISHED | {"hidden_size": 32, "embedding_size": 8, "dropout": 0.0}),
-        within(0.8, updates=400),
+        within(0.8),
     ),
-    Case("panm_beyond", PANM(**panm.BEYOND | pointers | {"bits": 6}), Learning(0.95, updates=600)),
+    Case(
+        "panm_beyond",
+        PANM(**panm.BEYOND | pointers | {"bits": 6}),
+        beyond(0.95, 1.0, updates=400, b2=0.9),
+        Copy(vocabulary=8, train_lengths=(1, 10)),
+    ),
     Case(
         "bilstm_classifier",
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),
-        within(0.45, updates=500),
+        within(0.55),
     ),
 ]
 
@@ -165,8 +196,8 @@ VARIANTS = {
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
 
 
-@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
-@pytest.mark.parametrize(
+each_check = pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+each_case = pytest.mark.parametrize(
     "case",
     [
         # The file is most of the suite, so its models are shared out one by one.
@@ -175,8 +206,18 @@ VARIANTS = {
     ],
     ids=lambda case: case.name,
 )
+
+
+@each_check
+@each_case
 def test_contract(case, check):
     check(case)
+
+
+@pytest.mark.learning
+@each_case
+def test_it_learns(case, learns):
+    contract.check_learns(case, learns)
 
 
 def test_every_named_model_is_under_contract():
@@ -233,12 +274,17 @@ class Aligner(nn.Module):
 
 def control(flaw: str) -> Case:
     """The little model under contract."""
-    return Case(flaw or "honest", Aligner(flaw), Learning(0.9, extrapolates=False, updates=400, seeds=2))
+    return Case(flaw or "honest", Aligner(flaw), Learning(0.9, extrapolates=False, updates=400))
 
 
-@pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@each_check
 def test_an_honest_model_passes(check):
     check(control(""))
+
+
+@pytest.mark.learning
+def test_an_honest_model_learns(learns):
+    contract.check_learns(control(""), learns)
 
 
 @pytest.mark.parametrize(
@@ -256,9 +302,13 @@ def test_an_honest_model_passes(check):
         ("key", contract.check_determinism),
         ("gradient", contract.check_finite),
         ("bfloat16", contract.check_bfloat16),
-        ("deaf", contract.check_learns),
     ],
 )
 def test_a_flawed_model_fails(flaw, check):
     with pytest.raises(AssertionError):
         check(control(flaw))
+
+
+def test_a_deaf_model_does_not_learn():
+    case = control("deaf")
+    assert contract.learnt(case)(jax.random.key(0)) < case.learning.accuracy

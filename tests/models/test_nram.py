@@ -13,8 +13,7 @@ from lenmem.models.nram import MODULES, NRAM
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Spec
-from tests.models import contract
-from tests.models.contract import Case, Learning, briefly
+from tests.models.contract import briefly
 from tests.models.twin import Commands, random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=4, train_lengths=(1, 6))
@@ -175,8 +174,3 @@ def test_what_it_cannot_take():
         NRAM(integers=7, spec=tokens).init(jax.random.key(0), *CALL)
     with pytest.raises(ValueError, match="controller is 'gru'"):
         NRAM(controller="gru", spec=tokens).init(jax.random.key(0), *CALL)  # pyright: ignore[reportArgumentType]
-
-
-def test_it_learns_to_copy_and_goes_on_beyond_the_trained_lengths():
-    task = Copy(vocabulary=8, train_lengths=(1, 10))
-    contract.check_learns(Case("nram", NRAM(hidden_size=20, registers=4), Learning(0.95, updates=200), task))

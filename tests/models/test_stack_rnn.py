@@ -1,4 +1,4 @@
-"""Stack-RNN against a float64 twin with a list as stack, and what it learns in step with and after the input."""
+"""Stack-RNN against a float64 twin with a list as stack, and what it learns in step with the input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from lenmem.models.stack_rnn import StackRNN
 from lenmem.tasks.base import Task, draw
-from lenmem.tasks.lantm import Copy, Reverse
+from lenmem.tasks.lantm import Copy
 from lenmem.types import Example, Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning, briefly
@@ -84,13 +84,6 @@ def test_slots_need_no_parameters_and_only_the_deep_ones_are_missed():
         models[0].clone(slots=0).apply({"params": params}, *CALL)
 
 
-def test_it_learns_to_reverse_and_goes_on_beyond_the_trained_lengths():
-    task = Reverse(vocabulary=8, train_lengths=(1, 10))
-    contract.check_learns(
-        Case("reverse", StackRNN(hidden_size=20, width=8, slots=24), Learning(0.95, updates=300), task)
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Closing(Task):
     """Brackets of two kinds, open 0, 1 and close 2, 3; answer t, the kind that may be closed next: 0, 1, or 2 if none.
@@ -125,5 +118,6 @@ class Closing(Task):
         return Example(inputs, mask, answers, mask, mask)
 
 
-def test_it_learns_brackets_in_step_with_the_input():
-    contract.check_learns(Case("brackets", StackRNN(slots=24), Learning(0.97, updates=4000), Closing()))
+@pytest.mark.learning
+def test_it_learns_brackets_in_step_with_the_input(learns):
+    contract.check_learns(Case("brackets", StackRNN(slots=24), Learning(0.97, updates=4000), Closing()), learns)
