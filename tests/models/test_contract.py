@@ -76,7 +76,12 @@ looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_position
 again: dict[str, Any] = {"updates": 500, "learning_rate": 3e-2, "starts": 8}
 
 CASES = [
-    Case("lantm", LANTM(**lie), beyond(0.6, **again), far),
+    Case(
+        "lantm",
+        LANTM(read_gate_bias=0.0),
+        beyond(0.6, updates=600, learning_rate=2e-2, b2=0.9, batch_size=32),
+        Copy(vocabulary=64, train_lengths=(2, 12)),
+    ),
     Case("lantm_s", LANTM(**lie, weighting="softmax"), beyond(0.6, **again), far),
     Case("slantm", SLANTM(**lie), beyond(0.6, updates=700, learning_rate=2e-2, starts=8), far),
     Case("slantm_s", SLANTM(**lie, weighting="softmax"), beyond(0.6, **again), far),
