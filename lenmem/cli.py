@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import tyro
@@ -40,6 +40,10 @@ from lenmem.training.loop import CHECKPOINTS
 
 console = Console()
 bars = Bars(console)
+
+
+Modules = Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py")]
+"""Files with classes of the user's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Train(_Asked):
     distributed: bool = False
     """One of several processes that train this run together, each started with the same command: on a TPU pod, under
     Slurm or Open MPI, or with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID set."""
-    modules: tuple[str, ...] = ()
+    modules: Modules = ()
     """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
     is."""
 
@@ -102,7 +106,7 @@ class Evaluate(_Asked):
     """Write curve.png and curve.csv to the run."""
     step: int | None = None
     """A checkpoint or snapshot other than the latest."""
-    modules: tuple[str, ...] = ()
+    modules: Modules = ()
     """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
     is."""
 
@@ -121,7 +125,7 @@ class Predict:
     """Which seed's network; None: that of the first seed that lives."""
     answers: int | None = None
     """Answer slots; None: as many as the task has for such an input."""
-    modules: tuple[str, ...] = ()
+    modules: Modules = ()
     """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
     is."""
 
@@ -187,7 +191,7 @@ class Plot:
     """Which example."""
     step: int | None = None
     """A checkpoint or snapshot other than the latest, to look at a network in the middle of training."""
-    modules: tuple[str, ...] = ()
+    modules: Modules = ()
     """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
     is."""
 
@@ -224,7 +228,7 @@ class Export:
     """Also the state of the optimiser and the metrics, so that training can go on where the file is imported."""
     part_mib: float | None = None
     """Cut the file into parts of at most this many MiB, which are read as it is; None: never."""
-    modules: tuple[str, ...] = ()
+    modules: Modules = ()
     """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
     is."""
 
@@ -235,7 +239,7 @@ class Import:
 
     directory: Path | None = None
     """Where the run goes. None: runs/<name of the file>, with a number if that holds a run."""
-    modules: tuple[str, ...] = ()
+    modules: Modules = ()
     """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
     is."""
 

@@ -82,7 +82,8 @@ def kinds(config: type) -> dict[str, Any]:
     except NameError:
         return {}
     fields: dict[str, Any] = getattr(config, "__dataclass_fields__", {})
-    return {name: hints[name] for name in fields if name not in ("parent", "name") and not _is_class_wide(hints[name])}
+    of_linen = {"parent", "name"} if "parent" in fields else set()
+    return {name: hints[name] for name in fields if name not in of_linen and not _is_class_wide(hints[name])}
 
 
 def _is_class_wide(kind: Any) -> bool:

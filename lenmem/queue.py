@@ -60,16 +60,14 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
             raise ValueError(f"{queue} is no file, and no paper.{choices(queue, papers.names())}")
         named = [name for name in configs.names() if name.startswith(f"{queue}/")]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
-    lines = []
+    entries = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        config, *names = line.partition("#")[0].split() or [None]
-        if config is None:
-            continue
+        words = line.partition("#")[0].split()
         try:
-            lines += _entries([(config, names)])
+            entries += _entries([(words[0], words[1:])] if words else [])
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
-    return lines
+    return entries
 
 
 def _entries(lines: Iterable[tuple[str, Sequence[str]]]) -> list[Entry]:

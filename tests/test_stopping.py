@@ -35,16 +35,20 @@ TRAINING = """
 def stopped(body: str, *numbers: int) -> tuple[int, str, str]:
     """(exit status, stdout after `ready`, stderr) of a watched program that gets these signals, one after another."""
     command = [sys.executable, "-c", START + body]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    said = ""
-    assert process.stdout.readline() == "ready\n"
-    for index, number in enumerate(numbers):
-        if index:
-            said += process.stderr.readline()
-        process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said = ""
+        try:
+            assert process.stdout.readline() == "ready\n"
+            for index, number in enumerate(numbers):
+                if index:
+                    said += process.stderr.readline()
+                process.send_signal(number)
+            out, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
     return process.returncode, out, said + err
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from lenmem.models.neural_stack import NeuralStack, NeuralStackCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.tasks.base import draw
-from lenmem.tasks.lantm import Copy, Reverse
+from lenmem.tasks.lantm import Copy
 from lenmem.types import Step
 from tests.models import contract
-from tests.models.contract import Case, Learning, briefly
+from tests.models.contract import briefly
 from tests.models.twin import Commands, lstm_step, random_parameters, sigmoid
 from tests.ops.test_stacks import read_twin, update_twin
 
@@ -111,12 +110,3 @@ def scan_cell_init(cell, steps):
 
     params = cell.init(jax.random.key(2), method=call)["params"]
     return jax.tree.map(lambda x: 2 * x, params)
-
-
-@pytest.mark.slow
-@pytest.mark.learning
-@pytest.mark.xfail(reason="no recipe is known that reaches the bar from each of 20 keys", strict=False)
-def test_it_learns_to_reverse_and_goes_on_beyond_the_trained_lengths(learns):
-    model = NeuralStack(hidden_size=20, width=8, embedding_size=8)
-    learning = Learning(0.75, updates=500, learning_rate=2e-2, starts=8)
-    contract.check_learns(Case("neural_stack", model, learning, Reverse(vocabulary=4, train_lengths=(1, 6))), learns)
