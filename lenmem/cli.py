@@ -34,7 +34,7 @@ from lenmem.options import HELP, value_of
 from lenmem.options import parse as _options
 from lenmem.share import MIB
 from lenmem.subject import DEFAULT_TRAINING, Subject, ahead, fields_of, is_task, resuming, subject
-from lenmem.training import DivergedError, Result, Training, checkpoint, processes
+from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
 from lenmem.training.lanes import owner_of, replaced
 from lenmem.training.loop import CHECKPOINTS
 
@@ -721,11 +721,11 @@ def _say_deaths(entry: dict[str, Any]) -> None:
 def _recipe(training: Training) -> str:
     """How a network is trained, in words."""
     optimizer = training.optimizer
+    amount = f"{training.steps} steps of {training.batch_size} examples, {training.seeds} seeds"
+    if not isinstance(optimizer, Optimizer):
+        return amount
     clipped = "" if optimizer.clip_norm is None else f", gradients clipped to a norm of {optimizer.clip_norm:g}"
-    return (
-        f"{training.steps} steps of {training.batch_size} examples, {training.seeds} seeds, {optimizer.name} at "
-        f"{optimizer.learning_rate:g}{clipped}"
-    )
+    return f"{amount}, {optimizer.name} at {optimizer.learning_rate:g}{clipped}"
 
 
 def _say_trained(result: Result, directory: Path) -> None:

@@ -23,7 +23,7 @@ MANY = 20
 """Of more options `--help` shows names and defaults, and `--help-verbose` also what they are."""
 HELP = ("-h", "--help", "-H", "--help-verbose")
 
-_Renamed = type(tyro.conf.arg(name=""))
+_Renamed: Any = type(tyro.conf.arg(name=""))
 registry = tyro.constructors.ConstructorRegistry()
 
 

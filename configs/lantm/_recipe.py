@@ -96,8 +96,8 @@ def grid_rows() -> dict[str, Row]:
         for values in itertools.product(*grid.values()):
             settings = {path.rpartition(".")[2]: value for path, value in zip(grid, values, strict=True)}
             label = "-".join([_stem(name, column), "grid", *itertools.starmap(_setting, settings.items()), regime])
-            first = (settings.pop(field) for field in ("learning_rate", "delay", "initialization"))
-            cell = Published(*first, settings)
+            rate, delay, initialization = map(settings.pop, ("learning_rate", "delay", "initialization"))
+            cell = Published(rate, delay, initialization, settings)
             if cell != winner:
                 rows[label] = Row(as_published(task, column, cell), "table_1b", where, PRINTED)
     return rows
