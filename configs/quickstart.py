@@ -9,8 +9,7 @@ seed under each instruction set.
 
 Adam learns copy in fewer steps than the paper's RMSProp; the read gate is open, as in the published code. How far a
 network goes beyond training depends on the rate: at 1e-2 it fits the lengths of training and copies few sequences of
-32, at 2e-2 a seed in ten errs there, at 3e-2 and 4e-2 hardly any. So large a rate is steady with a short memory of
-squared gradients (b2 as b1, not 0.999) and a warm-up.
+32. So large a rate is steady with a short memory of squared gradients (b2 as b1, not 0.999) and a warm-up.
 """
 
 from lenmem.experiment import Evaluation, Experiment
