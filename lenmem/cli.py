@@ -33,7 +33,7 @@ from lenmem.models import supports
 from lenmem.options import HELP, value_of
 from lenmem.options import parse as _options
 from lenmem.share import MIB
-from lenmem.subject import DEFAULT_TRAINING, Subject, ahead, fields_of, is_task, resuming, subject
+from lenmem.subject import DEFAULT_TRAINING, Subject, ahead, fields_of, is_task, resuming, stem, subject
 from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
 from lenmem.training.lanes import owner_of, replaced
 from lenmem.training.loop import CHECKPOINTS
@@ -42,7 +42,11 @@ console = Console()
 bars = Bars(console)
 
 
-Modules = Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py")]
+_OWN = (
+    "Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run "
+    "is."
+)
+Modules = Annotated[tuple[str, ...], tyro.conf.arg(metavar="FILE.py", help=_OWN)]
 """Files with classes of the user's."""
 
 
@@ -82,8 +86,6 @@ class Train(_Asked):
     """One of several processes that train this run together, each started with the same command: on a TPU pod, under
     Slurm or Open MPI, or with JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID set."""
     modules: Modules = ()
-    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
-    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +109,6 @@ class Evaluate(_Asked):
     step: int | None = None
     """A checkpoint or snapshot other than the latest."""
     modules: Modules = ()
-    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
-    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +126,6 @@ class Predict:
     answers: int | None = None
     """Answer slots; None: as many as the task has for such an input."""
     modules: Modules = ()
-    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
-    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,8 +190,6 @@ class Plot:
     step: int | None = None
     """A checkpoint or snapshot other than the latest, to look at a network in the middle of training."""
     modules: Modules = ()
-    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
-    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,8 +225,6 @@ class Export:
     part_mib: float | None = None
     """Cut the file into parts of at most this many MiB, which are read as it is; None: never."""
     modules: Modules = ()
-    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
-    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,8 +234,6 @@ class Import:
     directory: Path | None = None
     """Where the run goes. None: runs/<name of the file>, with a number if that holds a run."""
     modules: Modules = ()
-    """Files *.py (or Python modules) with the classes of yours that the run is made of. They are run; nothing of a run
-    is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -363,7 +355,7 @@ def compare(arguments: list[str]) -> None:
     options = _options(kind, f"compare {first}" if named else "compare", arguments[named:], **default)
     if bool(options.tasks) == named:
         raise ValueError("give either a configuration or --tasks")
-    title = _stem(first) if first is not None else "compare"
+    title = stem(first) if first is not None else "compare"
     root = options.directory or Path("runs") / title
     task_names = (title,) if named else options.tasks
     optimizers = configs.optimizers_of(first) if first is not None else {}
@@ -634,11 +626,6 @@ def _help_of(verb: str, what: str, kind: type) -> NoReturn:
 def _experiment(options: Experiment) -> Experiment:
     """The experiment without the options of the verb."""
     return Experiment(**fields_of(options))
-
-
-def _stem(name: str) -> str:
-    """`lantm/copy` -> itself; a file -> its name without ending."""
-    return Path(name).stem if name.endswith(".py") else name
 
 
 def _how_to_go_on(arguments: list[str], directory: Path, command: str) -> str:

@@ -37,11 +37,8 @@ class Entry:
     name: str
     """Name of the row."""
     row: Row
-
-    @property
-    def paper(self) -> str:
-        """The folder of its configuration, and of its record."""
-        return configs.find(self.config).parent.name
+    paper: str
+    """The folder of its configuration, and of its record."""
 
     def record(self, results: Path) -> dict[str, Any] | None:
         """What was measured of this very row; None if it was not."""
@@ -71,11 +68,11 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
 
 
 def _entries(lines: Iterable[tuple[str, Sequence[str]]]) -> list[Entry]:
-    return [
-        Entry(config, name, row)
-        for config, names in lines
-        for name, row in select(rows_of(config), names or None).items()
-    ]
+    entries = []
+    for config, names in lines:
+        paper = configs.find(config).parent.name  # Once for all rows: it lists the configurations.
+        entries += [Entry(config, name, row, paper) for name, row in select(rows_of(config), names or None).items()]
+    return entries
 
 
 def run_queue(

@@ -122,6 +122,11 @@ def fields_of(experiment: Experiment) -> dict[str, Any]:
     return {field.name: getattr(experiment, field.name) for field in dataclasses.fields(Experiment)}
 
 
+def stem(config: str) -> str:
+    """What a configuration is called: `lantm/copy` itself; a file by its name without ending."""
+    return Path(config).stem if config.endswith(".py") else config
+
+
 def is_task(name: str) -> bool:
     """A name that only a task has; a configuration goes before it."""
     return name in tasks.names() and name not in configs.names()
@@ -133,7 +138,7 @@ def _configured(config: str, model: str | None) -> tuple[str, dict[str, Any]]:
     That has the optimiser that the configuration has for it, as in `compare`.
     """
     fields = fields_of(configs.load_config(config))
-    name = Path(config).stem if config.endswith(".py") else config
+    name = stem(config)
     if model is None:
         return name, fields
     own = configs.models_of(config)
