@@ -50,6 +50,9 @@ class Pairs(RowTask):
     rows: Iterable[Any] | None = None
     """In place of a file, from Python: an iterable of pairs of texts, or of mappings, as a Hugging Face dataset is.
     They are saved with the run."""
+    version: tuple[str, int, int] | None = dataclasses.field(default=None, init=False, repr=False)
+    """Which file, when it was last changed, its size. Tasks are keys of what was read and compiled: with another
+    content under the same name they differ."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,6 +63,12 @@ class Pairs(RowTask):
                 raise ValueError(f"give either rows or a path, got both, the path {self.path}")
             object.__setattr__(self, "rows", pair_rows(self.rows, self.columns))
             object.__setattr__(self, "columns", None)  # The rows are pairs now.
+        object.__setattr__(self, "version", _version(self.read_path) if self.rows is None else None)
+
+    @property
+    def read_path(self) -> str:
+        """The file of `path`."""
+        return str(EXAMPLE) if self.path == "example" else self.path
 
     @property
     def where(self) -> str:
@@ -68,12 +77,10 @@ class Pairs(RowTask):
 
     @property
     def file(self) -> File:
-        """What is read: once, as long as the file does not change."""
+        """What is read, once."""
         if isinstance(self.rows, PairRows):
             return _of_memory(self.rows, self.tokens)
-        path = str(EXAMPLE) if self.path == "example" else self.path
-        changed = os.stat(path).st_mtime_ns if os.path.exists(path) else 0
-        return _read(path, self.columns, self.tokens, changed)
+        return _read(self.read_path, self.columns, self.tokens, self.version)
 
     @property
     def cut(self) -> tuple[np.ndarray, np.ndarray]:
@@ -179,8 +186,15 @@ class File:
     """Token accuracy of the best constant answer, the end being one."""
 
 
+def _version(path: str) -> tuple[str, int, int] | None:
+    if not os.path.exists(path):
+        return None
+    state = os.stat(path)
+    return os.path.abspath(path), state.st_mtime_ns, state.st_size
+
+
 @functools.lru_cache(maxsize=4)
-def _read(path: str, columns: Columns, tokens: Tokens, changed: int) -> File:
+def _read(path: str, columns: Columns, tokens: Tokens, version: tuple[str, int, int] | None) -> File:
     return _file(((f"{path}, line {number}", *texts) for number, *texts in read_pairs(path, columns)), tokens)
 
 

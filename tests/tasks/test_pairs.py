@@ -170,11 +170,20 @@ def test_the_example_is_reversed():
     assert task.spec.chance == pytest.approx(0.22, abs=0.03)
 
 
-def test_a_changed_file_is_read_again(tmp_path):
-    task = Pairs(path=table(tmp_path / "pairs.tsv", [("a", "b")] * 10))
-    assert task.spec.vocabulary == 1
-    table(tmp_path / "pairs.tsv", [("a c", "b")] * 10)
-    assert task.spec.vocabulary == 2
+def test_another_content_under_one_name_is_another_task(tmp_path, monkeypatch):
+    """Nothing that was read or compiled for the first file serves the second."""
+    before = Pairs(path=table(tmp_path / "pairs.tsv", [("a" + " a" * n, "b") for n in range(10)]))
+    first = before.source("train", 4, 0).batch(0)
+    assert before.spec.output_size == 2 and set(np.unique(first.targets)) <= {0, 1}
+    table(tmp_path / "pairs.tsv", [("a" + " c" * n, "d e") for n in range(10)])
+    after = Pairs(path=before.path)
+    assert after != before and after == Pairs(path=before.path)
+    assert after.spec.output_size == 3 and int(after.source("train", 4, 0).batch(0).targets.max()) == 2
+    monkeypatch.chdir(tmp_path)
+    here = Pairs(path="pairs.tsv")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert Pairs(path=table(tmp_path / "other" / "pairs.tsv", [("f", "g")] * 9)) != here != Pairs(path="pairs.tsv")
 
 
 @pytest.mark.parametrize(
