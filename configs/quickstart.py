@@ -25,7 +25,7 @@ def adam(learning_rate: float) -> Optimizer:
 
 experiment = Experiment(
     task=Copy(vocabulary=128, train_lengths=(2, 16)),
-    model=LANTM(read_gate_bias=0.0),
+    model=LANTM(read_gate_bias=0.0, forget_bias=0.0),
     training=Training(steps=1000, seeds=3, optimizer=adam(3e-2)),
     evaluation=Evaluation(samples=64),
 )
