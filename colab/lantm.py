@@ -91,7 +91,7 @@ def report(entry):
     print(f"step {entry['step']:5}  loss {entry['loss'][0]:.4f}  {entry['seconds']:.0f} s")
 
 
-experiment = lenmem.Experiment(task, lenmem.models.make("lantm", read_gate_bias=0.0), training)
+experiment = lenmem.Experiment(task, lenmem.models.make("lantm", read_gate_bias=0.0, forget_bias=0.0), training)
 result = lenmem.train(experiment, report=report)
 
 # %% [markdown]
