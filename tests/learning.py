@@ -12,6 +12,7 @@ Such a test is marked `learning` and asks for the fixture `learns`:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -33,6 +34,10 @@ def check_instruction_set(flags: str) -> None:
     for name in re.findall(r"--xla_cpu_max_isa=(\S*)", flags):
         if name.upper() not in INSTRUCTION_SETS:
             raise ValueError(f"--xla_cpu_max_isa is {name!r}; XLA knows {', '.join(INSTRUCTION_SETS)}")
+
+
+trained = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
+"""`jit` for what trains: `conftest.py` has programs compiled quickly, with which an update takes five times as long."""
 
 
 def fit(

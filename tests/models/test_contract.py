@@ -48,8 +48,8 @@ from tests.models.test_esbn import Naming
 
 short = Copy(vocabulary=4, train_lengths=(1, 5))
 """What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
-far = Copy(vocabulary=16, train_lengths=(1, 8))
-"""For what extrapolates: too much for a controller to keep in itself."""
+many = Copy(vocabulary=64, train_lengths=(2, 10))
+"""For Lie access: with fewer tokens, or fewer of them, a controller learns to do without relative moves."""
 far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
 
 
@@ -63,8 +63,12 @@ def beyond(accuracy: float, worst: float | None = None, **fields: Any) -> Learni
     return Learning(accuracy, worst, **fields)
 
 
+def lie(worst: float | None = None) -> Learning:
+    """Lie access extrapolates."""
+    return beyond(0.6, worst, updates=600, learning_rate=2e-2, b2=0.9, batch_size=32, starts=5)
+
+
 small: dict[str, Any] = {"hidden_size": 20, "memory_width": 8, "embedding_size": 8}
-lie: dict[str, Any] = {**small, "read_gate_bias": 0.0}
 state: dict[str, Any] = {"hidden_size": 32, "dropout": 0.0}
 flow: dict[str, Any] = {**state, "steps": 3, "heads": 4, "feedforward_size": 64, "key_dropout": 0.0, "gate_drop": 0.0}
 machine: dict[str, Any] = {"hidden_size": 32, "slots": 12, "width": 8}
@@ -73,105 +77,101 @@ stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
-again: dict[str, Any] = {"updates": 500, "learning_rate": 3e-2, "starts": 8}
 
 CASES = [
-    Case(
-        "lantm",
-        LANTM(read_gate_bias=0.0),
-        beyond(0.6, updates=600, learning_rate=2e-2, b2=0.9, batch_size=32),
-        Copy(vocabulary=64, train_lengths=(2, 12)),
-    ),
-    Case("lantm_s", LANTM(**lie, weighting="softmax"), beyond(0.6, **again), far),
-    Case("slantm", SLANTM(**lie), beyond(0.6, updates=700, learning_rate=2e-2, starts=8), far),
-    Case("slantm_s", SLANTM(**lie, weighting="softmax"), beyond(0.6, **again), far),
-    Case("lantm_actions", LANTM(**lie, action_interpolation=True), beyond(0.6, **again), far),
+    Case("lantm", LANTM(read_gate_bias=-3.0), lie(), many),
+    Case("lantm_s", LANTM(read_gate_bias=0.0, weighting="softmax"), lie(), many),
+    Case("slantm", SLANTM(read_gate_bias=-3.0), lie(), many),
+    Case("slantm_s", SLANTM(read_gate_bias=0.0, weighting="softmax"), lie(), many),
+    Case("lantm_actions", LANTM(read_gate_bias=0.0, write_gate_bias=0.0, action_interpolation=True), lie(), many),
     Case(
         "slantm_actions",
         SLANTM(**small, action_interpolation=True, bound_action=True),
-        within(0.9, updates=400, learning_rate=2e-2),
+        within(0.9, 0.956, updates=500, learning_rate=3e-2),
     ),
-    Case("ram", RAM(**small, key_size=8), within(0.9, 0.927, updates=500)),
-    Case("ram_tape", RAMTape(**small), within(0.9, 0.938, updates=500)),
-    Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.9, updates=500)),
-    Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.8)),
-    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.75, 0.837)),
+    Case("ram", RAM(**small, key_size=8), within(0.9, 0.959, updates=700)),
+    Case("ram_tape", RAMTape(**small), within(0.9, 0.935, updates=500)),
+    Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.9, 0.931, updates=500)),
+    Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.8, 0.859)),
+    Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.75, 0.836)),
     Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.9, 1.0)),
     Case("location_attention", Attention(**looking, attention="location"), within(0.9, 1.0)),
     Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.9, 1.0)),
     Case("pointer_network", PointerNetwork(hidden_size=16, embedding_size=8), within(0.9, 1.0)),
-    Case("neural_stack", NeuralStack(**stack), within(0.75)),
+    Case("neural_stack", NeuralStack(**stack), within(0.75, 0.83)),
     Case("stack_rnn", StackRNN(**stack, slots=24), beyond(0.95, 0.999, updates=400), far_back),
-    Case("stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), beyond(0.95, updates=400, starts=8), far_back),
+    Case("stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), beyond(0.95, updates=400, starts=5), far_back),
     Case(
         "nram",
         NRAM(hidden_size=20, registers=4),
-        beyond(0.95, updates=200, starts=4),
+        beyond(0.95, updates=200, starts=5),
         Copy(vocabulary=8, train_lengths=(1, 6)),
     ),
-    Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, 0.977), Naming()),
-    Case("transformer", Transformer(**layer), within(0.6, 0.706, learning_rate=3e-3)),
+    Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, 0.974), Naming()),
+    Case("transformer", Transformer(**layer), within(0.6, 0.698, learning_rate=3e-3)),
     Case(
         "transformer_randomized",
         Transformer(**layer, positions="relative", random_positions=True, max_positions=64),
         within(0.6, 0.753, learning_rate=3e-3),
     ),
-    Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.8, 0.95, learning_rate=3e-3)),
+    Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.8, 0.946, learning_rate=3e-3)),
     Case(
         "transformer_seq2seq_open_loop",
         TransformerSeq2Seq(**pairs, feedback="open_loop"),
-        within(0.75, 0.952, updates=400),
+        within(0.75, 0.965, updates=400),
     ),
     Case(
         "transformer_seq2seq_relative",
         TransformerSeq2Seq(**pairs, positions="relative", embedding="xavier"),
-        within(0.8, learning_rate=3e-3),
+        within(0.8, 0.906, learning_rate=3e-3),
     ),
     Case(
         "transformer_seq2seq_universal",
         TransformerSeq2Seq(**pairs | {"encoder_layers": 2, "decoder_layers": 2}, shared_layers=True),
         within(0.8, 0.913, learning_rate=3e-3),
     ),
-    Case("nam_transformer", NAMTransformer(**layer), within(0.6, 0.698, learning_rate=3e-3)),
-    Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.6, 0.678, learning_rate=3e-3)),
+    Case("nam_transformer", NAMTransformer(**layer), within(0.6, 0.7, learning_rate=3e-3)),
+    Case("linear_transformer", NAMTransformer(**layer, attention="linear"), within(0.6, 0.677, learning_rate=3e-3)),
     Case(
         "lsam",
         LSAM(**state, heads=4, feedforward_size=64),
-        beyond(0.6, updates=400, learning_rate=5e-3),
+        beyond(0.6, 0.686, updates=400, learning_rate=5e-3),
         Copy(vocabulary=8, train_lengths=(1, 6)),
     ),
     Case("lsam_cell", RecurrentLSAM(hidden_size=32, heads=4, embedding_size=8), within(0.75, 0.894)),
     Case(
         "nam_tm",
         NAMTM(**state, tapes=2, input_dropout=0.0),
-        beyond(0.95, updates=150),
+        beyond(0.95, 0.995, updates=150),
         Copy(vocabulary=8, train_lengths=(1, 6)),
     ),
     Case(
         "universal_transformer",
         UniversalTransformer(**state, steps=2, heads=4, feedforward_size=64, kernel_size=3),
-        within(0.6, updates=200),
+        within(0.6, 0.991, updates=200),
     ),
-    Case("bert", BERT(**layer), within(0.55, learning_rate=3e-3)),
-    Case("lstm_attention", LSTMAttention(**state), within(0.9)),
-    Case("ndr", NDR(**flow), within(0.6, learning_rate=3e-3)),
+    Case("bert", BERT(**layer), within(0.55, 0.667, learning_rate=3e-3)),
+    Case("lstm_attention", LSTMAttention(**state), within(0.9, 0.999)),
+    Case("ndr", NDR(**flow), within(0.6, 0.843, learning_rate=3e-3)),
     Case(
         "act_absolute_relative",
         NDR(**flow, attention="absolute_relative", gated=False, halting="graves"),
         within(0.5, learning_rate=3e-3),
     ),
-    Case("dnc", DNC(**machine, read_heads=2), within(0.8)),
-    Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.8, updates=400)),
+    Case("dnc", DNC(**machine, read_heads=2), within(0.8, 0.888, updates=500)),
+    Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.8, updates=500)),
     Case(
         "dnc_constrained",
         DNC(**machine, read_heads=2, controller="peephole", compression=True, regularization=0.1),
-        within(0.8, updates=500),
+        within(0.8, 0.829, updates=500),
     ),
     Case(
-        "dnc_improved", DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True), within(0.8)
+        "dnc_improved",
+        DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True),
+        within(0.8, updates=500),
     ),
-    Case("ntm", NTM(**machine), within(0.8)),
-    Case("panm", PANM(**pointers), within(0.8)),
+    Case("ntm", NTM(**machine), within(0.8, 0.882, updates=500)),
+    Case("panm", PANM(**pointers), within(0.8, 0.959)),
     Case("panm_paper", PANM(**panm.PAPER, **pointers), within(0.7)),
     Case(
         "panm_published",
@@ -187,7 +187,7 @@ CASES = [
     Case(
         "bilstm_classifier",
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),
-        within(0.55),
+        within(0.55, 0.73),
     ),
 ]
 

@@ -14,7 +14,7 @@ from lenmem.nn.recurrence import scan_cell
 from lenmem.tasks.base import Task, draw, masked_mean, slot_hits
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Example, Spec, Step
-from tests.learning import fit
+from tests.learning import fit, trained
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, random_parameters, sigmoid, softmax
 
@@ -163,7 +163,7 @@ def test_it_learns_to_name_symbols_and_names_those_it_has_never_met(learns):
     def answer(params, batch):
         return model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
 
-    @briefly
+    @trained
     def named(key):
         """The lower of the accuracies on known tokens and on new ones."""
         start, data, test, steps = jax.random.split(key, 4)

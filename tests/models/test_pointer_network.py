@@ -16,7 +16,7 @@ from lenmem.models.pointer_network import FLOOR, LogMixture, PointerNetwork
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Reverse
 from lenmem.types import Spec
-from tests.learning import fit
+from tests.learning import fit, trained
 from tests.models import contract
 from tests.models.contract import briefly
 
@@ -113,7 +113,7 @@ def test_it_learns_to_reverse_by_pointing(learns):
     def loss(params, batch, _):
         return TASK.loss(contract.apply(model, params, batch), batch)
 
-    @briefly
+    @trained
     def right(key):
         """The lower of the shares of right answers and of right pointers."""
         start, data, test, steps = jax.random.split(key, 4)

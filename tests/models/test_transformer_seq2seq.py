@@ -15,7 +15,7 @@ import pytest
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.tasks.base import masked_loss
 from lenmem.types import Batch, Spec
-from tests.learning import fit
+from tests.learning import fit, trained
 from tests.models.contract import briefly
 
 SPEC = Spec(vocabulary=5, output_size=6)
@@ -203,7 +203,7 @@ def test_it_learns_to_stop_by_itself(learns):
         outputs = model.apply({"params": params}, *batch[:2], batch.target_mask, targets=batch.targets, train=True)
         return masked_loss("tokens", outputs, batch)
 
-    @briefly
+    @trained
     def solved(key):
         start, fitting, data, test = jax.random.split(key, 4)
         batches = jax.vmap(copies)(jax.random.split(data, 300))
