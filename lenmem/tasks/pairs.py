@@ -23,6 +23,9 @@ from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
 
+Version = tuple[str, int, int]
+"""A file's absolute path, when it was last changed, in ns, and its size in bytes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Pairs(RowTask):
@@ -50,9 +53,6 @@ class Pairs(RowTask):
     rows: Iterable[Any] | None = None
     """In place of a file, from Python: an iterable of pairs of texts, or of mappings, as a Hugging Face dataset is.
     They are saved with the run."""
-    version: tuple[str, int, int] | None = dataclasses.field(default=None, init=False, repr=False)
-    """Which file, when it was last changed, its size. Tasks are keys of what was read and compiled: with another
-    content under the same name they differ."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +63,23 @@ class Pairs(RowTask):
                 raise ValueError(f"give either rows or a path, got both, the path {self.path}")
             object.__setattr__(self, "rows", pair_rows(self.rows, self.columns))
             object.__setattr__(self, "columns", None)  # The rows are pairs now.
-        object.__setattr__(self, "version", _version(self.read_path) if self.rows is None else None)
+        object.__setattr__(self, "_version", _version(self.read_path) if self.rows is None else None)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        """The fields, and which content of which file: tasks are keys of what was read and compiled."""
+        return (*(getattr(self, field.name) for field in dataclasses.fields(self)), self.version)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pairs) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def version(self) -> Version | None:
+        """Which file there was when the task was made; None for rows in memory, and where there was none."""
+        return vars(self)["_version"]
 
     @property
     def read_path(self) -> str:
@@ -186,7 +202,7 @@ class File:
     """Token accuracy of the best constant answer, the end being one."""
 
 
-def _version(path: str) -> tuple[str, int, int] | None:
+def _version(path: str) -> Version | None:
     if not os.path.exists(path):
         return None
     state = os.stat(path)
@@ -194,7 +210,7 @@ def _version(path: str) -> tuple[str, int, int] | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: str, columns: Columns, tokens: Tokens, version: tuple[str, int, int] | None) -> File:
+def _read(path: str, columns: Columns, tokens: Tokens, version: Version | None) -> File:
     return _file(((f"{path}, line {number}", *texts) for number, *texts in read_pairs(path, columns)), tokens)
 
 

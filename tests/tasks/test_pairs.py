@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from lenmem import options
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks import make
@@ -184,6 +185,11 @@ def test_another_content_under_one_name_is_another_task(tmp_path, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert Pairs(path=table(tmp_path / "other" / "pairs.tsv", [("f", "g")] * 9)) != here != Pairs(path="pairs.tsv")
+
+
+def test_a_task_made_by_options_has_the_content_of_its_own_file(tmp_path):
+    path = table(tmp_path / "pairs.tsv", [("f", "g")] * 9)
+    assert options.parse(Pairs, "train", ["--path", path], tokens="character") == Pairs(path=path, tokens="character")
 
 
 @pytest.mark.parametrize(
