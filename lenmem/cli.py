@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lenmem import __version__, configs, models, progress, runs, stopping, tasks
+from lenmem import __version__, configs, drawing, models, progress, runs, stopping, tasks
 from lenmem.bars import Bars
 from lenmem.errors import nearest
 from lenmem.experiment import Experiment, Run, export_run, import_run
@@ -447,10 +447,10 @@ def plot(arguments: list[str]) -> None:
     options = _options(Plot, f"plot {name}", rest)
     run = runs.open_run(name, options.step, modules)
     if options.states or options.tsne:
-        for path in runs.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
+        for path in drawing.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
             console.print(f"wrote {path}")
         return
-    for path in runs.draw_run(
+    for path in drawing.draw_run(
         run,
         length=options.length,
         seed=options.seed,

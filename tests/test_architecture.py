@@ -21,7 +21,7 @@ NETWORKS = ("types", "ops", "nn", "models")
 EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
 SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize"}}
 TOP = {"__init__", "__main__", "bars", "cli", "configs", "experiment", "options", "queue", "reproduce", "runs", "sweep"}
-TOP |= {"subject"}
+TOP |= {"drawing", "subject"}
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize"}
