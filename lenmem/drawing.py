@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from lenmem import models, tasks
-from lenmem.evaluation import pictures
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run
 from lenmem.runs import example_batch, measure, typed_batch
 from lenmem.tasks.base import draw
 from lenmem.training.loop import METRICS, read_metrics
+from lenmem.types import Batch
+
+if TYPE_CHECKING:
+    from lenmem.evaluation.plots import Scene
 
 
 def draw_run(
@@ -44,24 +49,15 @@ def draw_run(
     from lenmem.evaluation import plots
 
     task = run.experiment.task
-    subject = subject_of(run.experiment)
     length = length or task.train_lengths[1]
     batch = example_batch(task, length, example) if text is None else typed_batch(task, text)
-    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=only_trace)
-    folder = run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-
-    def target(name: str) -> Path:
-        written.append(folder / name)
-        return written[-1]
-
+    what = f"length {length}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
+    scene = _scene(run, batch, seed, what, required=only_trace, everything=only_trace)
+    folder, written = _folder(run), []
+    target = _target(folder, written)
     if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
-        plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject)
-    typed = f"{int(batch.input_mask.sum())} inputs typed"
-    title = f"{subject}, {f'length {length}' if text is None else typed}"
-    names = task.input_names, task.answer_names
-    pictures.draw(pictures.Scene(task.spec, batch, traces, *names, title), target, everything=only_trace)
+        plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject_of(run.experiment))
+    plots.draw(scene, target)
     if not only_trace:
         plots.plot_curves([_own_curve(run, folder)], target("curve.png"))
     return written
@@ -76,7 +72,9 @@ def subject_of(experiment: Experiment) -> str:
 def draw_states(
     run: Run, *, length: int | None = None, seed: int | None = None, examples: int = 64, tsne: bool = False
 ) -> list[Path]:
-    """Maps of a controller's states by phase, and histograms of its modes of reading and writing if it has any.
+    """What a network did on many examples: maps of its controller's states, and whatever else its traces show.
+
+    ValueError where nothing that it sows is drawn so.
 
     Args:
         run: what is drawn.
@@ -86,27 +84,41 @@ def draw_states(
         examples: how many.
         tsne: maps by t-SNE, which needs scikit-learn, instead of principal components.
     """
-    from lenmem.evaluation import plots, states
+    from lenmem.evaluation import plots
 
     task = run.experiment.task
     length = length or task.splits.get("selection", task.train_lengths)[1]
     batch = draw(task, jax.random.key(0), jnp.full(examples, length), length)
-    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch)
-    make_map = states.tsne_map if tsne else states.pca_map
-    maps = {phase: make_map(traces, phase) for phase in states.PHASES}
-    run.directory.mkdir(parents=True, exist_ok=True)
-    written = [run.directory / "states.png"]
-    bend = states.curvature(traces).mean
-    plots.plot_states(
-        maps,
-        written[0],
-        symbols=states.symbols_of(traces, batch),
-        title=f"{subject_of(run.experiment)}, length {length}: curvature {bend:.3f}",
-    )
-    if {"read_modes", "allocation_gate"} <= set(traces):
-        written.append(run.directory / "modes.png")
-        plots.plot_modes(traces, written[1], title=f"{subject_of(run.experiment)}, length {length}")
+    written: list[Path] = []
+    scene = _scene(run, batch, seed, f"length {length}", tsne=tsne)
+    plots.draw_examples(scene, _target(_folder(run), written))
     return written
+
+
+def _scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool = True, **options: bool) -> Scene:
+    """What the network of a seed did on a batch, for pictures; `options` are fields of `Scene`."""
+    from lenmem.evaluation.plots import Scene
+
+    task = run.experiment.task
+    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=required)
+    title = f"{subject_of(run.experiment)}, {what}"
+    return Scene(task.spec, batch, traces, task.input_names, task.answer_names, title, **options)
+
+
+def _folder(run: Run) -> Path:
+    """Where pictures of a run go: to its directory, or for a step from the middle of training to a folder in it."""
+    return run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
+
+
+def _target(folder: Path, written: list[Path]) -> Callable[[str], Path]:
+    """A function from the name of a picture to its path, which is noted in `written`."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def target(name: str) -> Path:
+        written.append(folder / name)
+        return written[-1]
+
+    return target
 
 
 def _own_curve(run: Run, folder: Path) -> LengthCurve:

@@ -1,11 +1,9 @@
-"""What a controller's states do over time: curvature of their paths, maps of them, modes of reading and writing.
+"""What a controller's states do over time: curvature of their paths, and maps of them.
 
-The analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E). All take the traces of a batch as
-`traces.collect` returns them, for the paper 64 examples of length 30:
+The analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E), for every network with an LSTM
+controller. All take the traces of a batch as `traces.collect` returns them, for the paper 64 examples of length 30:
 
     controller_state float[B, T, d]    the LSTM's cell state, before any compression
-    read_modes float[B, T, R, 3]       of each head: backward, content, forward
-    allocation_gate float[B, T]        writes go to allocated (1) or to similar (0) slots
     valid, decoding bool[B, T]         the steps of a row; of these, the ones from the first answer on
 
 A *phase* is `encoding` (a row's steps before its first answer) or `decoding`.
@@ -24,8 +22,6 @@ from lenmem.types import Batch
 
 Phase = Literal["encoding", "decoding"]
 PHASES: tuple[Phase, ...] = ("encoding", "decoding")
-CONTENT = 1
-"""The read mode that looks by content; the others follow the order of writing."""
 
 
 class States(NamedTuple):
@@ -44,11 +40,11 @@ def states_of(traces: Mapping[str, np.ndarray], phase: Phase | None = None) -> S
 
     Raises ValueError where a trace is missing, or the phase has no steps.
     """
-    valid = _steps(traces, phase)
+    valid = steps_of(traces, phase)
     example, time = np.nonzero(valid)
     if not example.size:
         raise ValueError(f"no example has a step of the phase {phase or 'encoding or decoding'}")
-    return States(np.asarray(_trace(traces, "controller_state"), np.float64)[valid], example, time)
+    return States(np.asarray(trace_of(traces, "controller_state"), np.float64)[valid], example, time)
 
 
 class Curvature(NamedTuple):
@@ -136,13 +132,13 @@ def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
     Different inputs of a batch are numbered from 0 in ascending order, and so are different targets: symbols of the two
     phases have nothing to do with each other. For readings without a begin symbol: step t reads input t.
     """
-    decoding = np.asarray(_trace(traces, "decoding"), bool)
+    decoding = np.asarray(trace_of(traces, "decoding"), bool)
     symbols = np.full(decoding.shape, -1)
     for phase, values, mask in (
         ("encoding", batch.inputs, batch.input_mask),
         ("decoding", batch.targets, batch.score_mask),
     ):
-        steps, mask = _steps(traces, phase), np.asarray(mask)
+        steps, mask = steps_of(traces, phase), np.asarray(mask)
         values = np.asarray(values)
         numbers = np.full(mask.shape, -1)
         # Rounded, since the same value may have been computed in two ways.
@@ -155,45 +151,9 @@ def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
     return symbols
 
 
-# Modes of reading and writing -----------------------------------------------------------------------------------------
-
-
-class Modes(NamedTuple):
-    """How memory was written and read, as shares of the steps of a phase by the value of a gate."""
-
-    edges: np.ndarray
-    """float[bins + 1]: from 0 to 1."""
-    write: dict[Phase, np.ndarray]
-    """float[bins]: of the allocation gate. 1: to allocated slots, 0: by content."""
-    read: dict[Phase, np.ndarray]
-    """float[bins]: of the content component of the read modes of all heads. 1: by content, 0: in order of writing."""
-
-
-def mode_histograms(traces: Mapping[str, np.ndarray], *, bins: int = 20) -> Modes:
-    """Histograms of write modes and of read modes for each phase; each sums to 1. A phase without steps is all 0."""
-    if bins < 1:
-        raise ValueError(f"bins must be at least 1, got {bins}")
-    reads = np.asarray(_trace(traces, "read_modes"), np.float64)
-    if reads.ndim != 4 or reads.shape[-1] != 3:
-        raise ValueError(f"the trace 'read_modes' must be [B, T, R, 3], got shape {reads.shape}")
-    writes = np.asarray(_trace(traces, "allocation_gate"), np.float64)
-    edges = np.linspace(0, 1, bins + 1)
-
-    def shares(values: np.ndarray) -> np.ndarray:
-        counts = np.histogram(np.clip(values, 0, 1), edges)[0]
-        return counts / max(1, counts.sum())
-
-    steps: dict[Phase, np.ndarray] = {phase: _steps(traces, phase) for phase in PHASES}
-    return Modes(
-        edges,
-        {phase: shares(writes[steps[phase]]) for phase in PHASES},
-        {phase: shares(reads[steps[phase]][..., CONTENT]) for phase in PHASES},
-    )
-
-
-def _steps(traces: Mapping[str, np.ndarray], phase: str | None) -> np.ndarray:
+def steps_of(traces: Mapping[str, np.ndarray], phase: str | None) -> np.ndarray:
     """bool[B, T]: the real steps of a phase, or of both."""
-    valid, decoding = (np.asarray(_trace(traces, name), bool) for name in ("valid", "decoding"))
+    valid, decoding = (np.asarray(trace_of(traces, name), bool) for name in ("valid", "decoding"))
     if phase is None:
         return valid
     if phase not in PHASES:
@@ -201,7 +161,8 @@ def _steps(traces: Mapping[str, np.ndarray], phase: str | None) -> np.ndarray:
     return valid & (decoding if phase == "decoding" else ~decoding)
 
 
-def _trace(traces: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def trace_of(traces: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A trace; ValueError where it is missing."""
     if name not in traces:
         raise ValueError(f"an analysis of states needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
     return traces[name]

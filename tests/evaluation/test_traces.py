@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lenmem.evaluation.traces import collect, memory_of, pca, token_names
+from lenmem.evaluation.traces import collect, pca, token_names
 from lenmem.tasks.base import draw
 from tests.evaluation.oracle import Copy
 
@@ -63,47 +63,6 @@ def test_names():
 def test_a_model_without_traces():
     with pytest.raises(ValueError, match="Sower sows no traces"):
         run()
-
-
-def traces_of_two():
-    """Two examples: three writes and two reads, one write and three reads, then padding."""
-    rng = np.random.default_rng(0)
-    return {
-        "write_head": rng.normal(size=(2, 6, 2)),
-        "read_head": rng.normal(size=(2, 6, 2)),
-        "write_strength": rng.random((2, 6)),
-        "token": np.array([[8, 1, 2, 9, 10, 10], [8, 9, 10, 10, 10, 10]]),
-        "decoding": np.array([[0, 0, 0, 1, 1, 0], [0, 1, 1, 1, 0, 0]], dtype=bool),
-        "valid": np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0, 0]], dtype=bool),
-    }
-
-
-def test_memory_of_an_example():
-    traces = traces_of_two()
-    for example, writes, reads in [(0, [0, 1, 2], [3, 4]), (1, [0], [1, 2, 3])]:
-        memory = memory_of(traces, example)
-        np.testing.assert_array_equal(memory.keys, traces["write_head"][example, writes])
-        np.testing.assert_array_equal(memory.strengths, traces["write_strength"][example, writes])
-        np.testing.assert_array_equal(memory.tokens, traces["token"][example, writes])
-        np.testing.assert_array_equal(memory.reads, traces["read_head"][example, reads])
-
-
-def test_memory_without_strengths_and_tokens():
-    traces = traces_of_two()
-    del traces["write_strength"], traces["token"]
-    memory = memory_of(traces, 0)
-    assert memory.tokens is None
-    np.testing.assert_array_equal(memory.strengths, np.ones(3))
-
-
-def test_no_such_memory():
-    traces = traces_of_two()
-    for example in (-1, 2):
-        with pytest.raises(ValueError, match=f"between 0 and 1, got {example}"):
-            memory_of(traces, example)
-    del traces["write_head"]
-    with pytest.raises(ValueError, match="needs the trace 'write_head'; this model has decoding, read_head"):
-        memory_of(traces, 0)
 
 
 def test_token_names():

@@ -13,6 +13,7 @@ import pytest
 
 from lenmem import models, serialize
 from lenmem.evaluation import plots, traces
+from lenmem.evaluation.plots.nam import tape_of
 from lenmem.models.nam import LSAM, LSAMCell, NAMTransformer, PreNormEncoder
 from lenmem.models.nam_baselines import (
     BERT,
@@ -546,7 +547,7 @@ def test_traces_and_their_picture(tmp_path):
     assert layer["read_position"].shape == layer["jump_target"].shape == (2, 6, 2, 13)
     np.testing.assert_array_equal(layer["write_position"][:, 0], np.broadcast_to(np.eye(13)[6], (2, 2, 13)))
     np.testing.assert_allclose(layer["read_actions"].sum(-1), 1, atol=1e-5)
-    tape = traces.tape_of(found, 1, layer=1, tape=1)
+    tape = tape_of(found, 1, layer=1, tape=1)
     assert tape.cells[0] <= 0 <= tape.cells[-1] and tape.read[0, list(tape.cells).index(0)] == 1
     figure = plots.plot_tape(found, 1, tmp_path / "tape.png", layer=1, rows=list("abcdef"))
     assert [ax.get_title(loc="left") for ax in figure.axes[:3]] == ["write head", "read head", "jump table"]

@@ -15,6 +15,7 @@ import pytest
 
 from lenmem import models
 from lenmem.evaluation import plots, traces
+from lenmem.evaluation.plots.ndr import data_flow_of
 from lenmem.models.ndr import NDR, from_torch_state
 from lenmem.models.ndr_baselines import LSTMClassifier, LSTMEncoder
 from lenmem.nn.act import AdaptiveSteps, Repeated
@@ -507,7 +508,7 @@ def test_traces_and_pictures(tmp_path):
     found = traces.collect(model, drawn(model, *arguments), batch)
     assert found["attention"].shape == (2, 4, 2, 7, 7)
     assert found["gate"].shape == (2, 4, 7)
-    flow = traces.data_flow_of(found, 1)
+    flow = data_flow_of(found, 1)
     np.testing.assert_array_equal(flow.attention, found["attention"][1, :, :, :5, :5])
     assert flow.gates is not None
     np.testing.assert_array_equal(flow.gates, found["gate"][1, :, :5])
@@ -525,26 +526,22 @@ def test_traces_and_pictures(tmp_path):
     assert shown == [name.replace("$", r"\$") for name in names]
     figure = plots.plot_ndr_attention(found, 1, head=1)
     np.testing.assert_allclose(np.asarray(figure.axes[2].images[0].get_array()), flow.attention[2, 1])
-    figure = plots.plot_ndr_heads(found, 1, 3, names=names)
-    np.testing.assert_allclose(np.asarray(figure.axes[1].images[0].get_array()), flow.attention[2, 1])
     figure = plots.plot_ndr_gates(found, 1, tmp_path / "gates.png", names=names)
     np.testing.assert_allclose(np.asarray(figure.axes[0].images[0].get_array()), flow.gates)
 
     with pytest.raises(ValueError, match="head must lie between 0 and 1, got 2"):
         plots.plot_ndr_attention(found, 0, head=2)
-    with pytest.raises(ValueError, match="step must lie between 1 and 4, got 0"):
-        plots.plot_ndr_heads(found, 0, 0)
     with pytest.raises(ValueError, match="names must name 7 columns, got 5 names"):
         plots.plot_ndr_gates(found, 0, names=names)
     with pytest.raises(ValueError, match="example must lie between 0 and 1, got 2"):
-        traces.data_flow_of(found, 2)
+        data_flow_of(found, 2)
     with pytest.raises(ValueError, match="this model has gate"):
-        traces.data_flow_of({"gate": found["gate"]}, 0)
+        data_flow_of({"gate": found["gate"]}, 0)
     with pytest.raises(ValueError, match="neither"):
         plots.plot_ndr_gates({name: found[name] for name in ("attention", "column")}, 0)
     halting = np.array([[0.5, 0.5], [0.5, 0.3], [0, 0.2]])[None]
     found = {"attention": np.zeros((1, 3, 1, 2, 2)), "column": np.ones((1, 2), bool), "halting": halting}
-    np.testing.assert_array_equal(traces.data_flow_of(found, 0).steps_used, [2, 3])
+    np.testing.assert_array_equal(data_flow_of(found, 0).steps_used, [2, 3])
     np.testing.assert_allclose(np.asarray(plots.plot_ndr_gates(found, 0).axes[0].images[0].get_array()), halting[0])
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import types
+
 import jax
 import numpy as np
 import pytest
 
 from lenmem import Experiment, Training, models, runs, tasks
-from lenmem.evaluation import pictures, plots
+from lenmem.evaluation import plots
+from lenmem.evaluation.plots.registry import CONTEXT
 from lenmem.evaluation.traces import _flatten
 from lenmem.types import Batch, Spec
 
 TASKS = ("copy", "ctl", "dyck")
 
 
-def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> pictures.Scene:
+def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> plots.Scene:
     """A network that copied three tokens and answers with an end symbol, and what it sowed."""
     options = {"vocabulary": 4, "outputs": "tokens", "output_size": 5, "shared_ids": True, "end_id": 4} | spec
     batch = Batch(
@@ -24,16 +27,16 @@ def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> pictures.Sc
         np.ones((1, len(answers)), bool),
         np.ones((1, len(answers)), bool),
     )
-    return pictures.Scene(Spec(**options), batch, traces, list("abcd"), list("abcd4"), "a title")
+    return plots.Scene(Spec(**options), batch, traces, list("abcd"), list("abcd4"), "a title")
 
 
 @pytest.fixture
 def asked(monkeypatch):
     """The pictures that are asked for, as (function, options), in place of drawing them."""
     calls = []
-    for name in dir(plots):
-        if name.startswith("plot_"):
-            monkeypatch.setattr(plots, name, lambda *given, _name=name, **options: calls.append((_name, options)))
+    for module in [value for value in vars(plots).values() if isinstance(value, types.ModuleType)]:
+        for name in [name for name in vars(module) if name.startswith("plot_")]:
+            monkeypatch.setattr(module, name, lambda *given, _name=name, **options: calls.append((_name, options)))
     return calls
 
 
@@ -61,12 +64,12 @@ def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     if "decoding" in ones:
         ones["decoding"] = np.arange(ones["decoding"].shape[1])[None] >= 4
         ones["token"] = np.zeros(ones["decoding"].shape, int)
-    given = pictures.Scene(task.spec, batch, ones, task.input_names, task.answer_names)
+    given = plots.Scene(task.spec, batch, ones, task.input_names, task.answer_names)
     files = []
-    drawn = pictures.draw(given, lambda file: files.append(file) or tmp_path / file)
-    assert drawn | pictures.CONTEXT.keys() >= shapes.keys()
+    drawn = plots.draw(given, lambda file: files.append(file) or tmp_path / file)
+    assert drawn | CONTEXT.keys() >= shapes.keys()
     assert len(files) == len(set(files)) == len(asked)
-    assert bool(files) == bool(shapes.keys() - pictures.CONTEXT.keys())
+    assert bool(files) == bool(shapes.keys() - CONTEXT.keys())
 
 
 def test_read_weights_name_tokens_on_both_axes(asked, tmp_path):
@@ -78,7 +81,7 @@ def test_read_weights_name_tokens_on_both_axes(asked, tmp_path):
         "read_weights": np.full((1, steps, 5), 0.2),
         "gate": np.zeros((1, steps)),
     }
-    pictures.draw(scene(traces), lambda file: tmp_path / file)
+    plots.draw(scene(traces), lambda file: tmp_path / file)
     (_, options), (_, strips) = asked
     assert options["rows"] == ["begin", "d", "b", "c", "→ d", "→ b", "→ c", "→ end"]
     assert options["columns"] == ["start", "begin", "d", "b", "c"]
@@ -96,7 +99,7 @@ def test_attention_without_columns_is_drawn(tmp_path):
         "gates": rng.random((1, 4, 2)),
     }
     files = []
-    assert pictures.draw(scene(traces), lambda file: files.append(tmp_path / file) or files[-1]) == set(traces)
+    assert plots.draw(scene(traces), lambda file: files.append(tmp_path / file) or files[-1]) == set(traces)
     assert [file.name for file in files] == ["steps.png", "attention.png", "layers-attention.png", "link.png"]
     assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
 
@@ -104,7 +107,7 @@ def test_attention_without_columns_is_drawn(tmp_path):
 def test_pointers_are_drawn(tmp_path):
     traces = {"pointer_weights": np.ones((1, 4, 2, 5)), "address": np.ones((1, 4, 2), int)}
     files = []
-    assert pictures.draw(scene(traces), lambda file: files.append(tmp_path / file) or files[-1]) == set(traces)
+    assert plots.draw(scene(traces), lambda file: files.append(tmp_path / file) or files[-1]) == set(traces)
     assert [file.name for file in files] == ["pointer_weights.png", "address.png"]
 
 

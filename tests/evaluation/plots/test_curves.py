@@ -1,4 +1,4 @@
-"""Pictures: they are drawn without warnings or global state, and show the numbers they are given."""
+"""Pictures of curves: they are drawn without warnings or global state, and show the numbers they are given."""
 
 from __future__ import annotations
 
@@ -21,22 +21,6 @@ def make(label="lantm", seeds=3, lengths=range(1, 20), **kwargs) -> LengthCurve:
         {"token_accuracy": values, "exact_match": values**2},
         **{"train_lengths": (1, 8), "samples": 8} | kwargs,
     )
-
-
-def traces(d: int, writes: int = 9, reads: int = 12, token: bool = True) -> dict[str, np.ndarray]:
-    """Writes and reads of two examples; on the unit sphere for d = 3."""
-    steps = writes + reads + 2
-    walk = np.random.default_rng(d).normal(size=(2, 2, steps, d)).cumsum(axis=2)
-    walk = walk / np.linalg.norm(walk, axis=-1, keepdims=True) if d == 3 else walk
-    time = np.broadcast_to(np.arange(steps), (2, steps))
-    found = {
-        "write_head": walk[0],
-        "read_head": walk[1],
-        "write_strength": np.broadcast_to(np.linspace(0, 1, steps), (2, steps)),
-        "decoding": time >= writes,
-        "valid": time < writes + reads,
-    }
-    return found | ({"token": time} if token else {})
 
 
 def is_png(path) -> bool:
@@ -111,84 +95,6 @@ def test_training(tmp_path):
     assert figure.axes[0].get_yscale() == "log"
     assert figure.axes[0].get_title(loc="right") == "median and each of 3 seeds, 1 s"
     assert plots.plot_training([{"step": 1, "loss": 0.0}]).axes[0].get_yscale() == "linear"
-
-
-@pytest.mark.parametrize("d", [1, 2, 3, 5])
-@pytest.mark.parametrize(("writes", "reads"), [(9, 12), (1, 1), (2, 0)])
-def test_memory(tmp_path, d, writes, reads):
-    found = traces(d, writes, reads, token=writes > 1)
-    figure = plots.plot_key_space(found, 1, tmp_path / "a.png")
-    assert is_png(tmp_path / "a.png")
-    if d == 2:
-        np.testing.assert_allclose(figure.axes[0].collections[0].get_offsets(), found["write_head"][1, :writes])
-    plots.plot_rows(found, 1, tmp_path / "b.png")
-    assert is_png(tmp_path / "b.png")
-
-
-def test_coincident_keys(tmp_path):
-    found = traces(2)
-    found["write_head"] = found["read_head"] = np.zeros_like(found["write_head"])
-    plots.plot_key_space(found, 0, tmp_path / "a.png")
-    plots.plot_rows(found, 0, tmp_path / "b.png")
-
-
-def test_tokens_are_annotated():
-    found = traces(2)
-    found["write_strength"] = np.where(np.arange(23) == 4, 0.01, np.ones((2, 23)))
-    found["write_head"] = np.stack([np.arange(23.0) * 3, np.zeros(23)], axis=1)[None].repeat(2, axis=0)
-    figure = plots.plot_key_space(found, 0, names=lambda token: f"${token}$")
-    annotated = [text.get_text() for text in figure.axes[0].texts]
-    assert annotated == [f"${i}$" for i in range(9) if i != 4]  # a write of no strength stores nothing
-
-
-def test_no_writes():
-    found = traces(2)
-    found["decoding"] = np.ones_like(found["decoding"])
-    for plot in (plots.plot_key_space, plots.plot_rows):
-        with pytest.raises(ValueError, match="writes nothing"):
-            plot(found, 0)
-
-
-def test_attention(tmp_path):
-    weights = np.random.default_rng(0).dirichlet(np.ones(5), size=7)
-    figure = plots.plot_attention(weights, tmp_path / "a.png", rows=list("abcdefg"), columns=["begin", *"hijk"])
-    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), weights)
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == list("abcdefg")
-    with pytest.raises(ValueError, match="rows must name 7, got 2 names"):
-        plots.plot_attention(weights, rows=["a", "b"])
-    with pytest.raises(ValueError, match="must be a matrix with at least one entry, got shape"):
-        plots.plot_attention(weights[0])
-
-
-@pytest.mark.parametrize("count", [1, 6, 7, 30])
-def test_gates(tmp_path, count):
-    gates = np.random.default_rng(0).random((12, count))
-    figure = plots.plot_gates(gates, tmp_path / "a.png", names=[str(i) for i in range(count)])
-    drawn = np.stack([line.get_ydata() for line in figure.axes[0].lines]) if count <= 6 else None
-    np.testing.assert_allclose(figure.axes[0].images[0].get_array() if drawn is None else drawn, gates.T)
-    with pytest.raises(ValueError, match=f"names must name {count} gates, got 0 names"):
-        plots.plot_gates(gates, names=[])
-
-
-def test_strips_and_marks(tmp_path):
-    strips = {"gate": np.linspace(0, 1, 6)[:, None], "address": np.arange(-6, 6).reshape(6, 2)}
-    figure = plots.plot_strips(strips, tmp_path / "a.png", columns=list("abcdef"), mark=3)
-    top, bottom = figure.axes[:2]
-    np.testing.assert_array_equal(bottom.images[0].get_array(), strips["address"].T)
-    assert [line.get_xdata()[0] for line in (top.lines[0], bottom.lines[0])] == [2.5, 2.5]
-    assert bottom.get_xlabel() == "step; right of the line: answers"
-    with pytest.raises(ValueError, match="all of as many steps"):
-        plots.plot_strips({"a": np.zeros((2, 1)), "b": np.zeros((3, 1))})
-
-
-def test_of_many_names_some_are_written():
-    maps = np.random.default_rng(0).random((2, 130, 70))
-    figure = plots.plot_maps(maps, rows=[str(i) for i in range(130)], mark=66)
-    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert shown == [str(i) for i in range(0, 130, 130 // len(shown) + (130 % len(shown) > 0))]
-    assert figure.get_supylabel() == "step; below the line: answers"
-    with pytest.raises(ValueError, match=r"maps must be \[n, T, K\]"):
-        plots.plot_maps(maps[0])
 
 
 def test_nothing_to_draw():

@@ -1,0 +1,40 @@
+"""Pictures of curves, training and memory. The only package that imports matplotlib, and never its global state.
+
+Every `plot_` function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). What a
+network sowed on an example is drawn by `draw`, which asks the file of each paper for its pictures
+(`lenmem.evaluation.plots.registry`).
+"""
+
+from lenmem.evaluation.plots.curves import plot_cross_table, plot_curve_grid, plot_curves, plot_training
+from lenmem.evaluation.plots.dnc import plot_modes, plot_states
+from lenmem.evaluation.plots.lantm import plot_key_space, plot_rows
+from lenmem.evaluation.plots.maps import plot_attention, plot_maps, plot_strips
+from lenmem.evaluation.plots.nam import plot_tape
+from lenmem.evaluation.plots.ndr import plot_ndr_attention, plot_ndr_gates
+from lenmem.evaluation.plots.panm import plot_pointers
+from lenmem.evaluation.plots.scene import Scene
+from lenmem.evaluation.plots.scores import plot_against_paper, plot_sweep
+from lenmem.evaluation.plots.sown import draw, draw_examples
+
+__all__ = [
+    "Scene",
+    "draw",
+    "draw_examples",
+    "plot_against_paper",
+    "plot_attention",
+    "plot_cross_table",
+    "plot_curve_grid",
+    "plot_curves",
+    "plot_key_space",
+    "plot_maps",
+    "plot_modes",
+    "plot_ndr_attention",
+    "plot_ndr_gates",
+    "plot_pointers",
+    "plot_rows",
+    "plot_states",
+    "plot_strips",
+    "plot_sweep",
+    "plot_tape",
+    "plot_training",
+]

@@ -1,0 +1,238 @@
+"""Accuracy by length, and the loss of a training. A panel has at most eight lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.plots.look import COLORS, FAINT, INK, MARKERS, STYLES, Path, finish, plain, style
+from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.tables import METRICS, grid
+
+
+def plot_curves(
+    curves: Sequence[LengthCurve], path: Path = None, metric: Sequence[str] = METRICS, *, title: str | None = None
+) -> Figure:
+    """Accuracy by length, one panel per metric: the median over seeds, a band from the lowest to the highest seed, and
+    the training lengths shaded.
+
+    More than eight curves have a panel each (`plot_curve_grid`). The title is the task's name, unless one is given.
+    """
+    if not curves:
+        raise ValueError("no curves given; a picture needs at least one")
+    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    if len(curves) > len(COLORS):
+        return plot_curve_grid(curves, path, metrics, title=title)
+    figure = Figure(figsize=(0.6 + 4.4 * len(metrics), 4.2), layout="constrained")
+    axes = figure.subplots(1, len(metrics), squeeze=False, sharex=True)[0]
+    for ax, name in zip(axes, metrics, strict=True):
+        _accuracy_axes(ax, curves, name)
+        ax.set_title(name.replace("_", " "), loc="left", fontsize=11, color=INK)
+        ax.set_xlabel(_length_label(curves))
+        for number, curve in enumerate(curves):
+            _curve(ax, curve, name, number)
+    labels = [plain(label) for label in _labels(curves)]
+    _curve_legend(figure, curves, labels)
+    figure.suptitle(plain(_task_title(curves) if title is None else title), fontsize=12, color=INK)
+    return finish(figure, path)
+
+
+def plot_curve_grid(
+    curves: Sequence[LengthCurve],
+    path: Path = None,
+    metric: Sequence[str] = METRICS,
+    *,
+    title: str | None = None,
+    columns: int = 5,
+) -> Figure:
+    """A small panel for each of many curves, all metrics in it: medians, seeds and training lengths as `plot_curves`.
+
+    A curve that lacks a metric is drawn without it.
+    """
+    if not curves:
+        raise ValueError("no curves given; a picture needs at least one")
+    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    labels = _labels(curves)
+    across = min(columns, len(curves))
+    down = -(-len(curves) // across)
+    figure = Figure(figsize=(0.7 + 2.3 * across, 1.3 + 1.85 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharey=True)
+    for place, ax in enumerate(axes.flat):
+        if place >= len(curves):
+            ax.set_axis_off()
+            continue
+        curve = curves[place]
+        there = [name for name in metrics if name in curve.values]
+        _accuracy_axes(ax, [curve], there[0] if there else metrics[0])
+        for name in there:
+            _curve(ax, curve, name, metrics.index(name), linewidth=1.5)
+        ax.set_title(plain(textwrap.fill(labels[place], 34)), loc="left", fontsize=7.5, color=INK)
+        ax.tick_params(labelsize=7)
+        if place + across >= len(curves):
+            ax.set_xlabel(_length_label([curve]), fontsize=8)
+    _curve_legend(figure, curves, [name.replace("_", " ") for name in metrics])
+    figure.suptitle(plain(_task_title(curves) if title is None else title), fontsize=12, color=INK)
+    return finish(figure, path)
+
+
+def _task_title(curves: Sequence[LengthCurve]) -> str:
+    """The task that all curves are of; with one curve also its label."""
+    tasks = {curve.task for curve in curves}
+    if len(tasks) > 1 or not curves[0].task:
+        return ""
+    return f"{curves[0].label} on {curves[0].task}" if len(curves) == 1 and curves[0].label else curves[0].task
+
+
+def _labels(curves: Sequence[LengthCurve]) -> list[str]:
+    """What the curves are called: their labels, and the task where they are of several."""
+    several = len({curve.task for curve in curves}) > 1
+    return [f"{curve.label or 'median'}{f', {curve.task}' if several and curve.task else ''}" for curve in curves]
+
+
+def _length_label(curves: Sequence[LengthCurve]) -> str:
+    units = {curve.unit for curve in curves}
+    return f"length ({curves[0].unit})" if len(units) == 1 and curves[0].unit else "length"
+
+
+def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequence[str]) -> None:
+    """Below the panels: a line for each label, the seeds' spread, the training lengths."""
+    handles: list[Any] = [
+        Line2D([], [], color=COLORS[i], linestyle=STYLES[i % len(STYLES)], linewidth=2, marker=MARKERS[i], markersize=5)
+        for i in range(len(labels))
+    ]
+    texts = list(labels)
+    seeds = sorted({curve.seeds for curve in curves if curve.seeds > 1})
+    if seeds:
+        handles.append(Patch(facecolor=INK, alpha=0.18))
+        texts.append(f"lowest to highest of {seeds[0] if len(seeds) == 1 else f'{seeds[0]} to {seeds[-1]}'} seeds")
+    ranges = _train_ranges(curves)
+    handles.append(Patch(facecolor="#F3ECD2"))
+    texts.append(f"training lengths {ranges[0][0]} to {ranges[0][1]}" if len(ranges) == 1 else "training lengths")
+    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 5), frameon=False, fontsize=9)
+
+
+def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: Path = None) -> Figure:
+    """Models x tasks: a small picture of accuracy by length in every cell, or the line that says why there is none.
+
+    `cells` maps (model, task) to a curve or to a line of text.
+    """
+    models, tasks = grid(cells)
+    figure = Figure(figsize=(1.0 + 2.5 * len(tasks), 0.9 + 1.75 * len(models)), layout="constrained")
+    axes = figure.subplots(len(models), len(tasks), squeeze=False)
+    for i, model in enumerate(models):
+        for j, task in enumerate(tasks):
+            ax, cell = axes[i, j], cells.get((model, task), "")
+            if i == 0:
+                ax.set_title(plain(task), fontsize=10.5, color=INK)
+            if isinstance(cell, LengthCurve):
+                _accuracy_axes(ax, [cell], next(iter(cell.values)))
+                for number, name in enumerate(METRICS):
+                    if name in cell.values:
+                        _curve(ax, cell, name, number, linewidth=1.6)
+            else:
+                ax.set(xticks=[], yticks=[], facecolor="#F7F7F7")
+                ax.spines[:].set_color(FAINT)
+                wrapped = textwrap.fill(plain(cell), 28)
+                ax.text(
+                    0.5, 0.5, wrapped, transform=ax.transAxes, ha="center", va="center", fontsize=8, color="#666666"
+                )
+            if j == 0:
+                ax.set_ylabel(plain(model), fontsize=10.5, color=INK)
+            else:
+                ax.tick_params(labelleft=False)
+            if i == len(models) - 1:
+                ax.set_xlabel(_length_label([cell]) if isinstance(cell, LengthCurve) else "length", fontsize=9)
+    drawn = [cell for cell in cells.values() if isinstance(cell, LengthCurve)]
+    if drawn:
+        _curve_legend(figure, drawn, [name.replace("_", " ") for name in METRICS])
+    return finish(figure, path)
+
+
+def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None, *, title: str = "") -> Figure:
+    """Loss by optimiser step: every seed as a thin line, their median as a thick one.
+
+    `history` holds one mapping per logged step with the keys `step`, `loss` (float[S] or one number) and, if timed,
+    `seconds`; mappings without a loss are passed over.
+    """
+    entries = [entry for entry in history if "loss" in entry]
+    if not entries:
+        raise ValueError("the history holds no entry with a loss")
+    steps = np.array([entry["step"] for entry in entries])
+    losses = np.stack([np.atleast_1d(np.asarray(entry["loss"], dtype=np.float64)) for entry in entries])
+    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
+    ax = figure.subplots()
+    style(ax)
+    several = losses.shape[1] > 1
+    ax.plot(steps, losses, color=COLORS[0], linewidth=0.8, alpha=0.45)
+    ax.plot(steps, summarise(losses.T).median, color=COLORS[0], linewidth=2)
+    finite = losses[np.isfinite(losses)]
+    if finite.size and finite.min() > 0:
+        ax.set_yscale("log")
+    ax.set(xlabel="optimiser step", ylabel="training loss (log scale)" if ax.get_yscale() == "log" else "training loss")
+    notes = [f"median and each of {losses.shape[1]} seeds"] if several else []
+    if "seconds" in entries[-1]:
+        notes.append(f"{float(np.max(entries[-1]['seconds'])):.0f} s")
+    ax.set_title(", ".join(notes), loc="right", fontsize=9, color="#666666")
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)
+
+
+def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None:
+    """Percent from 0 to 100, the training lengths shaded."""
+    for curve in curves:
+        if metric not in curve.values:
+            raise ValueError(f"unknown metric {metric!r}; {curve.label or 'the curve'} has {', '.join(curve.values)}")
+    style(ax)
+    for first, last in _train_ranges(curves):
+        ax.axvspan(first - 0.5, last + 0.5, color="#F3ECD2", linewidth=0, zorder=0)
+    lengths = np.concatenate([curve.lengths for curve in curves])
+    low, high = float(lengths.min()), float(lengths.max())
+    if high > 6 * max(curve.train_lengths[1] for curve in curves):
+        # Far beyond training: equal factors get equal room, else the training lengths would vanish at the edge.
+        ax.set_xscale("log", base=2)
+        ax.set_xlim(low / 1.1, high * 1.1)
+        ax.xaxis.set_major_formatter("{x:.0f}")
+    else:
+        margin = max(0.5, 0.01 * (high - low))
+        ax.set_xlim(low - margin, high + margin)
+        ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
+    ax.set_ylim(-0.03, 1.03)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def _curve(ax: Axes, curve: LengthCurve, metric: str, number: int, linewidth: float = 2) -> None:
+    """The median as line `number`, with its colour, line style and marker, over the range of the seeds."""
+    summary = summarise(curve.values[metric])
+    # Every point of a sparse curve is marked: nothing was measured between them. Of a dense one every few, at other
+    # lengths than those of its neighbours.
+    sparse = len(curve.lengths) < 2 or np.diff(curve.lengths).max() > 1 or len(curve.lengths) < 12
+    spacing = 1 if sparse else max(2, len(curve.lengths) // 8)
+    ax.plot(
+        curve.lengths,
+        summary.median,
+        color=COLORS[number],
+        linestyle=STYLES[number % len(STYLES)],
+        linewidth=linewidth,
+        marker=MARKERS[number],
+        markevery=(number % spacing, spacing),
+        markersize=2.2 * linewidth,
+        zorder=3,
+        clip_on=False,
+    )
+    if curve.seeds > 1:
+        ax.fill_between(
+            curve.lengths, summary.low, summary.high, color=COLORS[number], alpha=0.18, linewidth=0, zorder=2
+        )
+
+
+def _train_ranges(curves: Sequence[LengthCurve]) -> list[tuple[int, int]]:
+    return sorted({curve.train_lengths for curve in curves})

@@ -1,0 +1,166 @@
+"""State-constrained memory (Ofner and Kern 2021, arXiv 2110.09138): a controller's states, and modes of its memory.
+
+controller_state float[B, T, d]    the states (`lenmem.evaluation.states`)
+read_modes float[B, T, R, 3]       of each head: backward, content, forward
+allocation_gate float[B, T]        writes go to allocated (1) or to similar (0) slots
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from lenmem.evaluation import states as analysis
+from lenmem.evaluation.plots.look import COLORS, FAINT, INK, READ, WRITE, Path, finish, plain, style
+from lenmem.evaluation.plots.registry import Target, draws
+from lenmem.evaluation.plots.scene import Scene
+from lenmem.evaluation.states import PHASES, Phase, States
+
+CONTENT = 1
+"""The read mode that looks by content; the others follow the order of writing."""
+
+
+@draws({"controller_state": 3, "valid": 2, "decoding": 2}, examples=True)
+def _states(scene: Scene, target: Target) -> None:
+    """Maps of the states in each phase, and how far from straight their paths are."""
+    make_map = analysis.tsne_map if scene.tsne else analysis.pca_map
+    plot_states(
+        {phase: make_map(scene.traces, phase) for phase in PHASES if analysis.steps_of(scene.traces, phase).any()},
+        target("states.png"),
+        symbols=analysis.symbols_of(scene.traces, scene.batch),
+        title=f"{scene.title}: curvature {analysis.curvature(scene.traces).mean:.3f}",
+    )
+
+
+@draws({"read_modes": 4, "allocation_gate": 2, "valid": 2, "decoding": 2}, examples=True)
+def _modes(scene: Scene, target: Target) -> None:
+    """Histograms of the modes of reading and writing."""
+    plot_modes(scene.traces, target("modes.png"), title=scene.title)
+
+
+class Modes(NamedTuple):
+    """How memory was written and read, as shares of the steps of a phase by the value of a gate."""
+
+    edges: np.ndarray
+    """float[bins + 1]: from 0 to 1."""
+    write: dict[Phase, np.ndarray]
+    """float[bins]: of the allocation gate. 1: to allocated slots, 0: by content."""
+    read: dict[Phase, np.ndarray]
+    """float[bins]: of the content component of the read modes of all heads. 1: by content, 0: in order of writing."""
+
+
+def mode_histograms(traces: Mapping[str, np.ndarray], *, bins: int = 20) -> Modes:
+    """Histograms of write modes and of read modes for each phase; each sums to 1. A phase without steps is all 0."""
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins}")
+    reads = np.asarray(analysis.trace_of(traces, "read_modes"), np.float64)
+    if reads.ndim != 4 or reads.shape[-1] != 3:
+        raise ValueError(f"the trace 'read_modes' must be [B, T, R, 3], got shape {reads.shape}")
+    writes = np.asarray(analysis.trace_of(traces, "allocation_gate"), np.float64)
+    edges = np.linspace(0, 1, bins + 1)
+
+    def shares(values: np.ndarray) -> np.ndarray:
+        counts = np.histogram(np.clip(values, 0, 1), edges)[0]
+        return counts / max(1, counts.sum())
+
+    steps: dict[Phase, np.ndarray] = {phase: analysis.steps_of(traces, phase) for phase in PHASES}
+    return Modes(
+        edges,
+        {phase: shares(writes[steps[phase]]) for phase in PHASES},
+        {phase: shares(reads[steps[phase]][..., CONTENT]) for phase in PHASES},
+    )
+
+
+def plot_states(
+    maps: Mapping[str, States],
+    path: Path = None,
+    *,
+    symbols: np.ndarray | None = None,
+    names: Mapping[str, Sequence[str]] | None = None,
+    title: str = "",
+) -> Figure:
+    """Maps of a controller's states, as in Figures 5, 6 and 12 to 21 of Ofner and Kern: one row of panels per phase.
+
+    A dot is a state, a faint line the path of an example. At the left dots are coloured by time (dark: early), at the
+    right by symbol.
+
+    Args:
+        maps: phase -> states in the plane (`states.pca_map`, `states.tsne_map`).
+        path: where to write the picture.
+        symbols: int[B, T], the symbol of each step (`states.symbols_of`; -1: none); None: no right panels.
+        names: phase -> names of its symbols; without, they are numbered.
+        title: a line over the picture.
+    """
+    if not maps:
+        raise ValueError("no maps given; a picture needs at least one phase")
+    across = 1 if symbols is None else 2
+    figure = Figure(figsize=(0.4 + 4.4 * across, 0.5 + 3.7 * len(maps)), layout="constrained")
+    axes = figure.subplots(len(maps), across, squeeze=False)
+    for row, (phase, states) in zip(axes, maps.items(), strict=True):
+        if states.points.ndim != 2 or states.points.shape[1] != 2:
+            raise ValueError(f"states of the phase {phase} must lie in the plane, got shape {states.points.shape}")
+        dots = _paths(row[0], states, states.time, "viridis")
+        row[0].set_title(f"{phase}, by time", loc="left", fontsize=11, color=INK)
+        bar = figure.colorbar(dots, ax=row[0], aspect=24, pad=0.02, ticks=MaxNLocator(nbins=6, integer=True))
+        bar.set_label("step", fontsize=9)
+        bar.ax.tick_params(labelsize=8)
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        if symbols is None:
+            continue
+        shown = symbols[states.example, states.time]
+        known = np.unique(shown[shown >= 0])
+        colors = np.array([COLORS[np.searchsorted(known, n) % len(COLORS)] if n >= 0 else FAINT for n in shown])
+        _paths(row[1], states, colors, None)
+        row[1].set_title(f"{phase}, by symbol", loc="left", fontsize=11, color=INK)
+        if len(known) <= len(COLORS):
+            labels = [plain(names[phase][int(n)]) if names and phase in names else str(n) for n in known]
+            handles = [Line2D([], [], color=color, marker="o", markersize=4, linestyle="") for color in COLORS]
+            # Beside the panel, where no state can hide behind it.
+            row[1].legend(
+                handles[: len(known)], labels, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8
+            )
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)
+
+
+def _paths(ax: Axes, states: States, colors: np.ndarray, cmap: str | None) -> PathCollection:
+    """Dots of states, and lines along examples; returns the dots. The axes of a map mean nothing and have no ticks."""
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_color(FAINT)
+    for example in np.unique(states.example):
+        ax.plot(*states.points[states.example == example].T, color=INK, linewidth=0.3, alpha=0.15, zorder=1)
+    return ax.scatter(*states.points.T, c=colors, cmap=cmap, s=7, linewidths=0, zorder=2)
+
+
+def plot_modes(traces: Mapping[str, np.ndarray], path: Path = None, *, bins: int = 20, title: str = "") -> Figure:
+    """How memory was written and read, as in Figures 8 to 11 of Ofner and Kern: histograms for each phase.
+
+    The share of steps by allocation gate (0: writes by content, 1: to allocated slots), and by the content component of
+    the read modes of all heads (0: reads in order of writing, 1: by content).
+    """
+    modes = mode_histograms(traces, bins=bins)
+    figure = Figure(figsize=(7.4, 4.6), layout="constrained")
+    axes = figure.subplots(2, 2, sharey=True)
+    rows = (
+        ("write mode", modes.write, ("by content", "allocation"), WRITE),
+        ("read mode", modes.read, ("sequential", "by content"), READ),
+    )
+    for row, (name, shares, ends, color) in zip(axes, rows, strict=True):
+        for ax, phase in zip(row, PHASES, strict=True):
+            style(ax)
+            ax.stairs(shares[phase], modes.edges, fill=True, color=color, alpha=0.75)
+            ax.set_title(f"{name}, {phase}", loc="left", fontsize=11, color=INK)
+            ax.set_xticks([0, 1], [f"0\n{ends[0]}", f"1\n{ends[1]}"])
+            ax.set_xlim(-0.02, 1.02)
+            ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes[0, 0].set_ylim(0, 1.02)
+    figure.supylabel("share of steps", fontsize=9, color=INK)
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)

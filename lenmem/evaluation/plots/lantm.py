@@ -1,0 +1,335 @@
+"""Lie-access memory (Yang and Rush 2017, arXiv 1611.02854): its keys and heads in key space.
+
+    read_head, write_head float[B, T, d]    where the heads are after each step
+    write_strength float[B, T]              the strength of each write
+
+Steps before the first answer write, steps from it on read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from lenmem.evaluation.plots.look import FAINT, INK, READ, SMALLEST, WRITE, Path, every, finish, plain, style
+from lenmem.evaluation.plots.registry import Target, draws
+from lenmem.evaluation.plots.scene import Scene
+from lenmem.evaluation.traces import pca
+
+
+@draws({"read_head": 3, "write_head": 3, "write_strength": 2, "valid": 2, "decoding": 2})
+def _lie_access(scene: Scene, target: Target) -> None:
+    """Keys and heads in key space, where that has two or three dimensions, and row by row."""
+    names, title = scene.token_name, scene.title
+    if scene.trace("read_head").shape[-1] in (2, 3):
+        plot_key_space(scene.traces, 0, target("key_space.png"), names=names, title=title)
+    plot_rows(scene.traces, 0, target("rows.png"), names=names, title=title)
+
+
+class Memory(NamedTuple):
+    """What one example left in a Lie-access memory, and where it was read: W writes and R reads in key space."""
+
+    keys: np.ndarray
+    """float[W, d]: the keys written, in order of time."""
+    strengths: np.ndarray
+    """float[W] in [0, 1]: the strength of each write."""
+    tokens: np.ndarray | None
+    """int[W]: the token eaten at each write; None for inputs without tokens."""
+    reads: np.ndarray
+    """float[R, d]: the read head at the steps that answer."""
+
+
+def memory_of(traces: Mapping[str, np.ndarray], example: int) -> Memory:
+    """The writes (steps that are valid and not decoding) and reads (valid and decoding) of one example.
+
+    Needs the traces `write_head`, `read_head`, `decoding` and `valid`; writes without `write_strength` are of full
+    strength. Raises ValueError where one is missing or the example does not exist.
+    """
+    for name in ("write_head", "read_head", "decoding", "valid"):
+        if name not in traces:
+            raise ValueError(
+                f"a picture of Lie-access memory needs the trace {name!r}; this model has {', '.join(sorted(traces))}"
+            )
+    examples = traces["valid"].shape[0]
+    if not 0 <= example < examples:
+        raise ValueError(f"example must lie between 0 and {examples - 1}, got {example}")
+    valid, decoding = traces["valid"][example], traces["decoding"][example]
+    writes = valid & ~decoding
+    keys = traces["write_head"][example][writes]
+    strengths = traces["write_strength"][example][writes] if "write_strength" in traces else np.ones(len(keys))
+    return Memory(
+        keys=keys,
+        strengths=strengths,
+        tokens=traces["token"][example][writes] if "token" in traces else None,
+        reads=traces["read_head"][example][valid & decoding],
+    )
+
+
+def plot_key_space(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    names: Callable[[int], str] = str,
+    title: str = "",
+) -> Figure:
+    """Lie-access memory of one example in key space, as in Figures 2b, 3 and 4 of Yang and Rush (2017).
+
+    Writes in red, connected in order of time, filled by strength (black: strong) and annotated with the token that was
+    eaten; reads in blue. Keys in the plane are drawn as they are. Keys in space are drawn on the unit sphere, and
+    beside it projected on their two principal axes; keys of more dimensions are projected only.
+
+    Args:
+        traces: what `traces.collect` returns.
+        example: row of the batch.
+        path: where to write the picture.
+        names: token id -> annotation (`traces.token_names(vocabulary)` names the special ones).
+        title: a line over the picture.
+    """
+    memory = memory_of(traces, example)
+    _require_writes(memory)
+    d = memory.keys.shape[1]
+    keys, reads = (memory.keys, memory.reads) if d == 2 else _project(memory, 2)
+    low, high = _window(np.concatenate([keys, reads]))
+    if d == 3:
+        figure = Figure(figsize=(9.6, 4.9), layout="constrained")
+        _sphere(figure.add_subplot(1, 2, 1, projection="3d"), memory, names)
+        ax = figure.add_subplot(1, 2, 2)
+    else:
+        height = 4.6 * (high[1] - low[1]) / (high[0] - low[0])
+        figure = Figure(figsize=(5.8, float(np.clip(height + 1.1, 3.2, 6.6))), layout="constrained")
+        ax = figure.add_subplot()
+    dots = _plane(ax, keys, reads, memory.strengths)
+    ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    ax.set(xlabel="key 1" if d == 2 else "principal axis 1", ylabel="key 2" if d == 2 else "principal axis 2")
+    bar = figure.colorbar(dots, ax=ax, shrink=0.5, aspect=18, pad=0.02, ticks=[0, 0.5, 1])
+    bar.set_label("strength of the write", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    handles = [
+        Line2D([], [], color=WRITE, marker="o", markerfacecolor="black", markersize=5, linewidth=1),
+        Line2D([], [], color=READ, marker=".", markersize=5, linewidth=1.2),
+        Line2D([], [], color="none", marker="o", markeredgecolor=INK, markerfacecolor="none", markersize=10),
+        Line2D([], [], color="none", marker="s", markeredgecolor=INK, markerfacecolor="none", markersize=9),
+    ]
+    figure.legend(
+        handles,
+        ["writes", "reads while answering", "start", "end"],
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+    )
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    _annotate(ax, keys, _names(memory, names), memory.strengths)
+    return finish(figure, path)
+
+
+def plot_rows(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    names: Callable[[int], str] = str,
+    title: str = "",
+) -> Figure:
+    """Lie-access memory of one example row by row, as in Figure 2a of Yang and Rush (2017).
+
+    The keys are projected on their principal axis. From top to bottom one row per input step, with a dot where it
+    wrote, filled by strength (black: strong). The last, taller row is the path of the read head while answering: time
+    runs downwards inside it. Long inputs have lower rows, and of more than about 80 not all are named. Arguments as of
+    `plot_key_space`.
+    """
+    memory = memory_of(traces, example)
+    _require_writes(memory)
+    keys, reads = (points[:, 0] for points in _project(memory, 1))
+    steps = len(keys)
+    row = min(0.2, 8 / steps)  # inches
+    tall = max(0.5 / row, 0.3 * max(steps, len(reads)))
+    figure = Figure(figsize=(6.2, 1.5 + row * (steps + tall)), layout="constrained")
+    ax = figure.subplots()
+    style(ax)
+    ax.grid(visible=False)
+    rows = np.arange(steps)
+    ax.hlines(rows, 0, 1, transform=ax.get_yaxis_transform(), color=FAINT, linewidth=0.6, zorder=0)
+    ax.plot(keys, rows, color=WRITE, linewidth=0.6, alpha=0.35, zorder=1)
+    dots = ax.scatter(
+        keys,
+        rows,
+        c=memory.strengths,
+        cmap="Greys",
+        vmin=0,
+        vmax=1,
+        s=34 * min(1, row / 0.15),
+        edgecolors=WRITE,
+        linewidths=0.9,
+        zorder=3,
+    )
+    top, bottom = steps + 0.2, steps + tall
+    ax.axhspan(steps - 0.4, bottom + 0.6, color="#EEF4F9", linewidth=0, zorder=0)
+    if len(reads):
+        time = np.linspace(top, bottom, len(reads)) if len(reads) > 1 else np.array([(top + bottom) / 2])
+        ax.plot(reads, time, color=READ, linewidth=1.2, marker="o", markersize=2.8, zorder=3)
+        ax.plot(reads[0], time[0], "o", markersize=9, markerfacecolor="none", markeredgecolor=READ, zorder=4)
+        ax.plot(reads[-1], time[-1], "s", markersize=8, markerfacecolor="none", markeredgecolor=READ, zorder=4)
+    labels = _names(memory, names) or [str(step) for step in range(steps)]
+    named = rows[:: every(row)]
+    ax.set_yticks(np.append(named, (top + bottom) / 2), [*(plain(labels[n]) for n in named), "reads while\nanswering"])
+    ax.tick_params(axis="y", labelsize=max(SMALLEST, min(8, 60 * row)), length=0)
+    ax.get_yticklabels()[-1].set(color=READ, fontsize=8)
+    ax.set_ylim(bottom + 0.6, -0.8)
+    ax.margins(x=0.06)
+    ax.set(xlabel="principal axis of the keys", ylabel="token read, one row per step")
+    bar = figure.colorbar(dots, ax=ax, fraction=0.03, shrink=min(1, 1.8 / (row * (steps + tall))), pad=0.02)
+    bar.set_ticks([0, 0.5, 1])
+    bar.set_label("strength of the write", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)
+
+
+def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:
+    """Writes and reads on the unit sphere, seen from the side on which they lie."""
+    u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 73), np.linspace(0, np.pi, 37))
+    grid_lines = {"color": "#C4C4C4", "linewidth": 0.35, "rstride": 3, "cstride": 4}
+    ax.plot_wireframe(np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), **grid_lines)
+    points = np.concatenate([memory.keys, memory.reads])
+    _, axes = np.linalg.eigh(points.T @ points - np.outer(points.mean(0), points.mean(0)) * len(points))
+    centre = points.mean(0)
+    # A small patch is seen from its middle; points all around a circle, from the axis of that circle.
+    x, y, z = centre / np.linalg.norm(centre) if np.linalg.norm(centre) > 0.3 else axes[:, 0]
+    ax.view_init(elev=float(np.clip(np.degrees(np.arcsin(z)) + 20, -60, 60)), azim=np.degrees(np.arctan2(y, x)) + 15)
+    ax.plot(*_arc(memory.keys).T, color=WRITE, linewidth=1, alpha=0.7)
+    ax.scatter(
+        *memory.keys.T,
+        c=memory.strengths,
+        cmap="Greys",
+        vmin=0,
+        vmax=1,
+        s=24,
+        edgecolors=WRITE,
+        linewidths=0.9,
+        depthshade=False,
+    )
+    if len(memory.reads):
+        ax.plot(*_arc(memory.reads).T, color=READ, linewidth=1.2, alpha=0.85)
+        ax.scatter(*memory.reads.T, color=READ, s=7, depthshade=False)
+    for points, color in ((memory.keys, WRITE), (memory.reads, READ)):
+        if len(points):
+            ax.plot(*points[:1].T, "o", markersize=10, markerfacecolor="none", markeredgecolor=color)
+            ax.plot(*points[-1:].T, "s", markersize=9, markerfacecolor="none", markeredgecolor=color)
+    ax.set_box_aspect((1, 1, 1), zoom=1.45)
+    ax.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
+    ax.set_axis_off()
+
+
+def _arc(points: np.ndarray, pieces: int = 12) -> np.ndarray:
+    """The path over the points, along great circles where they lie on the unit sphere."""
+    if len(points) < 2 or not np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-2):
+        return points
+    t = np.linspace(0, 1, pieces, endpoint=False)[:, None]
+    chords = [(1 - t) * a + t * b for a, b in itertools.pairwise(points)]
+    path = np.concatenate([*chords, points[-1:]])
+    return _unit(path)
+
+
+def _plane(ax: Axes, keys: np.ndarray, reads: np.ndarray, strengths: np.ndarray) -> PathCollection:
+    """Writes and reads in the plane; returns the dots of the writes."""
+    style(ax)
+    ax.grid(visible=False)
+    ax.plot(*keys.T, color=WRITE, linewidth=1, alpha=0.7, zorder=2)
+    dots = ax.scatter(
+        *keys.T, c=strengths, cmap="Greys", vmin=0, vmax=1, s=36, edgecolors=WRITE, linewidths=1, zorder=3
+    )
+    if len(reads):
+        ax.plot(*reads.T, color=READ, linewidth=1.2, alpha=0.85, marker="o", markersize=2.8, zorder=4)
+    for points, color in ((keys, WRITE), (reads, READ)):
+        if len(points):
+            ax.plot(*points[0], "o", markersize=12, markerfacecolor="none", markeredgecolor=color, zorder=5)
+            ax.plot(*points[-1], "s", markersize=11, markerfacecolor="none", markeredgecolor=color, zorder=5)
+    return dots
+
+
+def _window(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper corner of what to show of the plane: never a sliver, also where all keys lie on a line."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    span = max(float((high - low).max()), 1e-3)
+    half = np.maximum(high - low, 0.4 * span) / 2 + 0.09 * span
+    return (low + high) / 2 - half, (low + high) / 2 + half
+
+
+def _annotate(ax: Axes, points: np.ndarray, labels: Sequence[str] | None, strengths: np.ndarray) -> None:
+    """Write labels beside points, off the path; of labels that would overlap, only the first.
+
+    Writes of hardly any strength store nothing and are not annotated.
+    """
+    if labels is None:
+        return
+    figure: Any = ax.figure
+    figure.draw_without_rendering()  # settles the layout, so that distances can be taken in points
+    places = ax.transData.transform(points) * 72 / figure.dpi
+    directions = _away(places)
+    directions[[0, -1]] *= 1.4  # start and end are ringed
+    taken: list[np.ndarray] = []
+    for point, place, direction, label, strength in zip(points, places, directions, labels, strengths, strict=True):
+        offset = 12 * direction
+        spot = place + offset
+        if not label or strength < 0.05 or any(np.all(np.abs(spot - other) < (12, 8)) for other in taken):
+            continue
+        taken.append(spot)
+        ax.annotate(
+            label,
+            point,
+            xytext=tuple(offset),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            color=INK,
+            zorder=6,
+            parse_math=False,
+        )
+
+
+def _away(places: np.ndarray) -> np.ndarray:
+    """float[n, 2] unit vectors away from the path at each of its points: out of a sharp bend, else to its left."""
+    steps = _unit(np.diff(places, axis=0))
+    ahead = np.concatenate([steps, np.zeros((1, 2))])
+    behind = np.concatenate([np.zeros((1, 2)), -steps])
+    bends, tangents = (ahead + behind) / 2, ahead - behind
+    left = np.stack([-tangents[:, 1], tangents[:, 0]], axis=1)
+    sharp = np.linalg.norm(bends, axis=1, keepdims=True) > 0.25
+    directions = np.where(sharp, -bends, left)
+    for end in (0, -1):  # straight ahead the path of the reads may go on, so aim between ahead and left
+        directions[end] = left[end] - 2 * bends[end]
+    directions = _unit(directions)
+    return np.where(directions.any(axis=1, keepdims=True), directions, [0.0, 1.0])
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of length 1; vectors of no length stay."""
+    norm = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norm > 1e-6, norm, 1)
+
+
+def _project(memory: Memory, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and reads on the k principal axes of both together."""
+    projected = pca(np.concatenate([memory.keys, memory.reads]), k)
+    return projected[: len(memory.keys)], projected[len(memory.keys) :]
+
+
+def _names(memory: Memory, names: Callable[[int], str]) -> list[str] | None:
+    return None if memory.tokens is None else [names(int(token)) for token in memory.tokens]
+
+
+def _require_writes(memory: Memory) -> None:
+    if not len(memory.keys):
+        raise ValueError("this example writes nothing: it has no valid step before the answer")

@@ -1,0 +1,163 @@
+"""Data flow of a Neural Data Router (Csordas et al. 2022, arXiv 2110.07732): attention and gates by step.
+
+attention float[B, T, R, N, N]    of an encoder with one layer for all T steps
+column bool[B, N]                 which columns are real
+gate, halting float[B, T, N]      how far each column was rewritten, and the weight of each step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lenmem.evaluation.plots.look import Path
+from lenmem.evaluation.plots.maps import plot_maps
+from lenmem.evaluation.plots.registry import CONTEXT, Target, draws
+from lenmem.evaluation.plots.scene import Scene
+from lenmem.evaluation.traces import column_names
+
+CONTEXT["column"] = "which columns are real"
+
+
+@draws({"attention": 5, "column": 2}, also={"gate": 3, "halting": 3})
+def _columns(scene: Scene, target: Target) -> None:
+    """Attention of all heads together, or of every one by itself too, and gates."""
+    traces = scene.traces
+    real = int(scene.trace("column").sum())
+    given = column_names(scene.spec, scene.batch, 0, lambda token: scene.input_names[token])
+    names = given if len(given) == real else [str(column) for column in range(real)]
+    plot_ndr_attention(traces, 0, target("attention.png"), names=names, title=f"attention\n{scene.title}")
+    heads = scene.trace("attention").shape[1]
+    for head in range(heads if scene.everything and heads > 1 else 0):
+        title = f"attention of head {head + 1} of {heads}\n{scene.title}"
+        plot_ndr_attention(traces, 0, target(f"attention_{head + 1}.png"), head=head, names=names, title=title)
+    if traces.keys() & {"gate", "halting"}:
+        plot_ndr_gates(traces, 0, target("gates.png"), names=names, title=scene.title)
+
+
+class DataFlow(NamedTuple):
+    """What the columns of an encoder with one layer did in each of its steps, in one example: T steps, R heads."""
+
+    attention: np.ndarray
+    """float[T, R, N, N]: where each column (second last axis) looked (last axis)."""
+    gates: np.ndarray | None
+    """float[T, N]: how far each column was rewritten, the mean over its units; None for layers without a gate."""
+    halting: np.ndarray | None
+    """float[T, N]: the weight of each step in what is read of a column; None without adaptive computation time."""
+
+    @property
+    def steps_used(self) -> np.ndarray:
+        """int[N]: steps until each column halted; all steps without adaptive computation time."""
+        if self.halting is None:
+            return np.full(self.attention.shape[-1], len(self.attention))
+        return np.sum(self.halting > 0, axis=0)
+
+
+def data_flow_of(traces: Mapping[str, np.ndarray], example: int) -> DataFlow:
+    """The data flow of one example, cut to its real columns.
+
+    Needs the traces `attention` [B, T, R, N, N] and `column` bool[B, N]. Raises ValueError where one is missing or the
+    example does not exist.
+    """
+    attention = traces.get("attention")
+    if attention is None or attention.ndim != 5 or "column" not in traces:
+        raise ValueError(
+            "a picture of data flow needs the traces 'attention' of every step and 'column'; this model has "
+            f"{', '.join(sorted(traces))}"
+        )
+    if not 0 <= example < len(attention):
+        raise ValueError(f"example must lie between 0 and {len(attention) - 1}, got {example}")
+    real = np.nonzero(traces["column"][example])[0]
+
+    def of_columns(name: str) -> np.ndarray | None:
+        return np.asarray(traces[name][example][:, real], np.float64) if name in traces else None
+
+    weights = np.asarray(attention[example], np.float64)[..., real, :][..., real]
+    return DataFlow(weights, of_columns("gate"), of_columns("halting"))
+
+
+def plot_ndr_attention(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    head: int | None = None,
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """Attention of a Neural Data Router in every step, as in Figures 2, 7, 8, 10, 12 and 13 of Csordás et al. (2022).
+
+    One map for each step, sources from left to right and targets from top to bottom. How an encoder with one layer for
+    all steps goes through its input can be read from them.
+
+    Args:
+        traces: what `traces.collect` returns.
+        example: row of the batch.
+        path: where to write the picture.
+        head: which head, counted from 0; None: the largest weight of all heads, as the colour bar says.
+        names: names of the columns (`traces.column_names`); without, they are numbered.
+        title: a line over the picture.
+    """
+    weights = data_flow_of(traces, example).attention
+    heads = weights.shape[1]
+    if head is not None and not 0 <= head < heads:
+        raise ValueError(f"head must lie between 0 and {heads - 1}, got {head}")
+    maps = weights.max(axis=1) if head is None else weights[:, head]
+    label = (
+        "weight"
+        if heads == 1
+        else f"weight of head {head + 1}"
+        if head is not None
+        else f"largest weight of {heads} heads"
+    )
+    return _data_flow(maps, path, [f"step {t}" for t in range(1, len(maps) + 1)], names, title, label)
+
+
+def plot_ndr_gates(
+    traces: Mapping[str, np.ndarray],
+    example: int,
+    path: Path = None,
+    *,
+    names: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """Copy gates of a Neural Data Router, as in Figures 2, 9, 11 and 14 of Csordás et al. (2022): columns by steps.
+
+    The mean over the units of a column: 0, it was copied; 1, it was rewritten. Without gates, the weights by which
+    adaptive computation time reads the steps. Arguments as of `plot_ndr_attention`.
+    """
+    flow = data_flow_of(traces, example)
+    values, label = (flow.gates, "gate: 0 copied, 1 rewritten")
+    if values is None:
+        values, label = flow.halting, "weight of the step"
+    if values is None:
+        raise ValueError("a picture of gates needs the trace 'gate' or 'halting'; these layers have neither")
+    steps, columns = values.shape
+    _check_names(names, columns)
+    return plot_maps(
+        values[None],
+        path,
+        rows=[str(step) for step in range(1, steps + 1)],
+        columns=names,
+        xlabel="column",
+        label=label,
+        title=title,
+        top=1.0,
+    )
+
+
+def _data_flow(
+    maps: np.ndarray, path: Path, titles: Sequence[str], names: Sequence[str] | None, title: str, label: str
+) -> Figure:
+    """Maps [n, N, N] side by side, from sources to targets, which have the same names."""
+    _check_names(names, maps.shape[-1])
+    axes = {"rows": names, "columns": names, "xlabel": "source", "ylabel": "target"}
+    return plot_maps(maps, path, titles=titles, title=title, label=label, **axes)  # pyright: ignore[reportArgumentType]
+
+
+def _check_names(names: Sequence[str] | None, columns: int) -> None:
+    if names is not None and len(names) != columns:
+        raise ValueError(f"names must name {columns} columns, got {len(names)} names")

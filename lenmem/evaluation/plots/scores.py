@@ -1,0 +1,109 @@
+"""Scores of many networks: the combinations of a sweep, and the rows of a table beside the paper's numbers."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from lenmem.evaluation.plots.look import COLORS, INK, Path, finish, plain, style
+from lenmem.evaluation.statistics import summarise
+
+
+def plot_sweep(
+    names: Sequence[str], panels: Mapping[str, Sequence[np.ndarray]], path: Path = None, *, best: int | None = None
+) -> Figure:
+    """A row for each combination of a sweep and a panel for each score: every seed a dot, their median a bar.
+
+    `panels` maps a title to float[S] for each name, NaN for seeds that died. Scores are shares, but for those whose
+    title ends with `loss`. The row `best` is marked.
+    """
+    if not names or not panels:
+        raise ValueError("no combinations or no scores given; a picture needs at least one of each")
+    height = 1.1 + 0.24 * len(names)
+    figure = Figure(figsize=(1.0 + 0.055 * max(map(len, names)) + 2.2 * len(panels), height), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    rows = np.arange(len(names))
+    for ax, (title, scores) in zip(axes, panels.items(), strict=True):
+        style(ax)
+        loss = title.endswith("loss")
+        if best is not None:
+            ax.axhspan(best - 0.45, best + 0.45, color="#F3ECD2", linewidth=0, zorder=0)
+        for row, seeds in enumerate(scores):
+            values = np.asarray(seeds, dtype=np.float64) * (1 if loss else 100)
+            ax.plot(values, np.full(len(values), row), "o", color=COLORS[0], markersize=4, alpha=0.5)
+            ax.plot([summarise(values).median], [row], "|", color=INK, markersize=11, markeredgewidth=2)
+        ax.set_title(plain(textwrap.fill(title.replace("_", " "), 24)), loc="left", fontsize=9, color=INK)
+        ax.set(ylim=(len(names) - 0.5, -0.5), yticks=rows)
+        if not loss:
+            ax.set(xlim=(-4, 104))
+            ax.xaxis.set_major_formatter(PercentFormatter(decimals=0))
+    axes[0].set_yticklabels([plain(name) for name in names], fontsize=8)
+    return finish(figure, path)
+
+
+def plot_against_paper(
+    names: Sequence[str],
+    panels: Mapping[str, Sequence[tuple[np.ndarray, float | None, float | None]]],
+    path: Path = None,
+    *,
+    untrained: Sequence[bool] = (),
+    unit: str = "percent",
+    title: str = "",
+) -> Figure:
+    """Rows of a table, ours beside the paper's: a panel for each metric, a line for each row.
+
+    Args:
+        names: of the rows.
+        panels: metric -> for each row the values of our seeds float[S], the paper's number and that of our best
+            network, each None where there is none.
+        path: where to write the picture.
+        untrained: rows that have not learnt their trained lengths, which are drawn faintly and say so.
+        unit: of the values.
+        title: a line over the picture.
+    """
+    if not names or not panels:
+        raise ValueError("no rows or no metrics given; a picture needs at least one of each")
+    untrained = list(untrained) or [False] * len(names)
+    height = 1.5 + 0.22 * len(names)
+    width = 1.0 + 0.068 * max(map(len, names)) + 2.6 * len(panels)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    rows = np.arange(len(names))
+    found = [triple for values in panels.values() for triple in values]
+    for ax, (metric, values) in zip(axes, panels.items(), strict=True):
+        style(ax)
+        ax.grid(axis="x", visible=False)
+        for row, (seeds, paper, best) in enumerate(values):
+            summary, alpha = summarise(seeds), 0.35 if untrained[row] else 1.0
+            ax.plot([summary.low, summary.high], [row, row], color=COLORS[0], linewidth=2.5, alpha=0.35 * alpha)
+            ax.plot([summary.median], [row], "o", color=COLORS[0], markersize=5, alpha=alpha, zorder=3)
+            if best is not None:
+                ax.plot([best], [row], "^", color=COLORS[2], markersize=5, markerfacecolor="none", zorder=4)
+            if paper is not None:
+                ax.plot([paper], [row], "D", color=COLORS[1], markersize=6, markerfacecolor="none", zorder=2)
+        ax.set_title(plain(textwrap.fill(metric, 26)), loc="left", fontsize=9, color=INK)
+        ax.set(ylim=(len(names) - 0.5, -0.5), yticks=rows)
+        ax.set_xlabel(unit, fontsize=8)
+        if unit == "percent":
+            ax.set(xlim=(-4, 104))
+    shown = [f"{name} (not trained)" if faint else name for name, faint in zip(names, untrained, strict=True)]
+    axes[0].set_yticklabels([plain(name) for name in shown], fontsize=7.5)
+    for label, faint in zip(axes[0].get_yticklabels(), untrained, strict=True):
+        label.set_color("#888888" if faint else INK)
+    handles = [Line2D([], [], color=COLORS[0], marker="o", markersize=5, linewidth=2.5)]
+    texts = ["ours: median, lowest to highest seed"]
+    if any(best is not None for _, _, best in found):
+        handles.append(Line2D([], [], color=COLORS[2], marker="^", linestyle="", markerfacecolor="none"))
+        texts.append("ours: best network, chosen on test")
+    if any(paper is not None for _, paper, _ in found):
+        handles.append(Line2D([], [], color=COLORS[1], marker="D", linestyle="", markerfacecolor="none"))
+        texts.append("paper")
+    columns = max(1, min(len(texts), int(width / 2.6)))
+    figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    figure.suptitle(plain(textwrap.fill(title, int(11 * width))), fontsize=10, color=INK)
+    return finish(figure, path)
