@@ -37,7 +37,8 @@ def color_scale(values: np.ndarray, top: float | None = None) -> tuple[Normalize
 
     Values of both signs have two colours, up to the same value on both sides.
     """
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    finite = values[np.isfinite(values)]
+    low, high = float(finite.min(initial=0)), float(finite.max(initial=0))
     most = max(abs(low), abs(high), 1e-9)
     end = top or next((step for step in (0.1, 0.2, 0.5, 1.0) if most <= step * 1.001), most)
     return (Normalize(-end, end), "RdBu") if low < -1e-6 * end else (Normalize(0, end), "Blues")
@@ -71,6 +72,7 @@ def name_ticks(axis: Any, names: Sequence[str] | None, count: int, what: str, si
 
 
 def color_bar(figure: Figure, image: Any, ax: Any, label: str, shrink: float = 1.0) -> None:
+    """A colour bar beside some axes, with the name of what it shows."""
     bar = figure.colorbar(image, ax=ax, aspect=24, fraction=0.04, pad=0.02, shrink=shrink)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
@@ -87,6 +89,7 @@ def style(ax: Axes) -> None:
 
 
 def matrix(values: np.ndarray, what: str) -> np.ndarray:
+    """The values in float64; ValueError, which says what they are, unless they are a matrix."""
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or not values.size:
         raise ValueError(f"{what} must be a matrix with at least one entry, got shape {values.shape}")
@@ -99,6 +102,7 @@ def plain(text: str) -> str:
 
 
 def finish(figure: Figure, path: Path) -> Figure:
+    """The figure, written to a path if there is one."""
     if path is not None:
         figure.savefig(path, dpi=RESOLUTION)
     return figure

@@ -28,8 +28,8 @@ def _pointers(scene: Scene, target: Target) -> None:
     if "address" in scene.traces:
         values = scene.trace("address")
         columns = _answers(scene, len(values))
-        title = f"address that each pointer is at\n{scene.title}"
-        values = values[: len(columns) if columns else None]
+        title = f"address that each pointer is at, blank where at none\n{scene.title}"
+        values = np.where(values < 0, np.nan, values)[: len(columns) if columns else None]
         plot_strips({"pointer": values}, target("address.png"), columns=columns, xlabel="answer", title=title)
 
 

@@ -166,7 +166,7 @@ def _draw_map(scene: Scene, target: Target, name: str) -> None:
     if recurrent and scene.steps is not None and maps.shape[1] == len(scene.steps):
         named[0] = (scene.steps, len(scene.steps))
     (rows, height), (columns, width) = named
-    over_steps = recurrent and rows is not None
+    over_steps, attention = recurrent and rows is not None, "attention" in name
     if titles is not None and recurrent and not over_steps:
         titles = [f"step {title}" for title in titles]
     plot_maps(
@@ -175,9 +175,9 @@ def _draw_map(scene: Scene, target: Target, name: str) -> None:
         titles=titles,
         rows=rows,
         columns=columns,
-        xlabel="",
-        ylabel="step" if over_steps else "",
-        label="value",
+        xlabel="source" if attention else "",
+        ylabel="step" if over_steps else "target" if attention else "",
+        label="weight" if attention else "value",
         title=f"{name.replace('_', ' ')}{note}\n{scene.title}",
         mark=scene.first_answer if over_steps else None,
     )

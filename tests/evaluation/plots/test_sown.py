@@ -10,7 +10,7 @@ import pytest
 
 from lenmem import Experiment, Training, models, runs, tasks
 from lenmem.evaluation import plots
-from lenmem.evaluation.plots.registry import CONTEXT
+from lenmem.evaluation.plots.registry import CONTEXT, PICTURES, draws
 from lenmem.evaluation.traces import _flatten
 from lenmem.types import Batch, Spec
 
@@ -117,3 +117,64 @@ def test_what_names_could_belong_to_several_axes_is_numbered():
     assert known.naming(5) == (["begin", "d", "b", "c", "end"], 5)
     assert scene({}).naming(4) == (["d", "b", "c", "end"], 4)
     assert scene({}).naming(9) == (None, 9)
+
+
+def drawn_files(traces, tmp_path) -> list[str]:
+    files = []
+    assert plots.draw(scene(traces), lambda file: files.append(file) or tmp_path / file) == set(traces)
+    return files
+
+
+def test_a_name_with_other_axes_is_not_taken_for_a_known_trace(asked, tmp_path):
+    """A network of one's own may sow anything under the name of another's trace."""
+    traces = {
+        "read_weights": np.ones((1, 7)),
+        "pointer_weights": np.ones((1, 4, 6)),
+        "attention": np.ones((1, 5, 5)),
+        "column": np.ones((1, 5), bool),
+    }
+    files = []
+    plots.draw(scene(traces), lambda file: files.append(file) or tmp_path / file)
+    assert files == ["read_weights.png", "pointer_weights.png", "attention.png"]
+    assert {name for name, _ in asked} == {"plot_maps"}
+
+
+def test_a_picture_is_drawn_where_its_traces_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("lenmem.evaluation.plots.registry.PICTURES", (found := []))
+    monkeypatch.setattr("lenmem.evaluation.plots.sown.PICTURES", found)
+    calls = []
+    draws({"where": 3}, also={"how": 2})(lambda scene, target: calls.append(set(scene.traces)))
+    draws({"where": 3}, examples=True)(lambda scene, target: calls.append("examples"))
+    draws({"head": 2}, layers=True)(lambda scene, target: calls.append("layers"))
+    draws({"where": 3})(lambda scene, target: calls.append("taken already"))
+    where, how = np.ones((1, 4, 2)), np.ones((1, 4))
+    assert drawn_files({"where": where, "how": how}, tmp_path) == []
+    assert drawn_files({"how": how}, tmp_path) == ["steps.png"]
+    assert drawn_files({"a/head": how, "b/head": how}, tmp_path) == []
+    plots.draw_examples(scene({"where": where}), lambda file: tmp_path / file)
+    assert calls == [{"where", "how"}, "layers", "examples"]
+
+
+def test_pictures_of_many_examples_say_what_they_need(tmp_path):
+    assert any(picture.examples for picture in PICTURES)
+    with pytest.raises(ValueError, match="need the traces 'controller_state' and .*; this model has gate"):
+        plots.draw_examples(scene({"gate": np.ones((1, 4))}), lambda file: tmp_path / file)
+
+
+def test_a_pointer_at_no_address_is_blank(tmp_path):
+    figure = plots.plot_strips({"pointer": np.array([[np.nan, 2.0], [np.nan, np.nan]])})
+    assert np.isnan(np.asarray(figure.axes[0].images[0].get_array().filled(np.nan))).sum() == 3
+    plots.plot_strips({"pointer": np.full((3, 1), np.nan)}, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("traces", "example", "which", "message"),
+    [
+        ({"pointer_weights": np.ones((1, 4, 2, 5))}, 0, "weights", "allowed are pointer_weights, relation_weights"),
+        ({"pointer_weights": np.ones((1, 4, 2, 5))}, 1, "pointer_weights", "between 0 and 0, got 1"),
+        ({"gate": np.ones((1, 4))}, 0, "relation_weights", "needs the trace 'relation_weights'; this model has gate"),
+    ],
+)
+def test_no_such_pointers(traces, example, which, message):
+    with pytest.raises(ValueError, match=message):
+        plots.plot_pointers(traces, example, which=which)
