@@ -17,11 +17,24 @@ def names() -> tuple[str, ...]:
 
 
 @functools.cache
-def tables(paper: str) -> dict[str, Any]:
-    """All tables of a paper: name -> {caption, metric, unit, notes, rows}."""
+def about(paper: str) -> dict[str, Any]:
+    """What is known of a paper: its tables, and what the page of results says over them.
+
+    paper, source       its title, and where it was published
+    title, short        what the page calls it
+    chosen_by_paper     how it chose the networks whose scores it prints
+    chosen_on_test      it chose by the test split: ours chosen so stand in a column of their own
+    not_in_the_paper    configurations whose networks stand for a printed row only where nothing else does
+    tables              name -> {caption, metric, unit, notes, rows}
+    """
     if paper not in names():
         raise ValueError(f"there is no paper {paper!r}.{choices(paper, names())}")
-    return json.loads(resources.files(__name__).joinpath(f"{paper}.json").read_text())["tables"]
+    return json.loads(resources.files(__name__).joinpath(f"{paper}.json").read_text())
+
+
+def tables(paper: str) -> dict[str, Any]:
+    """All tables of a paper: name -> {caption, metric, unit, notes, rows}."""
+    return about(paper)["tables"]
 
 
 def find(paper: str, table: str, **where: Any) -> dict[str, Any]:
