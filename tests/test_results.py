@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -440,3 +442,13 @@ def test_every_row_of_a_configuration_makes_a_network(name):
         masks = [jax.ShapeDtypeStruct((2, size), bool) for size in (inputs, answers)]
         outputs, _ = jax.eval_shape(model.init_with_output, jax.random.key(0), kind, *masks)
         assert outputs.shape == (2, answers, spec.output_size)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("[!_]*.py")), ids=lambda path: path.stem)
+def test_headers_name_records_that_are_there(path: Path):
+    """A name may stand for several, as in `<model>`; one without a folder lies beside the one before."""
+    header = ast.get_docstring(ast.parse(path.read_text())) or ""
+    folder = ROOT
+    for name in re.findall(r"`([^`\s]+[.]json)`", header):
+        folder = (ROOT / name).parent if "/" in name else folder
+        assert list(folder.glob(re.sub(r"<\w+>", "*", name.rpartition("/")[2]))), name

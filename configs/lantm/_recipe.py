@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 from lenmem import tasks
 from lenmem.experiment import Evaluation, Experiment
@@ -15,16 +15,6 @@ from ._published import PUBLISHED, Published
 
 PRINTED = {"token_accuracy": "fine", "exact_match": "coarse"}
 """Our metrics -> the columns of Table 1b."""
-# Table 1b's columns. RAM, LANTM and SLANTM: the learning rate that won most often in the published configurations.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "LANTM": ("lantm", {}),
-    "LANTM-s": ("lantm_s", {}),
-    "SLANTM": ("slantm", {}),
-    "SLANTM-s": ("slantm_s", {}),
-    "RAM": ("ram", {}),
-    "RAM/Tape": ("ram_tape", {}),
-    "LSTM": ("lstm", {}),
-}
 
 
 def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
@@ -56,6 +46,32 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "LSTM": {_RATE: (0.2, 0.02, 0.002, 0.0002), _DELAY: (5000, 7000), "model.layers": (1, 2, 3, 4)},
 }
 
+
+class Column(NamedTuple):
+    """A column of Table 1b."""
+
+    name: str
+    """Our name of the model."""
+    grid: str
+    """Its line of Table A.1."""
+    recipe: Training = training()
+    """With a memory: the learning rate that won most often in the published configurations."""
+    memory: bool = True
+    """It has a memory, whose controller has a forget bias of its own in the published code."""
+    moves: bool = False
+    """Its heads move by actions of a Lie group."""
+
+
+MODELS = {
+    "LANTM": Column("lantm", "LANTM", moves=True),
+    "LANTM-s": Column("lantm_s", "LANTM", moves=True),
+    "SLANTM": Column("slantm", "SLANTM", moves=True),
+    "SLANTM-s": Column("slantm_s", "SLANTM", moves=True),
+    "RAM": Column("ram", "RAM"),
+    "RAM/Tape": Column("ram_tape", "RAM/Tape"),
+    "LSTM": Column("lstm", "LSTM", training(2e-3, 7000), memory=False),
+}
+
 ADAM = Training(
     steps=10_000,
     batch_size=32,
@@ -67,18 +83,16 @@ ADAM = Training(
 
 def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
     """One cell of Table 1b at the paper's scale."""
-    name, preset = MODELS[column]
-    recipe = training(2e-3, 7000) if column == "LSTM" else training()
-    model = make(name, **(preset | fields))
-    return Experiment(task, model, recipe, Evaluation(scored=3200))
+    model = make(MODELS[column].name, **fields)
+    return Experiment(task, model, MODELS[column].recipe, Evaluation(scored=3200))
 
 
 def as_published(task: Task, column: str, cell: Published) -> Experiment:
     """One cell of Table 1b as the authors' code runs it with these settings."""
     fields = {"initialization": cell.initialization, **cell.model}
-    if column != "LSTM":
+    if MODELS[column].memory:
         fields["forget_bias"] = 2.0 if cell.initialization == "uniform" else None
-    if "LANTM" in column:
+    if MODELS[column].moves:
         fields["read_gate_bias"] = 0.0
     recipe = training(cell.learning_rate, cell.delay)
     return dataclasses.replace(paper(task, column, **fields), training=recipe)
@@ -90,9 +104,8 @@ def grid_rows() -> dict[str, Row]:
     for (name, column, regime), winner in PUBLISHED.items():
         task = tasks.make(name, regime=regime)
         where = {"task": name, "model": column, "regime": regime}
-        grid = {"model.initialization": ("fan_in",), "model.bound_action": (True,)} | GRIDS[column.removesuffix("-s")]
-        if "LANTM" not in column:
-            del grid["model.bound_action"]
+        always = {"model.bound_action": (True,)} if MODELS[column].moves else {}
+        grid = {"model.initialization": ("fan_in",)} | always | GRIDS[MODELS[column].grid]
         for values in itertools.product(*grid.values()):
             settings = {path.rpartition(".")[2]: value for path, value in zip(grid, values, strict=True)}
             label = "-".join([_stem(name, column), "grid", *itertools.starmap(_setting, settings.items()), regime])
@@ -136,7 +149,7 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
             rows[f"{stem}-{regime}"] = Row(paper(in_regime, column), "table_1b", where, PRINTED)
             published = as_published(in_regime, column, PUBLISHED[name, column, regime])
             rows[f"{stem}-published-{regime}"] = Row(published, "table_1b", where, PRINTED)
-            if "LANTM" in column:
+            if MODELS[column].moves:
                 for variant, fields in variants.items():
                     experiment = paper(in_regime, column, **fields)
                     rows[f"{stem}-{variant}-{regime}"] = Row(experiment, "table_1b", where, PRINTED)

@@ -3,7 +3,7 @@
 lenmem train lantm/odd_first
 lenmem reproduce lantm/odd_first --rows odd_first-lantm-L
 
-Expected: not solved; 51% of tokens in the best of 3 seeds, no answer whole. Seen: 5 min on one core.
+Not solved. Record: `results/lantm/odd_first-lantm-L.json`.
 """
 
 from lenmem.tasks.lantm import OddFirst

@@ -3,8 +3,8 @@
 lenmem train lantm/repeat_copy
 lenmem reproduce lantm/repeat_copy --rows repeat_copy-lantm-L
 
-Expected: not solved; 17% of tokens in the median of 3 seeds, no answer whole. SLANTM with the open read gate has 20%
-exact match in its best seed: see results/README.md. Seen: 15 min on one core.
+Not solved. Records: `results/lantm/repeat_copy-lantm-L.json`, and of SLANTM with the open read gate
+`repeat_copy-slantm-open_read_gate-L.json`.
 """
 
 from lenmem.tasks.lantm import RepeatCopy

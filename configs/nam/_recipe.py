@@ -1,7 +1,9 @@
 """How Nam & Seo (2022) trained for Table 2, and the same comparison at a width for a CPU."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
@@ -9,19 +11,32 @@ from lenmem.reproduce import Row
 from lenmem.tasks.base import Task
 from lenmem.training import Cosine, Optimizer, StepDecay, Training
 
-# Table 2's columns: our name, and the fields of the published size.
-MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "TF": ("bert", {"hidden_size": 512, "layers": 8, "heads": 8, "feedforward_size": 2048}),
-    "UT": (
+
+class Column(NamedTuple):
+    """A column of Table 2."""
+
+    name: str
+    """Our name of the model."""
+    size: dict[str, Any]
+    """Its fields at the published size."""
+    small: Mapping[str, Any] = MappingProxyType({})
+    """Fields at width 64 beside the width."""
+
+
+MODELS = {
+    "TF": Column(
+        "bert", {"hidden_size": 512, "layers": 8, "heads": 8, "feedforward_size": 2048}, {"max_positions": 1024}
+    ),
+    "UT": Column(
         "universal_transformer",
         {"hidden_size": 1536, "steps": 8, "heads": 24, "feedforward_size": 1536, "kernel_size": 3},
     ),
-    "LSTM": ("lstm_attention", {"hidden_size": 1448}),
+    "LSTM": Column("lstm_attention", {"hidden_size": 1448}),
     # Theirs has two layers of LSTM under one memory.
-    "DNC": ("dnc", {"hidden_size": 768, "slots": 32, "width": 768, "read_heads": 8}),
-    "LSAM": ("lsam", {"hidden_size": 1024, "heads": 8, "feedforward_size": 2048}),
-    "NAM-TM": ("nam_tm", {"hidden_size": 1024, "tapes": 8, "tape_length": 32}),
-    "NAM-TM (No Jmp)": (
+    "DNC": Column("dnc", {"hidden_size": 768, "slots": 32, "width": 768, "read_heads": 8}),
+    "LSAM": Column("lsam", {"hidden_size": 1024, "heads": 8, "feedforward_size": 2048}),
+    "NAM-TM": Column("nam_tm", {"hidden_size": 1024, "tapes": 8, "tape_length": 32}),
+    "NAM-TM (No Jmp)": Column(
         "nam_tm_no_jump",
         {"hidden_size": 1024, "tapes": 8, "tape_length": 32, "controller": "lstm"},
     ),
@@ -35,7 +50,6 @@ def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
 
     Parameters are those of the best OD-easy accuracy, as in the paper.
     """
-    name, size = MODELS[column]
     training = Training(
         steps=200 * epochs,
         batch_size=128,
@@ -52,7 +66,7 @@ def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
         validate_every=200,
         validation_batches=16,
     )
-    return Experiment(task, make(name, **size), training, Evaluation(scored=2048))
+    return Experiment(task, make(MODELS[column].name, **MODELS[column].size), training, Evaluation(scored=2048))
 
 
 def small(task: Task, column: str = "NAM-TM", steps: int = 1000, **fields: Any) -> Experiment:
@@ -63,10 +77,8 @@ def small(task: Task, column: str = "NAM-TM", steps: int = 1000, **fields: Any) 
         seeds=3,
         optimizer=Optimizer("adam", learning_rate=3e-3, schedule=Cosine(), clip_norm=1.0),
     )
-    name = MODELS[column][0]
-    if name == "bert":
-        fields["max_positions"] = 1024
-    return Experiment(task, make(name, hidden_size=64, **fields), training, Evaluation(scored=2048))
+    fields = {"hidden_size": 64, **MODELS[column].small, **fields}
+    return Experiment(task, make(MODELS[column].name, **fields), training, Evaluation(scored=2048))
 
 
 def table_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:
@@ -89,8 +101,8 @@ def small_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:
 
 def _rows(recipe: Any, task: Task, name: str, **options: Any) -> dict[str, Row]:
     return {
-        f"{name}-{ours}": Row(
+        f"{name}-{ours.name}": Row(
             recipe(task, column, **options), "table_2", {"task": name, "model": column}, SPLITS, lengths=(32, 64, 128)
         )
-        for column, (ours, _) in MODELS.items()
+        for column, ours in MODELS.items()
     }

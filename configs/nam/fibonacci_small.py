@@ -3,8 +3,7 @@
 lenmem train nam/fibonacci_small
 lenmem reproduce nam/fibonacci_small --rows fibonacci-nam_tm-small
 
-Expected at 14-16 digits: these 2000 steps do not solve it. NAM-TM (unit heads) 0% in the median of 3 seeds and 10% in
-the best, without jump 6% and 28%; all others 0%. Seen: 2 to 20 min on one core of an AMD EPYC.
+These 2000 steps do not solve it. Records: `results/nam/fibonacci-<model>-small.json`.
 """
 
 from lenmem.tasks.nam import Fibonacci

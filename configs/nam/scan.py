@@ -26,8 +26,8 @@ def best_on_test(column: str):
 
 experiment = best_on_test("LSAM")
 rows = {
-    f"scan-{name}": Row(
+    f"scan-{model.name}": Row(
         best_on_test(column), "table_2_scan", {"task": "scan", "model": column}, {"exact_match": "test"}
     )
-    for column, (name, _) in MODELS.items()
+    for column, model in MODELS.items()
 }

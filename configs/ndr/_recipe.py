@@ -2,7 +2,9 @@
 differ), and the comparison of Table 1 at a width for a CPU."""
 
 import dataclasses
-from typing import Any, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 
@@ -13,33 +15,43 @@ from lenmem.tasks.base import Task
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup, TreeTask
 from lenmem.training import Cosine, Optimizer, Training
 
-# The tables' models, and our names for rows.
+
+class Column(NamedTuple):
+    """A model of the tables: what it is called, and which recipe it has."""
+
+    stem: str
+    """In the names of rows."""
+    name: str
+    """Our name of the model."""
+    recurrent: bool = False
+    """An LSTM."""
+    machine: bool = False
+    """A DNC."""
+    gate: bool = False
+    """A Transformer with a copy gate."""
+    router: bool = False
+    """The NDR: batches of one depth on lookup, more steps after training on ListOps, narrower feed-forward layers."""
+    trees: bool = True
+    """Of Tables 2 and 3."""
+    drops_keys: bool = True
+    """Its published code heeds the dropout of keys."""
+    listops: Mapping[str, Any] = MappingProxyType({})
+    """Other fields on ListOps."""
+
+
 NDR = "Transformer + geom. att. + gate (NDR)"
-PLAIN = "Transformer"
-"""Its published code ignores the dropout of keys."""
-STEMS = {
-    "LSTM": "lstm",
-    "Bidirectional LSTM": "bilstm",
-    "DNC": "dnc",
-    "Transformer": "transformer",
-    "Transformer + rel": "relative",
-    "Transformer + rel + gate": "relative_gate",
-    "Transformer + abs/rel + gate": "absolute_relative_gate",
-    "Transformer + geom. att.": "geometric",
-    NDR: "ndr",
+MODELS = {
+    "LSTM": Column("lstm", "lstm_classifier", recurrent=True),
+    "Bidirectional LSTM": Column("bilstm", "bilstm_classifier", recurrent=True),
+    "DNC": Column("dnc", "dnc", machine=True, trees=False),
+    "Transformer": Column("transformer", "transformer_shared", drops_keys=False),
+    "Transformer + rel": Column("relative", "transformer_relative", listops={"embedding_init": "xavier"}),
+    "Transformer + rel + gate": Column("relative_gate", "ndr_relative_gate", gate=True, trees=False),
+    "Transformer + abs/rel + gate": Column("absolute_relative_gate", "ndr_absolute_relative_gate", gate=True),
+    "Transformer + geom. att.": Column("geometric", "transformer_geometric", trees=False),
+    NDR: Column("ndr", "ndr", gate=True, router=True),
 }
-NAMES = {
-    "LSTM": "lstm_classifier",
-    "Bidirectional LSTM": "bilstm_classifier",
-    "DNC": "dnc",
-    "Transformer": "transformer_shared",
-    "Transformer + rel": "transformer_relative",
-    "Transformer + rel + gate": "ndr_relative_gate",
-    "Transformer + abs/rel + gate": "ndr_absolute_relative_gate",
-    "Transformer + geom. att.": "transformer_geometric",
-    NDR: "ndr",
-}
-TREE_MODELS = [model for model in STEMS if model not in ("DNC", "Transformer + rel + gate", "Transformer + geom. att.")]
+TREE_MODELS = [model for model, column in MODELS.items() if column.trees]
 """Of Tables 2 and 3."""
 MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True, "forget_bias": 1.0}
 MACHINE |= {"embedding_size": 16, "dropout": 0.5, "learned_start": False, "answer": "last_input", "plain_lengths": True}
@@ -79,15 +91,15 @@ def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, b
 def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
     """One cell of Table 1, as published: batches of 512, 30,000 steps (LSTMs and DNC: 256, 20,000)."""
     mixed = TableLookup(order=order, batches="mixed")
-    if "LSTM" in model:
-        return experiment(mixed, make(NAMES[model], **fields), ADAM, 20_000, 256)
-    if model == "DNC":
+    if MODELS[model].recurrent:
+        return experiment(mixed, make(MODELS[model].name, **fields), ADAM, 20_000, 256)
+    if MODELS[model].machine:
         made = make("dnc", hidden_size=200, width=200, **(MACHINE | fields))
         return experiment(mixed, made, ADAM, 20_000, 256)
-    if model == NDR:
+    if MODELS[model].router:
         return experiment(TableLookup(order=order), make("ndr", **fields), adamw(1.5e-4, 0.01), 30_000, 512)
-    if "gate" in model:
-        made = make(NAMES[model], feedforward_size=1024, gate_drop=0.0, **fields)
+    if MODELS[model].gate:
+        made = make(MODELS[model].name, feedforward_size=1024, gate_drop=0.0, **fields)
         return experiment(mixed, made, adamw(2e-4, 0.01), 30_000, 512)
     task = dataclasses.replace(mixed, validation_depth=7)
     return experiment(task, baseline(model, steps=11, **fields), adamw(1.5e-4, 0.0025), 30_000, 512)
@@ -102,43 +114,43 @@ def act(variant: str, model: str, order: Order, steps: int) -> Experiment:
 def baseline(model: str, **fields: Any) -> nn.Module:
     """A Transformer without a gate, at its size for lookup and arithmetic."""
     size = {"hidden_size": 128, "feedforward_size": 256, "heads": 4, "dropout": 0.1, "key_dropout": 0.0}
-    return make(NAMES[model], **(size | fields))
+    return make(MODELS[model].name, **(size | fields))
 
 
 def arithmetic(task: Arithmetic, model: str, steps: int) -> Experiment:
     """One cell of Table 2, as published."""
-    if "LSTM" in model:
+    if MODELS[model].recurrent:
         task = dataclasses.replace(task, batches="mixed")
-        made = make(NAMES[model], layers=2, embedding_size=200, published_readout=True)
+        made = make(MODELS[model].name, layers=2, embedding_size=200, published_readout=True)
         return experiment(task, made, ADAM, steps, 256)
-    if "gate" in model:
-        made = make(NAMES[model], steps=15, heads=4, feedforward_size=1024)
+    if MODELS[model].gate:
+        made = make(MODELS[model].name, steps=15, heads=4, feedforward_size=1024)
         return experiment(task, made, adamw(1.5e-4, 0.01, clip_norm=1.0), steps, 512)
-    key_dropout = 0.0 if model == PLAIN else 0.1
+    key_dropout = 0.1 if MODELS[model].drops_keys else 0.0
     made = baseline(model, steps=11, dropout=0.5, key_dropout=key_dropout, column="first")
     return experiment(task, made, adamw(1.5e-4, 0.0025, clip_norm=1.0), steps, 512)
 
 
 def tree_steps(model: str) -> int:
     """Steps on arithmetic and ListOps: fewer with a gate."""
-    return 100_000 if "gate" in model else 200_000
+    return 100_000 if MODELS[model].gate else 200_000
 
 
 def listops(task: DependencyListOps, model: str, steps: int) -> Experiment:
     """One cell of Table 3, as published: of the models with a gate, only the NDR goes on to 24 steps after training."""
+    name = MODELS[model].name
     size: dict[str, Any] = {"heads": 16, "column": "first"}
-    if "LSTM" in model:
-        made = make(NAMES[model], hidden_size=512, layers=4, embedding_size=512, dropout=0.1, published_readout=True)
+    if MODELS[model].recurrent:
+        made = make(name, hidden_size=512, layers=4, embedding_size=512, dropout=0.1, published_readout=True)
         return experiment(task, made, adamw(1e-3, 0.08, clip_norm=1.0), steps, 512)
-    if "gate" in model:
+    if MODELS[model].gate:
         size |= {"hidden_size": 512, "steps": 20, "dropout": 0.1, "gate_drop": 0.05}
-        size |= {"feedforward_size": 1024, "test_steps": 24} if model == NDR else {"feedforward_size": 2048}
-        return experiment(task, make(NAMES[model], **size), adamw(2e-4, 0.09, clip_norm=1.0), steps, 512)
-    key_dropout = 0.0 if model == PLAIN else 0.05
+        size |= {"feedforward_size": 1024, "test_steps": 24} if MODELS[model].router else {"feedforward_size": 2048}
+        return experiment(task, make(name, **size), adamw(2e-4, 0.09, clip_norm=1.0), steps, 512)
+    key_dropout = 0.05 if MODELS[model].drops_keys else 0.0
     size |= {"hidden_size": 256, "feedforward_size": 1024, "steps": 6, "dropout": 0.015, "key_dropout": key_dropout}
-    if model == "Transformer + rel":
-        size["embedding_init"] = "xavier"
-    return experiment(task, make(NAMES[model], **size), adamw(4e-4, 0.05, clip_norm=1.0), steps, 512)
+    size |= MODELS[model].listops
+    return experiment(task, make(name, **size), adamw(4e-4, 0.05, clip_norm=1.0), steps, 512)
 
 
 def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Experiment:
@@ -168,12 +180,12 @@ def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Ex
         validate_every=500,
         validation_batches=8,
     )
-    if model == "DNC":
+    if MODELS[model].machine:
         network = make("dnc", hidden_size=128, width=64, **MACHINE)
         training = dataclasses.replace(training, seeds_at_once=None)
-    elif "gate" in model:
+    elif MODELS[model].gate:
         size: dict[str, Any] = {"hidden_size": 128, "feedforward_size": 256}
-        network = make(NAMES[model], dropout=0.1, key_dropout=0.1, gate_drop=0.1, test_steps=16, **size)
+        network = make(MODELS[model].name, dropout=0.1, key_dropout=0.1, gate_drop=0.1, test_steps=16, **size)
     else:
         network = baseline(model, steps=11)
         warm = Optimizer("adamw", 5e-4, schedule=Cosine(warmup=1000), clip_norm=1.0, weight_decay=0.0025)

@@ -6,20 +6,19 @@ lenmem reproduce ndr/ctl --rows ctl_backward-ndr ctl_forward-ndr ctl_backward-bi
 Rows: `ctl_<order>-<model>`; of Table 4 `ctl_<order>-ndr-<steps>`, of Table 5 `ctl_<order>-<model>-<column>`, of Table 6
 `ctl_<order>-<model>-act_<A or U>-<30k or 60k>`.
 
-Seen backwards, 5 seeds: bidirectional LSTM 100% on 1 to 5 functions and 100% on 9 and 10 (seeds 99.8 to 100), as in
-the paper, and 97 to 100% on up to 30; LSTM 49% and 13% (59 and 22), its loss still falling (1.0 to 1.1 nats). On one
-or two cores of an AMD EPYC 8 to 11 updates of 5 seeds a second, and on one core 5.
+Records: `results/ndr/ctl_backward-bilstm.json` and `ctl_backward-lstm.json`; the loss of the LSTM was still falling at
+the end.
 """
 
-from ._recipe import NDR, ORDERS, STEMS, act, ctl, rows_of
+from ._recipe import MODELS, NDR, ORDERS, act, ctl, rows_of
 
 experiment = ctl(NDR)
 
 plain, depth, column, adaptive = {}, {}, {}, {"30k": {}, "60k": {}}
 for order in ORDERS:
-    for model, stem in STEMS.items():
+    for model, made in MODELS.items():
         where = {"variant": order, "model": model}
-        name = f"ctl_{order}-{stem}"
+        name = f"ctl_{order}-{made.stem}"
         plain[name] = where, ctl(model, order)
         if model in ("Transformer", "Transformer + rel", "Transformer + rel + gate"):
             column[f"{name}-first"] = where | {"readout": "first"}, ctl(model, order, column="first")

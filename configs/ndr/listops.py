@@ -8,11 +8,11 @@ Rows: `listops-<model>`, 100,000 steps with a gate and 200,000 without.
 
 from lenmem.tasks.ndr import DependencyListOps
 
-from ._recipe import NDR, STEMS, TREE_MODELS, listops, rows_of, tree_steps
+from ._recipe import MODELS, NDR, TREE_MODELS, listops, rows_of, tree_steps
 
 experiment = listops(DependencyListOps(), NDR, tree_steps(NDR))
 cells = {
-    f"listops-{STEMS[model]}": ({"model": model}, listops(DependencyListOps(), model, tree_steps(model)))
+    f"listops-{MODELS[model].stem}": ({"model": model}, listops(DependencyListOps(), model, tree_steps(model)))
     for model in TREE_MODELS
 }
 rows = rows_of("table_3", "listops", cells, "test")

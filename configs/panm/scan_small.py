@@ -3,9 +3,8 @@
 lenmem train panm/scan_small
 lenmem reproduce panm/scan_small --rows scan_26-panm-small scan_26-transformer-small
 
-Rows: `scan_26-<model>-small`. Exact match, the end included, on commands of more than 26 actions, median of 3 seeds
-after 4,000 steps: PANM 20% (seeds 21, 19, 20), the same Transformer without it 2.5% (8, 2.5, 2.5); the paper's at
-full size: 100 and 29%. Half an hour a row on one core of an AMD EPYC. The other models: not measured yet.
+Rows: `scan_26-<model>-small`. Exact match counts the end. Records:
+`results/panm/scan_26-panm-small.json` and `scan_26-transformer-small.json`; the other models are not measured yet.
 """
 
 from lenmem.tasks.scan import Scan

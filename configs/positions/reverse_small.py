@@ -3,9 +3,7 @@
 lenmem compare positions/reverse_small
 lenmem compare positions/reverse_small --models sinusoidal rotary rotary_randomized
 
-One seed after 5,000 steps: at length 40 79% of the tokens are right with randomised T5, 74 and 69% with FIRE
-(randomised and not), 56% with randomised Transformer-XL, and less than 44% with all others. At 200 none is above 27%.
-Two to six minutes a network on one shared core.
+Tokens and whole answers by length, one seed: `results/positions/reverse_small/comparison.json`.
 """
 
 from lenmem.tasks.lantm import Reverse
