@@ -35,8 +35,9 @@ from lenmem.options import parse as _options
 from lenmem.share import MIB
 from lenmem.subject import DEFAULT_TRAINING, Subject, ahead, fields_of, is_task, resuming, stem, subject
 from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
+from lenmem.training.environment import describe_environment
 from lenmem.training.lanes import owner_of, replaced
-from lenmem.training.loop import CHECKPOINTS
+from lenmem.training.run_directory import CHECKPOINTS
 
 console = Console()
 bars = Bars(console)
@@ -374,7 +375,7 @@ def compare(arguments: list[str]) -> None:
         console.print(f"training {model} on {task}")
         return _plain_report(experiment.training.steps)
 
-    environment = checkpoint.describe_environment()  # of the code that was loaded, as in `lenmem.reproduce`
+    environment = describe_environment()  # of the code that was loaded, as in `lenmem.reproduce`
     results = runs.compare(cells, directory, report=report)
     from lenmem.evaluation import plots
     from lenmem.evaluation.lengths import LengthCurve

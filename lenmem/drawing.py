@@ -16,7 +16,7 @@ from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run
 from lenmem.runs import example_batch, measure, typed_batch
 from lenmem.tasks.base import draw
-from lenmem.training.loop import METRICS, read_metrics
+from lenmem.training.run_directory import METRICS, read_metrics
 from lenmem.types import Batch
 
 if TYPE_CHECKING:

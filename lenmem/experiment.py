@@ -23,15 +23,16 @@ from lenmem.models import supports
 from lenmem.serialize import FORGOTTEN, from_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
-from lenmem.training.loop import (
+from lenmem.training.configuration import Training
+from lenmem.training.run_directory import (
     CHECKPOINTS,
-    Training,
+    abstract_parameters,
     abstract_state,
     alive_in,
+    folder_of,
     holds_run,
     read_metrics,
-    restore_params,
-    saved_in,
+    read_parameters,
     write_metrics,
 )
 from lenmem.types import PyTree
@@ -119,9 +120,9 @@ def load(
     directory = Path(directory)
     if directory.suffix == SUFFIX and not directory.is_dir():
         return _load_file(directory, step, modules, optimizer)
-    manifest = checkpoint.read_manifest(saved_in(directory, step), step)
+    manifest = checkpoint.read_manifest(folder_of(directory, step), step)
     experiment = _experiment_in(manifest, directory, modules, optimizer)
-    params, alive, step = restore_params(experiment, directory, step)
+    params, alive, step = read_parameters(experiment, directory, step)
     return Run(experiment, params, step, directory, manifest, alive)
 
 
@@ -152,7 +153,7 @@ def export_run(
     metadata = {"experiment": run.manifest["experiment"], "step": run.step, "alive": run.alive.tolist()}
     if not with_optimizer:
         return share.export_params(path, run.params, metadata, part_bytes=part_bytes)
-    if saved_in(run.directory, run.step).name != CHECKPOINTS:
+    if folder_of(run.directory, run.step).name != CHECKPOINTS:
         raise ValueError(f"{run.directory} keeps the parameters of step {run.step} only, and no state of the optimiser")
     state, manifest = checkpoint.restore(run.directory / CHECKPOINTS, abstract_state(run.experiment), run.step)
     metadata |= {"run": manifest, "metrics": read_metrics(run.directory, run.step)}
@@ -198,7 +199,7 @@ def _load_file(
     at = metadata.get("step", experiment.training.steps)
     if step not in (None, at):
         raise ValueError(f"{path} has nothing of step {step}; it has {at}")
-    wanted = abstract_state(experiment, with_optimizer=False).members.params
+    wanted = abstract_parameters(experiment)
     try:
         chex.assert_trees_all_equal_shapes_and_dtypes(params, wanted)
     except AssertionError as error:

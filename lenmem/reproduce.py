@@ -32,9 +32,10 @@ from lenmem.experiment import Experiment
 from lenmem.runs import without_dead
 from lenmem.serialize import to_plain, write_json
 from lenmem.share import export_params
-from lenmem.training.checkpoint import describe_environment
-from lenmem.training.loop import METRICS, train
+from lenmem.training.environment import describe_environment
+from lenmem.training.loop import train
 from lenmem.training.resume import same_experiment
+from lenmem.training.run_directory import METRICS
 
 FAR_SAMPLES = 16
 """Examples per length beyond four times the training length, where sequences are long."""

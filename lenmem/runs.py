@@ -21,10 +21,12 @@ from lenmem.experiment import Experiment, Run, load
 from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
+from lenmem.training.configuration import Training
 from lenmem.training.lanes import Numbers, measurable
-from lenmem.training.loop import CHECKPOINTS, Result, Training, holds_run, train
+from lenmem.training.loop import Result, train
 from lenmem.training.optimizer import Optimizer
 from lenmem.training.resume import same_experiment
+from lenmem.training.run_directory import CHECKPOINTS, holds_run
 from lenmem.types import Batch, PyTree
 
 Report = Callable[[dict[str, Any]], None]

@@ -68,6 +68,8 @@ def _forgotten(*_: Any, **__: Any) -> Any:
 FORGOTTEN = optax.GradientTransformation(_forgotten, _forgotten)
 """What a saved Optax transformation comes back as, since it is made of functions."""
 _OWN = "lenmem."
+MOVED = {"lenmem.training.loop.Training": "lenmem.training.configuration.Training"}
+"""Path of a class of lenmem in older runs -> where it is now."""
 
 
 def class_path(kind: type) -> str:
@@ -257,6 +259,7 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
     """The dataclass of a class path. Imports modules of lenmem and no others."""
     if not isinstance(path, str):
         raise ValueError(f"a saved class must be a string, got {path!r}")
+    path = MOVED.get(path, path)
     if path in known:
         return known[path]
     namesakes = {kind for known_path, kind in known.items() if known_path.rpartition(".")[2] == path.rpartition(".")[2]}

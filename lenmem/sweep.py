@@ -38,16 +38,8 @@ from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import TRACEABLE, Numbers, owner_of, replaced, untraceable
-from lenmem.training.loop import (
-    CHECKPOINTS,
-    SNAPSHOTS,
-    DivergedError,
-    holds_run,
-    read_metrics,
-    train,
-    validation_scores,
-    write_metrics,
-)
+from lenmem.training.loop import DivergedError, train, validation_scores
+from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, holds_run, read_metrics, write_metrics
 from lenmem.training.step import State, initial_state
 
 SCORE, PLAN = "score.json", "sweep.json"

@@ -54,8 +54,8 @@ from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
 from lenmem.tasks.base import draw, namespaced
 from lenmem.tasks.ndr import TableLookup
-from lenmem.training.checkpoint import describe_environment
-from lenmem.training.loop import Training
+from lenmem.training.configuration import Training
+from lenmem.training.environment import describe_environment
 from lenmem.training.step import State, data_seed, device_mesh, initial_state, make_advance, replicated
 from lenmem.types import Step
 

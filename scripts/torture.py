@@ -8,6 +8,7 @@ of the uninterrupted training bit for bit. Exit status 1 if one did not, or if a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -28,7 +29,7 @@ import numpy as np
 import lenmem
 from lenmem.tasks.lantm import Copy
 from lenmem.training import checkpoint
-from lenmem.training.loop import CHECKPOINTS, holds_run
+from lenmem.training.run_directory import CHECKPOINTS, abstract_state, holds_run
 
 STEPS, EVERY, MOST_KILLS = 12, 2, 4
 FINAL = "final.json"
@@ -101,7 +102,12 @@ def torture(directory: Path, start: Any, seconds: float, draw: random.Random) ->
 
 
 def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
-    """How many of `count` random bits of the last checkpoint are found when the run is loaded, one flip at a time."""
+    """How many of `count` random bits of the last checkpoint are found by what would go on from it, one flip at a time.
+
+    Loading reads the parameters alone: it has to refuse, or to give the very ones that were saved.
+    """
+    run = lenmem.load(directory, modules=[Wide])
+    like, sound_params = abstract_state(run.experiment), jax.tree.map(np.ndarray.tobytes, run.params)
     saved = directory / CHECKPOINTS / str(STEPS)
     files = sorted(path for path in saved.rglob("*") if path.is_file() and path.stat().st_size)
     sizes = [path.stat().st_size for path in files]
@@ -114,12 +120,17 @@ def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
         damaged = bytearray(sound)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
+        where, right = f"bit {bit} of {path.relative_to(saved)}", True
+        with contextlib.suppress(checkpoint.CheckpointError):
+            right = jax.tree.map(np.ndarray.tobytes, lenmem.load(directory, modules=[Wide]).params) == sound_params
         try:
-            lenmem.load(directory, modules=[Wide])
-            print(f"  bit {bit} of {path.relative_to(saved)} was not noticed")
+            checkpoint.restore(directory / CHECKPOINTS, like, STEPS)
+            print(f"  {where} was not noticed")
         except checkpoint.CheckpointError as error:
-            found += 1
+            found += right
             named += f"the checkpoint of step {STEPS - EVERY} is intact" in str(error)
+        if not right:
+            print(f"  {where} was loaded as other parameters")
         path.write_bytes(sound)
     lenmem.load(directory, modules=[Wide])
     print(

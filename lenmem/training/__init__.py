@@ -1,7 +1,8 @@
-"""Training: optimisers, the compiled step, the loop and checkpoints."""
+"""Training: configuration, optimisers, the compiled step, the loop, and the directory of a run."""
 
 from lenmem.training.checkpoint import CheckpointError
-from lenmem.training.loop import DivergedError, Result, Training, train
+from lenmem.training.configuration import Training
+from lenmem.training.loop import DivergedError, Result, train
 from lenmem.training.optimizer import Constant, Cosine, Linear, Optimizer, StepDecay, WarmupRsqrt
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Checkpoints that are whole or absent, and never silently wrong. The only module that knows Orbax.
 
-    <directory>/<step>/manifest.json      what the caller says of the run, environment, leaves and files with SHA-256
+    <directory>/<step>/manifest.json      what the caller says of the run, leaves and files with SHA-256
     <directory>/<step>/manifest.sha256    hash of manifest.json
     <directory>/<step>/state/             the leaves, by Orbax (OCDBT, zarr3)
 
@@ -17,16 +17,12 @@ call `save` and `restore` with the same arguments on a shared file system.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import hashlib
-import importlib.metadata
 import json
 import logging
 import os
-import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +76,6 @@ def save(directory: str | os.PathLike, step: int, state: PyTree, manifest: Mappi
         body = {
             "format": FORMAT,
             "step": step,
-            "environment": describe_environment(),
             "manifest": json.loads(text),
             "leaves": described,
             "files": {path.relative_to(aside).as_posix(): _file_entry(path) for path in _files(aside)},
@@ -123,9 +118,9 @@ def restore(
     """(state, manifest) of the checkpoint of `step`, or of the latest.
 
     `like` is a pytree of arrays or `jax.ShapeDtypeStruct`s that gives structure, shapes, dtypes and shardings (NumPy
-    arrays come back as NumPy arrays). With `partial` it may be a part of the state, `{"params": ...}` say. Raises
-    `CheckpointError` for a damaged checkpoint, naming leaves and the newest other one that is intact, and for a state
-    that does not fit `like`.
+    arrays come back as NumPy arrays). With `partial` it may be a part of the state, `{"params": ...}` say, which is
+    all that is read and checked then. Raises `CheckpointError` for a damaged checkpoint, naming leaves and the newest
+    other one that is intact, and for a state that does not fit `like`.
     """
     root = Path(directory).absolute()
     step = _pick(root, step)
@@ -134,7 +129,7 @@ def restore(
     wanted, described = _named(like), body["leaves"]
     _check_fit(path, wanted, described, partial)
     names = [name for name in described if name in wanted]
-    damage = _damaged_files(path, body)
+    damage = [] if partial else _damaged_files(path, body)
     stored = [name for name in names if described[name]["size"]]
     values: dict[str, np.ndarray] = {}
     failure = ""
@@ -146,6 +141,7 @@ def restore(
     values |= {name: _empty(described[name]) for name in names if not described[name]["size"]}
     bad = [name for name in names if name not in values or _describe(values[name]) != described[name]]
     if damage or bad:
+        damage = damage or _damaged_files(path, body)
         if damage or failure:
             bad = _unreadable(path, described)
         if len(bad) > 1 and len(bad) == sum(1 for leaf in described.values() if leaf["size"]):
@@ -192,25 +188,6 @@ def prepare() -> None:
     """Import Orbax, which takes about a second, before the first save: a run that is stopped has little time for it."""
     with _quiet_orbax():
         pass
-
-
-def describe_environment() -> dict[str, Any]:
-    """What a number was measured with: versions, platform, devices, commit of lenmem, date (UTC)."""
-    packages = ("lenmem", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-    devices = jax.devices()
-    commit, dirty = _commit()
-    return {
-        "versions": {name: _version(name) for name in packages},
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "backend": jax.default_backend(),
-        "device": devices[0].device_kind,
-        "devices": len(devices),
-        "processes": jax.process_count(),
-        "commit": commit,
-        "dirty": dirty,
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    }
 
 
 # --- leaves ---------------------------------------------------------------------------------------------------------
@@ -451,30 +428,3 @@ def _quiet_orbax(partial_load: bool = False) -> Iterator[Any]:
             yield ocp
     finally:
         logger.setLevel(level)
-
-
-# --- environment ----------------------------------------------------------------------------------------------------
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> tuple[str | None, bool | None]:
-    """(commit, tracked files differ from it) of the clone that lenmem is imported from; None for an installed wheel."""
-    root = Path(__file__).resolve().parents[2]
-    # A wheel in somebody's .venv lies below *their* repository: only a clone of lenmem itself counts.
-    if not (root / ".git").exists() or not (root / "pyproject.toml").exists():
-        return None, None
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-
-    try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.SubprocessError):
-        return None, None

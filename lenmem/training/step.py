@@ -104,15 +104,9 @@ def initial_members(
 
     With `keep_best` they have room for the best parameters, by a score that is a mean over `window` validations.
     """
-    shortest = task.train_lengths[0]
-    example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
-    batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
-    check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
 
     def member(key: jax.Array) -> Member:
-        rngs = {name: namespaced(key, name) for name in ("params", "dropout", "address", "gate")}
-        # `init` also returns what was sown; only the parameters are trained.
-        params = model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
+        params = initial_parameters(model, task, key)
         return Member(
             params,
             optimizer.init(params),
@@ -124,6 +118,17 @@ def initial_members(
         )
 
     return jax.vmap(member)(keys)
+
+
+def initial_parameters(model: nn.Module, task: Task, key: jax.Array) -> PyTree:
+    """Fresh parameters for the seed with this typed key, to be traced."""
+    shortest = task.train_lengths[0]
+    example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
+    batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
+    check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
+    rngs = {name: namespaced(key, name) for name in ("params", "dropout", "address", "gate")}
+    # `init` also returns what was sown; only the parameters are trained.
+    return model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
 
 
 def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = False) -> PyTree:
@@ -246,6 +251,13 @@ def keep_best(state: State, score: jax.Array) -> State:
             recent=recent,
         )
     )
+
+
+def selected(params: PyTree, best: PyTree, best_score: ArrayLike | None) -> PyTree:
+    """The parameters that the selection rule keeps, [S, ...] on the host; a seed never scored has its last ones."""
+    if best_score is not None and best != ():
+        params = per_seed(np.isfinite(best_score), best, params)
+    return jax.tree.map(np.asarray, params)
 
 
 def per_seed(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:

@@ -1,0 +1,55 @@
+"""What a number was measured with."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+
+
+def describe_environment() -> dict[str, Any]:
+    """What a number was measured with: versions, platform, devices, commit of lenmem, date (UTC)."""
+    packages = ("lenmem", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+    devices = jax.devices()
+    commit, dirty = _commit()
+    return {
+        "versions": {name: _version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "backend": jax.default_backend(),
+        "device": devices[0].device_kind,
+        "devices": len(devices),
+        "processes": jax.process_count(),
+        "commit": commit,
+        "dirty": dirty,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> tuple[str | None, bool | None]:
+    """(commit, tracked files differ from it) of the clone that lenmem is imported from; None for an installed wheel."""
+    root = Path(__file__).resolve().parents[2]
+    # A wheel in somebody's .venv lies below *their* repository: only a clone of lenmem itself counts.
+    if not (root / ".git").exists() or not (root / "pyproject.toml").exists():
+        return None, None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None

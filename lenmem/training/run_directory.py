@@ -1,0 +1,236 @@
+"""The directory of a run: metrics, checkpoints and snapshots, as a training writes them and others read them.
+
+<directory>/metrics.jsonl       a line for every compiled call
+<directory>/checkpoints/<step>  whole states; what training goes on from
+<directory>/snapshots/<step>    parameters alone, from the middle of training
+<directory>/.lock               held while the run is trained
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+
+from lenmem.serialize import to_plain, write_whole
+from lenmem.training import checkpoint, processes
+from lenmem.training.configuration import TrainableExperiment
+from lenmem.training.environment import describe_environment
+from lenmem.training.resume import experiment_differences
+from lenmem.training.step import State, initial_parameters, initial_state, selected
+from lenmem.types import PyTree
+
+CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
+
+
+def holds_run(directory: Path) -> bool:
+    """A run was begun in the directory."""
+    return (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
+
+
+def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
+    """The history of the run in a directory, to `step`; the last line may have been cut short, and is left out then."""
+    history: list[dict[str, Any]] = []
+    lines = (directory / METRICS).read_text().splitlines() if (directory / METRICS).exists() else []
+    for line in lines:
+        try:
+            history.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return [entry for entry in history if step is None or entry["step"] <= step]
+
+
+def write_metrics(directory: Path, history: list[dict[str, Any]]) -> None:
+    """Write what `read_metrics` reads, whole or not at all."""
+    write_whole(directory / METRICS, "".join(json.dumps(entry) + "\n" for entry in history).encode())
+
+
+def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Path:
+    """The folder of a run that holds `step`: its checkpoints, or its snapshots from the middle of training.
+
+    Raises ValueError where there is no run, or nothing of that step.
+    """
+    checkpoints, snapshots = Path(directory) / CHECKPOINTS, Path(directory) / SNAPSHOTS
+    if not checkpoints.is_dir() and not snapshots.is_dir():
+        raise ValueError(f"{directory} is no run: it has no folder {CHECKPOINTS}")
+    if step is None or step in checkpoint.steps(checkpoints):
+        return checkpoints
+    if step in checkpoint.steps(snapshots):
+        return snapshots
+    known = sorted({*checkpoint.steps(checkpoints), *checkpoint.steps(snapshots)})
+    raise ValueError(f"{directory} has nothing of step {step}; it has {', '.join(map(str, known))}")
+
+
+def abstract_state(experiment: TrainableExperiment) -> State:
+    """Structure, shapes and dtypes of the state that a checkpoint of the experiment holds."""
+    training = experiment.training
+    return initial_state(
+        experiment.bound_model,
+        experiment.task,
+        training.transformation,
+        jax.random.split(jax.random.key(0), training.seeds),
+        **training.kept,
+        abstract=True,
+    )
+
+
+def abstract_parameters(experiment: TrainableExperiment) -> PyTree:
+    """Structure, shapes and dtypes of the parameters of all seeds."""
+    keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
+    initial = functools.partial(initial_parameters, experiment.bound_model, experiment.task)
+    return jax.eval_shape(jax.vmap(initial), keys)
+
+
+def read_parameters(
+    experiment: TrainableExperiment, directory: str | os.PathLike[str], step: int | None = None
+) -> tuple[PyTree, np.ndarray, int]:
+    """(params [S, ...], alive bool[S], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
+
+    Nothing else of the state is read. Raises `checkpoint.CheckpointError` where it is missing or damaged.
+    """
+    folder, params = folder_of(directory, step), abstract_parameters(experiment)
+    seeds = experiment.training.seeds
+    if folder.name == SNAPSHOTS:
+        snapshot, _ = checkpoint.restore(folder, {"params": params}, step)
+        at = int(step or 0)
+        alive = alive_in(read_metrics(Path(directory), at), at, seeds)
+        return jax.tree.map(np.asarray, snapshot["params"]), np.array(alive, bool), at
+    members = {"params": params, "alive": jax.ShapeDtypeStruct((seeds,), bool)}
+    if experiment.training.selection != "last":
+        members |= {"best": params, "best_score": jax.ShapeDtypeStruct((seeds,), np.float32)}
+    like = {"step": jax.ShapeDtypeStruct((), np.int32), "members": members}
+    state, _ = checkpoint.restore(folder, like, step, partial=True)
+    members = state["members"]
+    chosen = selected(members["params"], members.get("best", ()), members.get("best_score"))
+    return chosen, np.asarray(members["alive"]), int(state["step"])
+
+
+def alive_in(history: Any, step: int, seeds: int) -> list[bool]:
+    """Which seeds were alive at a step, by the lines of metrics; all, where these do not say."""
+    known = [entry["alive"] for entry in history or () if entry["step"] <= step and "alive" in entry]
+    return known[-1] if known else [True] * seeds
+
+
+class Recorder:
+    """What a training writes to the directory of its run, which it locks against a second one; without one, nothing.
+
+    `about` is what the manifest says beside the experiment. A run is resumed where that is the same too.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str] | None,
+        experiment: TrainableExperiment,
+        key: jax.Array,
+        *,
+        resume: bool = False,
+        tensorboard: bool = False,
+        about: Mapping[str, Any] = MappingProxyType({}),
+    ):
+        if resume and directory is None:
+            raise ValueError("resume needs the directory of a run")
+        self.path = None if directory is None else Path(directory)
+        self.experiment, self.resume, self.tensorboard = experiment, resume, tensorboard
+        self.about = {"key": np.asarray(jax.random.key_data(key)).tolist(), **about}
+        self.start: int | None = None
+        self.lock: Any = None
+        self.writer: Any = None
+
+    def __enter__(self) -> Recorder:
+        if self.path is not None:
+            start = processes.on_first(self._claim)
+            self.start = None if start < 0 else start
+            self.manifest = {"experiment": to_plain(self.experiment), "environment": describe_environment()}
+            checkpoint.prepare()
+        return self
+
+    def _claim(self) -> int:
+        """Take the directory, and say from which step to go on; -1: from the start."""
+        assert self.path is not None
+        if self.resume and not holds_run(self.path):
+            raise ValueError(f"{self.path} holds no run that could be resumed")
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115  (`__exit__` closes it)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.lock.close()
+            raise ValueError(f"{self.path} is in use by another run; wait for it or choose another directory") from None
+        try:
+            found, metrics = checkpoint.latest(self.path / CHECKPOINTS), self.path / METRICS
+            if not self.resume and (found is not None or metrics.exists()):
+                raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
+            if found is None:  # Killed before its first checkpoint.
+                metrics.unlink(missing_ok=True)
+            if self.tensorboard:
+                try:
+                    from tensorboardX import SummaryWriter
+                except ImportError:
+                    raise ValueError("TensorBoard events need: pip install 'lenmem[tensorboard]'") from None
+                self.writer = SummaryWriter(str(self.path))
+        except ValueError:
+            self.lock.close()
+            raise
+        return -1 if found is None else found
+
+    def __exit__(self, *_: object) -> None:
+        if self.lock is not None:
+            self.lock.close()
+        if self.writer is not None:
+            self.writer.close()
+
+    def restore(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
+        """(state, history, seconds) to start from: fresh, or those of the latest checkpoint."""
+        if self.start is None:
+            return state, [], 0.0
+        return processes.on_all(lambda: self._restored(state))
+
+    def _restored(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
+        assert self.path is not None
+        saved = checkpoint.read_manifest(self.path / CHECKPOINTS, self.start)
+        different = experiment_differences(saved["experiment"], self.experiment)
+        if not different and saved.get("key") != self.about["key"]:
+            different = ["it was begun with another key"]
+        if saved.get("numbers") != self.about.get("numbers"):
+            different.append("it trains another set of combinations")
+        if different:
+            raise ValueError(f"{self.path} cannot go on so, and nothing was changed: {'; '.join(different)}")
+        state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
+        # Lines after the checkpoint will be written again.
+        history = read_metrics(self.path, int(state.step))
+        if processes.is_first():
+            write_metrics(self.path, history)
+        return state, history, float(manifest["seconds"])
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Append a line of metrics."""
+        if self.path is None or not processes.is_first():
+            return
+        with open(self.path / METRICS, "a") as file:
+            file.write(json.dumps(entry) + "\n")
+        if self.writer is not None:
+            for name, values in entry.items():
+                if isinstance(values, list) and name != "died":
+                    for seed, value in enumerate(values):
+                        self.writer.add_scalar(f"{name}/seed{seed}", float(value), entry["step"])
+
+    def save(self, state: State, seconds: float) -> None:
+        """Write a checkpoint."""
+        if self.path is not None:
+            manifest = self.manifest | self.about | {"seconds": round(seconds, 3)}
+            keep = self.experiment.training.keep_checkpoints
+            checkpoint.save(self.path / CHECKPOINTS, int(state.step), state, manifest, keep=keep)
+
+    def snapshot(self, state: State, step: int) -> None:
+        """Write the parameters alone, for good."""
+        if self.path is not None:
+            manifest = self.manifest | {name: self.about[name] for name in self.about if name != "key"}
+            checkpoint.save(self.path / SNAPSHOTS, step, {"params": state.members.params}, manifest, keep=1000)
