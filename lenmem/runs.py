@@ -16,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import configs, models, tasks
-from lenmem.evaluation.lengths import LengthCurve, length_curve
+from lenmem.evaluation.lengths import LengthCurve, curve_of
+from lenmem.evaluation.metrics import Apply, ApplyModel
 from lenmem.experiment import Experiment, Run, load
 from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import Training
-from lenmem.training.lanes import Numbers, measurable
 from lenmem.training.loop import Result, train
 from lenmem.training.optimizer import Optimizer
 from lenmem.training.resume import same_experiment
@@ -55,12 +55,12 @@ def measure(
     *,
     label: str = "",
     alive: np.ndarray | None = None,
-    numbers: Numbers = MappingProxyType({}),
+    apply: Apply | None = None,
 ) -> LengthCurve:
     """The length curve that an experiment asks for, of what was trained: `measure(result)`, `measure(run)`, or an
     experiment with parameters. Seeds that died (`alive` False) count as NaN.
 
-    With `numbers` the parameters are of lanes that differ in them (`lenmem.training.lanes`).
+    `apply` is the network, where it is not that of the experiment's model.
     """
     if isinstance(trained, Experiment):
         experiment = trained
@@ -72,9 +72,8 @@ def measure(
     if alive is not None:
         params = without_dead(params, alive)
     evaluation = experiment.evaluation
-    model, params = measurable(experiment, numbers, params)
-    return length_curve(
-        model,
+    return curve_of(
+        apply or ApplyModel(experiment.bound_model),
         params,
         experiment.task,
         evaluation.lengths_for(experiment.task),

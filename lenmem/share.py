@@ -25,6 +25,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from lenmem.keys import bits, typed
 from lenmem.serialize import write_whole
 from lenmem.types import PyTree
 
@@ -55,7 +56,7 @@ def export_params(
         text = json.dumps(metadata, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metadata must be plain JSON data: {error}") from error
-    leaves = {name: np.asarray(leaf, order="C") for name, leaf in _leaves(state)}
+    leaves = {name: np.asarray(leaf, order="C") for name, leaf in _leaves(bits(state))}
     data = safetensors.numpy.save(_flatten(params) | leaves, metadata={_KEY: text})
     pieces = {path: data}
     if part_bytes is not None and len(data) > part_bytes:
@@ -102,7 +103,7 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
     flat, _ = _read(path, lambda name: name.startswith(_STATE))
     if not flat:
         raise ValueError(f"{path} has parameters only, nothing to go on training with; export it --with-optimizer")
-    wanted = dict(_leaves(like))
+    wanted = dict(_leaves(bits(like)))
     for name in sorted(wanted.keys() ^ flat.keys()):
         there = "has no" if name in wanted else "has one too many,"
         raise ValueError(f"{path} {there} {name.removeprefix(_STATE)}; it is of another model or optimizer")
@@ -113,7 +114,7 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
                 f"{path}: {name.removeprefix(_STATE)} is {got.dtype}{list(got.shape)}, "
                 f"the experiment's is {leaf.dtype}{list(leaf.shape)}"
             )
-    return jax.tree.unflatten(jax.tree.structure(like), [flat[name] for name in wanted])
+    return typed(jax.tree.unflatten(jax.tree.structure(like), [flat[name] for name in wanted]), like)
 
 
 def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

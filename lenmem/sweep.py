@@ -30,6 +30,7 @@ from rich.table import Table
 
 from lenmem import runs
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.metrics import ApplyModel
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
@@ -37,9 +38,9 @@ from lenmem.runs import Report, without_dead
 from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
-from lenmem.training.lanes import TRACEABLE, Numbers, owner_of, replaced, untraceable
-from lenmem.training.loop import DivergedError, train, validation_scores
-from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, holds_run, read_metrics, write_metrics
+from lenmem.training.lanes import TRACEABLE, Numbers, lanes_program, owner_of, replaced, untraceable
+from lenmem.training.loop import DivergedError, run, validation_scores
+from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
 from lenmem.training.step import State, initial_state
 
 SCORE, PLAN = "score.json", "sweep.json"
@@ -57,8 +58,8 @@ class Combination:
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
-    """Combinations that are trained at once."""
+class Together:
+    """Combinations that are trained by one program."""
 
     combinations: tuple[Combination, ...]
     numbers: Numbers
@@ -107,7 +108,7 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
     return {path: name if last.count(name) == 1 else path for path, name in zip(paths, last, strict=True)}
 
 
-def plan(combinations: Sequence[Combination]) -> tuple[tuple[Program, ...], tuple[str, ...]]:
+def plan(combinations: Sequence[Combination]) -> tuple[tuple[Together, ...], tuple[str, ...]]:
     """(programs, remarks): who is trained together, and which numbers had to be left out of that and why."""
     paths = combinations[0].values
     numbers = [path for path in paths if all(_is_number(path, c.values[path]) for c in combinations)]
@@ -124,7 +125,7 @@ def plan(combinations: Sequence[Combination]) -> tuple[tuple[Program, ...], tupl
         }
         for group in _grouped(alike, lambda c, fixed=fixed: tuple(c.values[path] for path in fixed)):
             together = {path: tuple(c.values[path] for c in group) for path in varying if path not in fixed}
-            programs.append(Program(tuple(group), together if len(group) > 1 else {}))
+            programs.append(Together(tuple(group), together if len(group) > 1 else {}))
     return tuple(programs), tuple(remarks.values())
 
 
@@ -235,14 +236,20 @@ def _train_alone(combination: Combination, where: Path, report: Report | None) -
         return
     if curve is None:
         raise KeyboardInterrupt(f"stopped while training {combination.name}; the same command continues")
-    _write_scores(where, validation_scores(experiment, without_dead(result.params, result.alive), loss=True))
+    params = without_dead(result.params, result.alive)
+    _write_scores(where, validation_scores(ApplyModel(experiment.bound_model), params, experiment, loss=True))
 
 
-def _train_together(program: Program, directory: Path, where: Path, report: Report | None) -> None:
-    group, numbers = program.combinations, program.numbers
+def _train_together(together: Together, directory: Path, where: Path, report: Report | None) -> None:
+    group, numbers = together.combinations, together.numbers
     experiment = group[0].experiment
+    key = jax.random.key(experiment.training.seed)
+    program = lanes_program(experiment, numbers, key)
+    about = {"numbers": {path: list(values) for path, values in numbers.items()}}
     try:
-        result = train(experiment, directory=where, resume=holds_run(where), report=report, numbers=numbers)
+        result = run(
+            program, experiment, Recorder(where, experiment, key, resume=holds_run(where), about=about), report
+        )
     except DivergedError as error:
         for combination in group:
             (directory / combination.name).mkdir(exist_ok=True)
@@ -251,24 +258,24 @@ def _train_together(program: Program, directory: Path, where: Path, report: Repo
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step} of a program; the same command continues")
     params = without_dead(result.params, result.alive)
-    scores = validation_scores(experiment, params, numbers, loss=True)
-    curves = runs.measure(experiment, params, numbers=numbers)
-    _split(program, where, directory)
+    scores = validation_scores(program.apply, params, experiment, loss=True)
+    curves = runs.measure(experiment, params, apply=program.apply)
+    _split(together, where, directory)
     for number, combination in enumerate(group):
-        lanes = _lanes(program, number)
+        lanes = _lanes(together, number)
         values = {metric: value[lanes] for metric, value in curves.values.items()}
         target = directory / combination.name
         runs.save_curves(target, [dataclasses.replace(curves, label=combination.name, values=values)])
         _write_scores(target, {metric: value[lanes] for metric, value in scores.items()})
 
 
-def _lanes(program: Program, number: int) -> slice:
+def _lanes(program: Together, number: int) -> slice:
     """The lanes of a combination of a program."""
     seeds = program.combinations[0].experiment.training.seeds
     return slice(number * seeds, (number + 1) * seeds)
 
 
-def _split(program: Program, where: Path, directory: Path) -> None:
+def _split(program: Together, where: Path, directory: Path) -> None:
     """Write the run of each combination, as `train` would have written it for that alone."""
     experiment, group = program.combinations[0].experiment, program.combinations
     training = experiment.training

@@ -49,14 +49,15 @@ from rich.table import Table
 from lenmem import configs, models, ops, tasks
 from lenmem.evaluation.lengths import length_curve
 from lenmem.experiment import Experiment, Run, load
+from lenmem.keys import namespaced
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
 from lenmem.parallel import pmap_outer_product_attention
-from lenmem.tasks.base import draw, namespaced
+from lenmem.tasks.base import draw
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training.configuration import Training
 from lenmem.training.environment import describe_environment
-from lenmem.training.step import State, data_seed, device_mesh, initial_state, make_advance, replicated
+from lenmem.training.step import State, data_key, device_mesh, initial_state, make_advance, replicated
 from lenmem.types import Step
 
 TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "widths", "dnc", "panm", "devices")
@@ -731,8 +732,8 @@ def _drawer(experiment: Experiment, seeds: int, steps: int) -> Callable[[], None
     task, batch_size = experiment.task, experiment.training.batch_size
     keys = _fresh(experiment, seeds).members.key
 
-    def drawn(key_data: jax.Array, step: jax.Array) -> jax.Array:
-        batch = task.source("train", batch_size, data_seed(key_data)).batch(step)
+    def drawn(key: jax.Array, step: jax.Array) -> jax.Array:
+        batch = task.source("train", batch_size).batch(data_key(key), step)
         return sum((jnp.sum(x, dtype=jnp.float32) for x in batch), jnp.zeros(()))
 
     def body(total: jax.Array, step: jax.Array) -> tuple[jax.Array, None]:

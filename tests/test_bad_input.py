@@ -23,7 +23,7 @@ import lenmem
 from lenmem import Experiment, Training, models, tasks
 from lenmem.tasks.base import Task
 from lenmem.training import Optimizer, train
-from lenmem.training.step import data_seed, initial_members, objective
+from lenmem.training.step import data_key, initial_members, objective
 from lenmem.types import Dtype, Spec
 
 SMALL: dict[str, Any] = {
@@ -113,7 +113,7 @@ def first_step(experiment: Experiment) -> Callable[[jax.Array], Any]:
     def step(key: jax.Array) -> Any:
         member = initial_members(model, task, Optimizer().build(1), key[None], keep_best=False)
         member = jax.tree.map(lambda x: x[0], member)
-        batch = task.source("train", 2, data_seed(member.key)).batch(0)
+        batch = task.source("train", 2).batch(data_key(member.key), 0)
         rngs = dict.fromkeys(("dropout", "address", "gate"), key)
         return jax.value_and_grad(lambda params: objective(model, task, params, batch, rngs)[0])(member.params)
 
@@ -196,7 +196,7 @@ WRONG = {
 @pytest.mark.parametrize("name", CLASSES.values())
 def test_a_batch_of_other_shapes_is_one_message(name):
     task = next(task for task in READ if models.supports(models.make(name), task.spec) is None)
-    batch = task.source("train", 2, 0).batch(0)
+    batch = task.source("train", 2).batch(jax.random.key(0), 0)
     model = models.MODELS[name][0](**small(*models.MODELS[name]), spec=task.spec)
     for field, (change, message) in WRONG.items():
         wrong = batch._replace(**{field: change(getattr(batch, field))})
@@ -231,7 +231,7 @@ def test_a_task_or_a_model_of_ones_own_is_checked_too():
 
 def test_channels_have_a_width():
     task = READ[1]
-    batch = task.source("train", 2, 0).batch(0)
+    batch = task.source("train", 2).batch(jax.random.key(0), 0)
     model = models.make("gru", task.spec, hidden_size=2, embedding_size=2)
     wider = jnp.concatenate([batch.inputs, batch.inputs[..., :1]], axis=-1)
     with pytest.raises(ValueError, match=r"inputs has shape \[2, 5, 3\]; it has to be \[B, N, 2\], for 0 tokens and 2"):

@@ -36,7 +36,7 @@ class Told:
 def network():
     task = Copy(vocabulary=4, train_lengths=(1, 3))
     model = models.make("gru", hidden_size=3, spec=task.spec)
-    batch = task.source("test", 2, 0).batch(0)
+    batch = task.source("test", 2).batch(jax.random.key(0), 0)
     params = jax.vmap(lambda key: model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"])(
         jax.random.split(jax.random.key(0), 2)
     )

@@ -16,11 +16,13 @@ import optax
 import pytest
 
 import lenmem
-from lenmem import Optimizer, cli, models, runs
+from lenmem import Experiment, Optimizer, cli, models, runs
 from lenmem.sweep import Outcome, best, combine, plan, sweep
 from lenmem.tasks.ndr import TableLookup
-from lenmem.training import DivergedError, train
-from lenmem.training.lanes import advance_lanes, initial_lanes, replaced, untraceable
+from lenmem.training import DivergedError, Result, train
+from lenmem.training.lanes import advance_lanes, initial_lanes, lanes_program, replaced, untraceable
+from lenmem.training.loop import run
+from lenmem.training.run_directory import Recorder
 from tests.training.tiny import Poisoned, experiment, with_steps
 
 RATE, DECAY = "training.optimizer.learning_rate", "training.optimizer.weight_decay"
@@ -105,10 +107,14 @@ def test_members_equal_runs_trained_alone(swept, tmp_path):
     chex.assert_trees_all_equal(longer.params, member.params)
 
 
+def trained(of: Experiment) -> Result:
+    """Two lanes of each seed."""
+    key = jax.random.key(0)
+    return run(lanes_program(of, {RATE: (0.01, 0.05)}, key), of, Recorder(None, of, key))
+
+
 def test_seeds_in_groups_give_what_all_at_once_give():
-    groups, whole = (
-        train(with_steps(experiment(Bag(), seeds_at_once=n), 2), numbers={RATE: (0.01, 0.05)}) for n in (1, None)
-    )
+    groups, whole = (trained(with_steps(experiment(Bag(), seeds_at_once=n), 2)) for n in (1, None))
     np.testing.assert_allclose(groups.history[-1]["loss"], whole.history[-1]["loss"], rtol=1e-5)
     chex.assert_trees_all_close(groups.params, whole.params, rtol=1e-5, atol=1e-6)
 

@@ -19,9 +19,19 @@ import jax
 import numpy as np
 
 from lenmem import progress, tasks
-from lenmem.evaluation.metrics import dispatch_parts, fetch_parts, per_seed, score, seeds
+from lenmem.evaluation.metrics import (
+    Apply,
+    ApplyModel,
+    TaskMetrics,
+    dispatch_parts,
+    fetch_parts,
+    per_seed,
+    score,
+    seeds,
+)
 from lenmem.fields import Positive, check_fields
-from lenmem.tasks.base import Task, namespaced
+from lenmem.keys import namespaced
+from lenmem.tasks.base import Task
 from lenmem.types import Batch, PyTree
 
 __all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
@@ -171,6 +181,21 @@ def length_curve(
     Returns:
         the curve, ascending in length.
     """
+    return curve_of(ApplyModel(model), params, task, lengths, samples, key, label=label, batch_size=batch_size)
+
+
+def curve_of(
+    apply: Apply,
+    params: PyTree,
+    task: Task,
+    lengths: Iterable[int],
+    samples: int,
+    key: jax.Array,
+    *,
+    label: str = "",
+    batch_size: int = 64,
+) -> LengthCurve:
+    """`length_curve` of a network that is given by its `Apply`."""
     lengths = checked_lengths(lengths)
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
@@ -189,7 +214,8 @@ def length_curve(
             batches = -(-samples // most)
             rows = -(-samples // batches)
             items = (np.repeat(members, batches), np.tile(np.arange(batches) * rows, len(members)))
-            parts = dispatch_parts(model, task, _AtLength(task, capacity, rows), params, key, items)
+            source = _AtLength(task, capacity, rows)
+            parts = dispatch_parts(apply, params, TaskMetrics(task), source, key, items)
             running.append((members, parts, len(items[0]), capacity * len(members) / cost))
 
         done = 0.0
@@ -228,14 +254,15 @@ def checked_lengths(lengths: Iterable[int]) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class _AtLength:
-    """Draws `rows` examples of a length from number `first` on."""
+    """A source of `rows` examples of a length from number `first` on."""
 
     task: Task
     capacity: int
     rows: int
 
-    def __call__(self, key: jax.Array, item: tuple[jax.Array, jax.Array]) -> Batch:
-        length, first = item
+    def batch(self, key: jax.Array, step: tuple[jax.Array, jax.Array]) -> Batch:
+        """The examples of a length; a step is (length, first)."""
+        length, first = step
         key = namespaced(key, "curve", length)
         numbers = first + jax.numpy.arange(self.rows)
         return jax.vmap(lambda i: self.task.sample(jax.random.fold_in(key, i), length, self.capacity))(numbers)

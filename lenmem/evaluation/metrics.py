@@ -7,6 +7,7 @@ padded steps with `lax.cond`) stays a decision instead of becoming a computation
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -23,20 +24,54 @@ from lenmem.types import Batch, PyTree
 
 PARTS = 20
 """Calls that a computation is cut into where somebody listens to how far it is."""
-Draw = Callable[[Any, Any], Batch]
-"""`(context, item) -> Batch`: traced, with `context` the same for all items of a run."""
+SEEDS = "seeds"
+"""The name of the axis of seeds, for what is mapped over it."""
+Apply = Callable[[PyTree, jax.Array, jax.Array, jax.Array], jax.Array]
+"""`(params, inputs, input_mask, target_mask) -> outputs`: the network of one seed. Traced under the axis `SEEDS`."""
+Metrics = Callable[[jax.Array, Batch], dict[str, jax.Array]]
+"""`(outputs, batch) -> metric -> float[B]`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ApplyModel:
+    """The `Apply` of a Linen module; equal for equal modules, so that they share compiled programs."""
+
+    model: nn.Module
+
+    def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any) -> Any:
+        """Evaluation: teacher forcing and noise are off."""
+        with parameters_fit():
+            return self.model.apply({"params": params}, inputs, input_mask, target_mask, targets=None, train=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskMetrics:
+    """The `Metrics` of a task; with `loss` also that of the batch, the same for every example."""
+
+    task: Task
+    loss: bool = False
+
+    def __call__(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """What the task says of the answers to a batch."""
+        metrics = self.task.metrics(outputs, batch)
+        if self.loss:
+            metrics = metrics | {"loss": jnp.broadcast_to(self.task.loss(outputs, batch), outputs.shape[:1])}
+        return metrics
 
 
 def evaluate(
-    model: nn.Module, params: PyTree, task: Task, source: Source, batches: int, *, start: int = 0
+    apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, batches: int, *, start: int = 0
 ) -> dict[str, np.ndarray]:
-    """Mean of `task.metrics` over batches `start .. start + batches - 1` of a stream.
+    """Mean of the metrics over batches `start .. start + batches - 1` of a stream.
+
+    `apply`, `metrics` and `source` are compiled once for each that is equal, where they can be hashed.
 
     Args:
-        model: a Linen module with the model call, its spec bound.
+        apply: the network, `ApplyModel(model)` for a Linen module whose spec is bound.
         params: its parameters with a leading seed axis S on every leaf.
-        task: gives the metrics.
-        source: the stream; a hashable one (every source of `lenmem.tasks` with an integer seed) is compiled once.
+        metrics: `TaskMetrics(task)` for those of a task.
+        source: the stream.
+        key: random key of the stream.
         batches: how many batches, at least 1.
         start: number of the first batch.
 
@@ -46,7 +81,7 @@ def evaluate(
     """
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
-    values = example_metrics(model, task, _Stream(source), params, None, np.arange(start, start + batches))
+    values = example_metrics(apply, params, metrics, source, key, np.arange(start, start + batches))
     return {name: per_example.mean(axis=(0, 2)) for name, per_example in values.items()}
 
 
@@ -60,15 +95,15 @@ def score(
     *,
     split: Split = "test",
 ) -> dict[str, np.ndarray]:
-    """Mean of `task.metrics` over exactly `samples` examples of `task.source(split, batch_size, seed)`.
+    """Mean of `task.metrics` over exactly `samples` examples of `task.source(split, batch_size)`, drawn from `seed`.
 
     Returns metric -> float[S]. The lengths are those the split draws, unlike those of `length_curve`.
     """
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
     batch_size = min(batch_size, samples)
-    stream = _Stream(task.source(split, batch_size, seed))
-    values = example_metrics(model, task, stream, params, None, np.arange(-(-samples // batch_size)))
+    source, numbers = task.source(split, batch_size), np.arange(-(-samples // batch_size))
+    values = example_metrics(ApplyModel(model), params, TaskMetrics(task), source, jax.random.key(seed), numbers)
     return {name: per_seed(per_example)[:, :samples].mean(axis=1) for name, per_example in values.items()}
 
 
@@ -77,33 +112,17 @@ def per_seed(values: np.ndarray) -> np.ndarray:
     return np.moveaxis(values, 1, 0).reshape(values.shape[1], -1)
 
 
-class _Stream:
-    """A source as a `Draw`; equal and hashable as the source is."""
-
-    def __init__(self, source: Source):
-        self.source = source
-
-    def __call__(self, context: None, step: jax.Array) -> Batch:
-        return self.source.batch(step)
-
-    def __hash__(self) -> int:
-        return hash(self.source)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Stream) and self.source == other.source
-
-
 def example_metrics(
-    model: nn.Module, task: Task, draw: Draw, params: PyTree, context: Any, items: PyTree
+    apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> dict[str, np.ndarray]:
-    """Metrics of every example of the batches `draw(context, item)`, fetched: metric -> float64[items, S, B]."""
+    """Metrics of every example of the batches `source.batch(key, item)`, fetched: metric -> float64[items, S, B]."""
     with progress.of("scoring") as at:
-        parts = dispatch_parts(model, task, draw, params, context, items)
+        parts = dispatch_parts(apply, params, metrics, source, key, items)
         return fetch_parts(parts, len(jax.tree.leaves(items)[0]), at)
 
 
 def dispatch_parts(
-    model: nn.Module, task: Task, draw: Draw, params: PyTree, context: Any, items: PyTree
+    apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> list[dict[str, jax.Array]]:
     """`dispatch`; where somebody listens to how far it is, in up to `PARTS` calls of one program.
 
@@ -111,11 +130,11 @@ def dispatch_parts(
     """
     count = len(jax.tree.leaves(items)[0])
     if not progress.wanted():
-        return [dispatch(model, task, draw, params, context, items)]
+        return [dispatch(apply, params, metrics, source, key, items)]
     size = -(-count // PARTS)
     numbers = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
     cut = [jax.tree.map(lambda x, part=part: np.asarray(x)[part], items) for part in numbers]
-    return [dispatch(model, task, draw, params, context, part) for part in cut]
+    return [dispatch(apply, params, metrics, source, key, part) for part in cut]
 
 
 def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) -> dict[str, np.ndarray]:
@@ -128,19 +147,19 @@ def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) 
 
 
 def dispatch(
-    model: nn.Module, task: Task, draw: Draw, params: PyTree, context: Any, items: PyTree
+    apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> dict[str, jax.Array]:
     """`example_metrics`, not waited for: the next program can be compiled while this one runs.
 
-    `model`, `task` and `draw` are the key of the compile cache. Where one of them cannot be hashed (a field holds an
-    array or a list), the program is compiled for this call alone.
+    `apply`, `metrics` and `source` are the key of the compile cache. Where one of them cannot be hashed (a field holds
+    an array or a list), the program is compiled for this call alone.
     """
     seeds(params)
     try:
-        hash((model, task, draw))
+        hash((apply, metrics, source))
     except TypeError:
-        return _jit(functools.partial(_metrics, model, task, draw))(params, context, items)
-    return _cached_metrics()(model, task, draw, params, context, items)
+        return _jit(functools.partial(_metrics, apply, metrics, source))(params, key, items)
+    return _cached_metrics()(apply, metrics, source, params, key, items)
 
 
 def fetch(values: dict[str, jax.Array]) -> dict[str, np.ndarray]:
@@ -166,7 +185,7 @@ def seeds(params: PyTree) -> int:
 
 
 def _metrics(
-    model: nn.Module, task: Task, draw: Draw, params: PyTree, context: Any, items: PyTree
+    apply: Apply, metrics: Metrics, source: Source, params: PyTree, key: jax.Array, items: PyTree
 ) -> dict[str, jax.Array]:
     alive = functools.reduce(
         jnp.logical_and,
@@ -174,16 +193,13 @@ def _metrics(
     )
 
     def of_item(item: PyTree) -> dict[str, jax.Array]:
-        batch = draw(context, item)
+        batch = source.batch(key, item)
 
         def of_seed(params: PyTree) -> dict[str, jax.Array]:
-            with parameters_fit():
-                outputs = model.apply(
-                    {"params": params}, batch.inputs, batch.input_mask, batch.target_mask, targets=None, train=False
-                )
-            return task.metrics(outputs, batch)  # pyright: ignore[reportArgumentType]  (nothing is mutable here)
+            return metrics(apply(params, batch.inputs, batch.input_mask, batch.target_mask), batch)
 
-        return {name: jnp.where(alive[:, None], value, jnp.nan) for name, value in jax.vmap(of_seed)(params).items()}
+        of_seeds = jax.vmap(of_seed, axis_name=SEEDS)(params)
+        return {name: jnp.where(alive[:, None], value, jnp.nan) for name, value in of_seeds.items()}
 
     return jax.lax.map(of_item, items)
 

@@ -7,14 +7,14 @@ random key, so that drawing data can be compiled into the training step.
 from __future__ import annotations
 
 import dataclasses
-import zlib
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from lenmem.fields import check_fields
+from lenmem.keys import namespaced
 from lenmem.types import Batch, Example, Spec
 
 Split = str
@@ -22,22 +22,14 @@ Split = str
 
 
 class Source(Protocol):
-    """An endless, reproducible stream of batches."""
+    """An endless, reproducible stream of batches, for each key another one.
 
-    def batch(self, step: jax.Array | int) -> Batch:
+    It is plain frozen data, so that programs that draw from equal sources are compiled once.
+    """
+
+    def batch(self, key: jax.Array, step: Any) -> Batch:
         """The batch of optimiser step `step`: a pure function, so that a resumed run sees the same data."""
         ...
-
-
-def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
-    """Fold names (strings or integers) into a key, one by one.
-
-    JAX draws are prefix-stable (`randint(k, (20,)) == randint(k, (40,))[:20]`), so a key used for two purposes would
-    repeat itself: training sequences would come back as prefixes of longer test sequences.
-    """
-    for name in names:
-        key = jax.random.fold_in(key, zlib.crc32(name.encode()) if isinstance(name, str) else name)
-    return key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,9 +124,9 @@ class Task:
         shortest, longest = self.lengths_of(split)
         return jax.random.randint(key, shape, shortest, longest + 1)
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
-        """The stream of a split. `seed` may be traced: seeds trained in one program differ by it."""
-        return FreshSource(self, split, batch_size, seed)
+    def source(self, split: Split, batch_size: int) -> Source:
+        """The stream of a split."""
+        return FreshSource(self, split, batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,14 +134,13 @@ class FreshSource:
     """Batches that never repeat: every step draws anew.
 
     Lengths are drawn by the task's `draw_lengths` (uniform unless it says otherwise) with a key that does *not* depend
-    on the seed. Seeds trained in one program therefore share the schedule of lengths (and skip the same padding) while
-    their contents differ.
+    on the one given. Seeds trained in one program therefore share the schedule of lengths (and skip the same padding)
+    while their contents differ.
     """
 
     task: Task
     split: Split
     batch_size: int
-    seed: jax.Array | int
 
     def lengths(self, step: jax.Array | int) -> jax.Array:
         """int[batch_size]: the lengths of the examples for `step`."""
@@ -157,10 +148,10 @@ class FreshSource:
         schedule = namespaced(jax.random.key(0), self.split, "length", step)
         return jnp.broadcast_to(self.task.draw_lengths(schedule, self.split, shape), (self.batch_size,))
 
-    def batch(self, step: jax.Array | int) -> Batch:
+    def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
         """Draw `batch_size` examples for `step`."""
         _, longest = self.task.lengths_of(self.split)
-        key = namespaced(jax.random.key(self.seed), self.split, "content", step)
+        key = namespaced(key, self.split, "content", step)
         return draw(self.task, key, self.lengths(step), longest)
 
 
@@ -176,7 +167,7 @@ class RepeatedSource:
     size: int
     shuffle: bool = True
 
-    def batch(self, step: jax.Array | int) -> Batch:
+    def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
         """The batch of `step`: batch `step mod (size / batch_size)` of the current pass."""
         batches = self.size // self.source.batch_size
         if batches < 1:
@@ -187,9 +178,9 @@ class RepeatedSource:
         step = jnp.asarray(step)
         index = step % batches
         if self.shuffle:
-            key = namespaced(jax.random.key(0), self.source.split, "order", step // batches)
-            index = jax.random.permutation(key, batches)[index]
-        return self.source.batch(index)
+            order = namespaced(jax.random.key(0), self.source.split, "order", step // batches)
+            index = jax.random.permutation(order, batches)[index]
+        return self.source.batch(key, index)
 
 
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:

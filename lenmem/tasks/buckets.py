@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.data.rows import Rows, take
-from lenmem.tasks.base import namespaced
+from lenmem.keys import namespaced
 from lenmem.tasks.rows import RowTask, _tables, shuffled
 from lenmem.types import Batch
 
@@ -27,13 +27,12 @@ class BucketedSource:
 
     task: RowTask
     batch_size: int
-    seed: jax.Array | int
 
-    def batch(self, step: jax.Array | int) -> Batch:
+    def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
         """Batch `step`: batch number `step mod batches` of the current pass."""
         rows, first = _by_length(self.task, of_inputs=True)
         batches, step = len(rows) // self.batch_size, jnp.asarray(step)
-        key = namespaced(jax.random.key(self.seed), "train", "buckets", step // batches)
+        key = namespaced(key, "train", "buckets", step // batches)
         # not drawn by the seed: seeds trained together have batches of about the same length
         order = namespaced(jax.random.key(0), "train", "buckets", step // batches)
         number = shuffled(order, step % batches, batches)
@@ -62,15 +61,14 @@ class BalancedSource:
 
     task: RowTask
     batch_size: int
-    seed: jax.Array | int
     pool: int = 1
 
-    def batch(self, step: jax.Array | int) -> Batch:
+    def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
         """Batch `step`."""
         rows, first = _by_length(self.task, of_inputs=False)
         step, shape = jnp.asarray(step), (self.pool * self.batch_size,)
         pool, number = step // self.pool, step % self.pool
-        of_group, of_row = jax.random.split(namespaced(jax.random.key(self.seed), "train", "balanced", pool))
+        of_group, of_row = jax.random.split(namespaced(key, "train", "balanced", pool))
         group = jax.random.randint(of_group, shape, 0, len(first))
         sizes = jnp.asarray(np.diff(first, append=len(rows)))[group]
         index = jnp.asarray(first)[group] + jax.random.randint(of_row, shape, 0, sizes)

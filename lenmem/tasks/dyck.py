@@ -238,9 +238,9 @@ class Dyck(RowTask):
         bits = jnp.concatenate([jnp.ones_like(closing), closing], axis=1)
         return Example(word, mask, jnp.where(mask[:, None], bits, False).astype(jnp.float32), mask, mask)
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+    def source(self, split: Split, batch_size: int) -> Source:
         """Fixed sets, or fresh words."""
-        return (Task if self.sampling == "uniform" else RowTask).source(self, split, batch_size, seed)
+        return (Task if self.sampling == "uniform" else RowTask).source(self, split, batch_size)
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
         """Even lengths, all alike."""

@@ -117,9 +117,9 @@ class LantmTask(Task):
         target_mask = slots <= answer_size
         return Example(jnp.where(input_mask, inputs, 0), input_mask, targets, target_mask, target_mask)
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+    def source(self, split: Split, batch_size: int) -> Source:
         """Fresh batches; in regime S the training split repeats a fixed set. The tests are always fresh."""
-        fresh = FreshSource(self, split, batch_size, seed)
+        fresh = FreshSource(self, split, batch_size)
         if self.regime == "S" and split == "train":
             return RepeatedSource(fresh, self.small_set, self.shuffle_passes)
         return fresh

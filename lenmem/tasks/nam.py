@@ -246,10 +246,10 @@ class NamTask(Task):
         after = jnp.pad(before[:, :-1], ((0, 0), (1, 0)))
         return after & batch.score_mask
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+    def source(self, split: Split, batch_size: int) -> Source:
         """Fresh batches, or passes over fixed sets (in a new order each time for training)."""
         self.lengths_of(split)
-        fresh = EqualShares(self, split, batch_size, seed)
+        fresh = EqualShares(self, split, batch_size)
         if not self.fixed_set:
             return fresh
         train = split == "train"

@@ -75,14 +75,14 @@ class DepthTask(RowTask):
         one = jnp.ones(1, bool)
         return Example(tokens, jnp.arange(size) < length, answer[:1], one, one)
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+    def source(self, split: Split, batch_size: int) -> Source:
         """Training as `batches` says; otherwise as every `RowTask`."""
-        mixed = super().source(split, batch_size, seed)  # raises for an unknown split, or too large a batch
+        mixed = super().source(split, batch_size)  # raises for an unknown split, or too large a batch
         if split != "train" or self.batches == "mixed":
             return mixed
         if self.batches == "bucketed":
-            return BucketedSource(self, batch_size, seed)
-        return BalancedSource(self, batch_size, seed, self.pool)
+            return BucketedSource(self, batch_size)
+        return BalancedSource(self, batch_size, self.pool)
 
 
 def _joined(parts: list[Rows]) -> Rows:

@@ -91,10 +91,10 @@ class PanmTask(Task):
         first, last = self.train_lengths[0], max(self.train_lengths[1], self.scored_lengths[-1])
         return tuple(sorted({*growing_lengths(first, last), *self.scored_lengths}))
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+    def source(self, split: Split, batch_size: int) -> Source:
         """Fresh batches."""
         self.lengths_of(split)
-        return (InTurn if split == "test" else FreshSource)(self, split, batch_size, seed)
+        return (InTurn if split == "test" else FreshSource)(self, split, batch_size)
 
     @property
     def chance(self) -> float:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.data.rows import Rows, take
-from lenmem.tasks.base import Source, Split, Task, namespaced
+from lenmem.keys import namespaced
+from lenmem.tasks.base import Source, Split, Task
 from lenmem.types import Batch, Example
 
 
@@ -50,7 +51,7 @@ class RowTask(Task):
         number = jax.random.randint(key, (), bounds[0], bounds[1])
         return self.example(_row(pool.rows, number), capacity)
 
-    def source(self, split: Split, batch_size: int, seed: jax.Array | int) -> Source:
+    def source(self, split: Split, batch_size: int) -> Source:
         """Training: passes over the split, each in a new order. Otherwise: the split in its order, over and over."""
         self.lengths_of(split)
         rows = len(_tables(self)[split])
@@ -60,7 +61,7 @@ class RowTask(Task):
             )
         if not rows:
             raise ValueError(f"the split {split!r} of this {type(self).__name__} has no examples")
-        return RowSource(self, split, batch_size, seed)
+        return RowSource(self, split, batch_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,15 +71,14 @@ class RowSource:
     task: RowTask
     split: Split
     batch_size: int
-    seed: jax.Array | int
 
-    def batch(self, step: jax.Array | int) -> Batch:
+    def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
         """Batch `step`. A training pass leaves out the rows that do not fill a batch, other ones each time."""
         rows = _tables(self.task)[self.split]
         size, column, step = len(rows), jnp.arange(self.batch_size), jnp.asarray(step)
         if self.split == "train":
             batches = size // self.batch_size
-            key = namespaced(jax.random.key(self.seed), self.split, "order", step // batches)
+            key = namespaced(key, self.split, "order", step // batches)
             index = shuffled(key, step % batches * self.batch_size + column, size)
         else:
             index = (step % size * (self.batch_size % size) + column) % size

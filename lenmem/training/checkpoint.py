@@ -8,10 +8,9 @@ A save is written aside, hashed, and moved into place by one rename: a process t
 steps untouched. A restore checks every file against its hash before reading it and every leaf afterwards; what is
 damaged is reported by leaf name and not returned.
 
-The state is a pytree of arrays (NumPy or JAX; numbers as 0-d arrays). Random keys are saved as raw bits: put
-`jax.random.key_data(key)` into the state and `jax.random.wrap_key_data` after restoring. Leaves pass through host
-memory as whole arrays, so that a state restores onto any number of devices; with several processes all of them
-call `save` and `restore` with the same arguments on a shared file system.
+The state is a pytree of arrays (NumPy or JAX; numbers as 0-d arrays). Of random keys the bits are saved. Leaves pass
+through host memory as whole arrays, so that a state restores onto any number of devices; with several processes all of
+them call `save` and `restore` with the same arguments on a shared file system.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+from lenmem.keys import bits, typed
 from lenmem.training import processes
 from lenmem.types import PyTree
 
@@ -54,7 +54,7 @@ def save(directory: str | os.PathLike, step: int, state: PyTree, manifest: Mappi
     root = Path(directory).absolute()
     if step < 0 or keep < 1:
         raise CheckpointError(f"step must not be negative and keep must be at least 1, got step={step}, keep={keep}")
-    leaves = {name: _to_host(name, leaf) for name, leaf in _named(state).items()}
+    leaves = {name: _to_host(name, leaf) for name, leaf in _named(bits(state)).items()}
     try:
         text = json.dumps(manifest, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -126,7 +126,7 @@ def restore(
     step = _pick(root, step)
     path = root / str(step)
     body = _read_body(path)
-    wanted, described = _named(like), body["leaves"]
+    wanted, described = _named(bits(like)), body["leaves"]
     _check_fit(path, wanted, described, partial)
     names = [name for name in described if name in wanted]
     damage = [] if partial else _damaged_files(path, body)
@@ -153,7 +153,7 @@ def restore(
             f"the checkpoint {path} is damaged: {leaves}{where}; nothing was loaded; {_fallback(root, step)}"
         )
     flat = [_place(values[name], leaf) for name, leaf in wanted.items()]
-    return jax.tree.unflatten(jax.tree.structure(like), flat), body["manifest"]
+    return typed(jax.tree.unflatten(jax.tree.structure(like), flat), like), body["manifest"]
 
 
 def read_manifest(directory: str | os.PathLike, step: int | None = None) -> dict[str, Any]:
@@ -208,8 +208,6 @@ def _to_host(name: str, leaf: Any) -> np.ndarray:
     """The whole leaf as a NumPy array."""
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
         raise CheckpointError(f"{name}: a state holds arrays only, got a {type(leaf).__name__}; use np.asarray")
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        raise CheckpointError(f"{name}: save jax.random.key_data(key), not the key itself")
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         leaf = leaf.addressable_data(0) if leaf.is_fully_replicated else multihost_utils.process_allgather(leaf, True)
     host = np.asarray(leaf, order="C")

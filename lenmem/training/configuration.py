@@ -11,7 +11,7 @@ import optax
 
 from lenmem.fields import Count, Positive, check_fields
 from lenmem.tasks.base import Split, Task
-from lenmem.training.optimizer import Optimizer, with_plain_state
+from lenmem.training.optimizer import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Training:
     def transformation(self) -> optax.GradientTransformation:
         """The update rule, made for this many steps."""
         rule = self.optimizer
-        return rule.build(self.steps) if isinstance(rule, Optimizer) else with_plain_state(rule)
+        return rule.build(self.steps) if isinstance(rule, Optimizer) else rule
 
     @property
     def advanced(self) -> dict[str, Any]:

@@ -19,7 +19,18 @@ import optax
 from jax.sharding import Mesh
 
 from lenmem.errors import choices
-from lenmem.training.step import Record, State, initial_members, make_advance, run_once, whole
+from lenmem.evaluation.metrics import SEEDS, ApplyModel
+from lenmem.training.program import Program, seed_keys
+from lenmem.training.step import (
+    Record,
+    State,
+    device_mesh,
+    initial_members,
+    make_advance,
+    replicated,
+    run_once,
+    whole,
+)
 from lenmem.types import PyTree
 
 Numbers = Mapping[str, Sequence[float]]
@@ -135,26 +146,28 @@ def untraceable(experiment: Any, *paths: str) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class LaneModel:
-    """The bound model of all lanes, to be measured: its parameters are the pair (combinations int[L], parameters)."""
+class ApplyLane:
+    """The `Apply` of all lanes, each with the numbers of its combination."""
 
     model: nn.Module
     numbers: tuple[tuple[str, tuple[float, ...]], ...]
+    """Fields of the model, each with its value in every combination."""
+    seeds: int
+    """Lanes of a combination."""
 
-    def apply(self, variables: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
+    def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any) -> Any:
         """The model's, with the numbers of the lane."""
-        combination, params = variables["params"]
-        return at_lane(self.model, dict(self.numbers), combination).apply({"params": params}, *arguments, **options)
+        combination = jax.lax.axis_index(SEEDS) // self.seeds
+        return ApplyModel(at_lane(self.model, dict(self.numbers), combination))(params, inputs, input_mask, target_mask)
 
 
-def measurable(experiment: Any, numbers: Numbers, params: PyTree) -> tuple[Any, PyTree]:
-    """(model, parameters) as `lenmem.evaluation` takes them, for the parameters of all lanes, [L, ...].
-
-    Where only the training differs, that is the model itself.
-    """
+def lanes_program(experiment: Any, numbers: Numbers, key: jax.Array) -> Program:
+    """The program of all lanes. Where only the training differs, they share a network."""
+    training, model = experiment.training, experiment.bound_model
+    mesh = device_mesh(training.device_count(), training.batch_size)
     of_model = {path.removeprefix("model."): tuple(v) for path, v in numbers.items() if path.startswith("model.")}
-    if not of_model:
-        return experiment.bound_model, params
-    lanes = jax.tree.leaves(params)[0].shape[0]
-    each = jnp.repeat(jnp.arange(combinations(numbers)), lanes // combinations(numbers))
-    return LaneModel(experiment.bound_model, tuple(of_model.items())), (each, params)
+    return Program(
+        init=lambda: replicated(initial_lanes(experiment, numbers, seed_keys(training, key)), mesh),
+        advance=advance_lanes(experiment, numbers, mesh=mesh),
+        apply=ApplyLane(model, tuple(of_model.items()), training.seeds) if of_model else ApplyModel(model),
+    )

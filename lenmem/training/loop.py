@@ -14,30 +14,20 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 
 from lenmem import progress, stopping
-from lenmem.evaluation.metrics import evaluate
-from lenmem.tasks.base import Task, namespaced
+from lenmem.evaluation.metrics import Apply, TaskMetrics, evaluate
+from lenmem.keys import bits
 from lenmem.training import processes
 from lenmem.training.configuration import TrainableExperiment
-from lenmem.training.lanes import Numbers, advance_lanes, initial_lanes, measurable
+from lenmem.training.program import Program, seeds_program
 from lenmem.training.run_directory import Recorder
-from lenmem.training.step import (
-    Record,
-    State,
-    device_mesh,
-    initial_state,
-    keep_best,
-    make_advance,
-    replicated,
-    selected,
-)
-from lenmem.types import Batch, PyTree
+from lenmem.training.step import Record, State, keep_best, selected
+from lenmem.types import PyTree
 
 
 @dataclasses.dataclass
@@ -74,7 +64,6 @@ def train(
     resume: bool = False,
     report: Callable[[dict[str, Any]], None] | None = None,
     tensorboard: bool = False,
-    numbers: Numbers = MappingProxyType({}),
 ) -> Result:
     """Train all seeds of `experiment`.
 
@@ -86,33 +75,31 @@ def train(
             before the first. The result equals that of an uninterrupted run.
         report: called with every entry of the history.
         tensorboard: also write TensorBoard events to the directory.
-        numbers: train several combinations of these numbers at once, see `lenmem.training.lanes`; then S, wherever it
-            stands below, counts lanes: all seeds of the first combination, all of the second, ...
 
     Raises ValueError for a model that does not support the task, for a directory that is in use, or holds a run (with
     `resume`: none), and for a checkpoint of another experiment, naming the fields that differ; `DivergedError` when the
     last seed dies.
     """
-    task, training, model = experiment.task, experiment.training, experiment.bound_model
+    key = jax.random.key(experiment.training.seed) if key is None else key
+    recorder = Recorder(directory, experiment, key, resume=resume, tensorboard=tensorboard)
+    return run(seeds_program(experiment, key), experiment, recorder, report)
+
+
+def run(
+    program: Program,
+    experiment: TrainableExperiment,
+    recorder: Recorder,
+    report: Callable[[dict[str, Any]], None] | None = None,
+) -> Result:
+    """Drive a program to the last step of an experiment, as `train` does; S counts what the program trains."""
+    training = experiment.training
     if training.validate_every:
-        task.lengths_of(training.scored_split)  # raises for an unknown split
-    key = jax.random.key(training.seed) if key is None else key
-    keys = jax.vmap(lambda i: namespaced(key, i))(np.arange(training.seeds))
-    mesh = device_mesh(training.device_count(), training.batch_size)
-    optimizer = training.transformation
+        experiment.task.lengths_of(training.scored_split)  # raises for an unknown split
     started = time.perf_counter()
-    if numbers:
-        state = initial_lanes(experiment, numbers, keys)
-        advance = advance_lanes(experiment, numbers, mesh=mesh)
-    else:
-        state = initial_state(model, task, optimizer, keys, **training.kept)
-        advance = make_advance(model, task, optimizer, **training.advanced, mesh=mesh)
-    about = {"numbers": {path: list(values) for path, values in numbers.items()}} if numbers else {}
-    recorder = Recorder(directory, experiment, key, resume=resume, tensorboard=tensorboard, about=about)
+    state = program.init()
     with recorder, stopping.heeded() as stop:
         stop.alone = jax.process_count() == 1
         state, history, earlier = recorder.restore(state)
-        state = replicated(state, mesh)
         step = int(state.step)
         alive = np.asarray(state.members.alive)
         speeds: list[float] = []
@@ -125,17 +112,17 @@ def train(
             called = time.perf_counter()
             # The call takes the buffers of the state. Where it may be long, a copy is kept for those who cannot wait.
             long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
-            kept = jax.tree.map(np.array, state) if long else None
+            kept = jax.tree.map(np.array, bits(state)) if long else None
             stop.withdraw(kept and functools.partial(recorder.save, kept, earlier + called - started))
             with progress.of("compiling the training") if not speeds else nullcontext():
-                state, record = advance(state, count)
+                state, record = program.advance(state, count)
                 record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()
             speeds.append(count / (now - called))
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
             if validates:
-                state, scores = _validate(experiment, state, numbers)
+                state, scores = _validate(program, experiment, state)
                 entry |= scores
             history.append(entry)
             recorder.log(entry)
@@ -165,7 +152,7 @@ def train(
         interrupted=step < training.steps,
         seconds=seconds,
         updates_per_second=float(np.median(speeds[1:])) if len(speeds) > 1 else math.nan,
-        directory=None if directory is None else Path(directory),
+        directory=recorder.path,
     )
 
 
@@ -200,37 +187,23 @@ def _obituary(history: list[dict[str, Any]]) -> str:
 
 
 def validation_scores(
-    experiment: TrainableExperiment, params: PyTree, numbers: Numbers = MappingProxyType({}), *, loss: bool = False
+    apply: Apply, params: PyTree, experiment: TrainableExperiment, *, loss: bool = False
 ) -> dict[str, np.ndarray]:
     """metric -> float[S] of one validation, with `loss` also that, which is the better the smaller it is."""
-    training = experiment.training
-    task = _WithLoss(experiment.task) if loss else experiment.task
-    source = experiment.task.source(training.scored_split, training.batch_size, training.seed)
-    model, params = measurable(experiment, numbers, params)
-    return evaluate(model, params, task, source, training.validation_batches)
+    training, task = experiment.training, experiment.task
+    source, key = task.source(training.scored_split, training.batch_size), jax.random.key(training.seed)
+    return evaluate(apply, params, TaskMetrics(task, loss), source, key, training.validation_batches)
 
 
 def _validate(
-    experiment: TrainableExperiment, state: State, numbers: Numbers
+    program: Program, experiment: TrainableExperiment, state: State
 ) -> tuple[State, dict[str, list[float | str]]]:
     """Score the current parameters, and remember them where they are a seed's best."""
     training = experiment.training
     split, metric = training.scored_split, training.selection_metric
-    scores = validation_scores(experiment, state.members.params, numbers, loss=metric == "loss")
+    scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")
     if training.selection != "last":
         if metric not in scores:
             raise ValueError(f"training.selection_metric is {metric!r}; the task has {', '.join(scores)}, and loss")
         state = keep_best(state, jax.numpy.asarray(scores[metric] * (-1 if metric == "loss" else 1)))
     return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class _WithLoss(Task):
-    """A task whose metrics have the loss of the batch too."""
-
-    task: Task
-
-    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """The task's, and `loss`, the same for every example."""
-        loss = self.task.loss(outputs, batch)
-        return self.task.metrics(outputs, batch) | {"loss": jax.numpy.broadcast_to(loss, outputs.shape[:1])}

@@ -20,7 +20,7 @@ import jax.typing
 import optax
 
 from lenmem.errors import nearest
-from lenmem.types import PyTree, is_zero
+from lenmem.types import is_zero
 
 Count = jax.typing.ArrayLike
 
@@ -215,30 +215,6 @@ class Optimizer:
             parts += decay
         parts.append(optax.scale_by_learning_rate(lambda count: self.rate(count, steps)))
         return optax.chain(*parts)
-
-
-def with_plain_state(rule: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """The same rule with a state of plain arrays, as checkpoints hold: a random key in it is its bits."""
-    rule = optax.with_extra_args_support(rule)
-
-    def is_key(leaf: Any) -> bool:
-        return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-    def plain(state: PyTree) -> PyTree:
-        return jax.tree.map(lambda x: jax.random.key_data(x) if is_key(x) else x, state)
-
-    def init(params: PyTree) -> PyTree:
-        return plain(jax.tree.map(jnp.asarray, rule.init(params)))
-
-    def update(updates: PyTree, state: PyTree, params: PyTree = None, **extra: Any) -> tuple[PyTree, PyTree]:
-        like = jax.tree.map(jnp.asarray, rule.init(params))  # Which leaves are keys, and of which kind.
-        typed = jax.tree.map(
-            lambda x, of: jax.random.wrap_key_data(x, impl=jax.random.key_impl(of)) if is_key(of) else x, state, like
-        )
-        updates, after = rule.update(updates, typed, params, **extra)
-        return updates, plain(after)
-
-    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def decay_kernels(params: Any) -> Any:

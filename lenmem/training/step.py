@@ -18,7 +18,8 @@ import optax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from lenmem.tasks.base import Task, namespaced
+from lenmem.keys import bits, namespaced, typed
+from lenmem.tasks.base import Task
 from lenmem.types import Batch, PyTree, check_batch, check_outputs
 
 
@@ -30,7 +31,7 @@ class Member(NamedTuple):
     alive: jax.Array
     """bool: no loss or gradient was ever non-finite. A dead seed keeps its last good parameters."""
     key: jax.Array
-    """uint32 key data: from it come initial parameters, training data and noise."""
+    """From it come initial parameters, training data and noise."""
     best: PyTree
     """Parameters of the best selection score so far; an empty tuple where selection is `last`."""
     best_score: jax.Array
@@ -109,9 +110,9 @@ def initial_members(
         params = initial_parameters(model, task, key)
         return Member(
             params,
-            optimizer.init(params),
+            jax.tree.map(jnp.asarray, optimizer.init(params)),
             jnp.ones((), bool),
-            jax.random.key_data(key),
+            key,
             params if keep_best else (),
             jnp.full((), -jnp.inf),
             jnp.full((window,), -jnp.inf) if keep_best and window > 1 else (),
@@ -140,9 +141,9 @@ def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = 
     return jax.jit(function, compiler_options=options)(*arguments)
 
 
-def data_seed(key_data: jax.Array) -> jax.Array:
-    """The integer seed of a member's training data."""
-    return jax.random.bits(namespaced(jax.random.wrap_key_data(key_data), "data"), dtype=jnp.uint32)
+def data_key(key: jax.Array) -> jax.Array:
+    """The key of a member's training data. Made of an integer: so were the data of all that was ever measured."""
+    return jax.random.key(jax.random.bits(namespaced(key, "data"), dtype=jnp.uint32))
 
 
 def make_advance(
@@ -168,6 +169,7 @@ def make_advance(
     `advance` itself is mapped over.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
+    source = task.source("train", batch_size)
     rule = optax.with_extra_args_support(optimizer)  # Some rules want the value too, or look for a step along a line.
 
     # Only answers that are aligned with the inputs share their width.
@@ -186,8 +188,8 @@ def make_advance(
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
 
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
-        batch = _spread(task.source("train", batch_size, data_seed(member.key)).batch(step), mesh, "data")
-        noise = namespaced(jax.random.wrap_key_data(member.key), "noise", step)
+        batch = _spread(source.batch(data_key(member.key), step), mesh, "data")
+        noise = namespaced(member.key, "noise", step)
         rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
         (total, loss), grads = narrowest_gradient(member.params, batch, rngs)
 
@@ -289,8 +291,9 @@ def replicated(state: State, mesh: Mesh | None) -> State:
     if sharding.is_fully_addressable:
         return jax.device_put(state, sharding)
     # Every process has the same state. Copies, since `advance` donates its buffers.
-    hosts = jax.tree.map(np.asarray, state)
-    return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda i: x[i].copy()), hosts)
+    hosts = jax.tree.map(np.asarray, bits(state))
+    shared = jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda i: x[i].copy()), hosts)
+    return typed(shared, state)
 
 
 def whole(mesh: Mesh | None) -> NamedSharding | None:

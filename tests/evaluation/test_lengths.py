@@ -99,8 +99,10 @@ def test_csv(tmp_path):
 def test_score_is_the_mean_over_the_test_split():
     task, samples = Copy(), 10
     # An independent sum over the first ten examples of the stream, of batches of four.
-    source = task.source("test", 4, seed=1)
-    lengths = np.concatenate([np.sum(source.batch(step).target_mask, axis=1) for step in range(3)])[:samples]
+    source = task.source("test", 4)
+    lengths = np.concatenate([np.sum(source.batch(jax.random.key(1), step).target_mask, axis=1) for step in range(3)])[
+        :samples
+    ]
     scores = score(Oracle(), reaches(0, 11, 12, 16), task, samples, 4, seed=1)
     expected = np.mean(np.minimum(1, np.array([0, 11, 12, 16])[:, None] / lengths), axis=1)
     np.testing.assert_allclose(scores["token_accuracy"], expected, rtol=1e-6)

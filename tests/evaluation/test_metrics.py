@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from lenmem.evaluation.metrics import evaluate
-from lenmem.tasks.base import RepeatedSource
+from lenmem.evaluation.metrics import ApplyModel, TaskMetrics, evaluate
+from lenmem.tasks.base import RepeatedSource, Task
 from tests.evaluation import oracle
-from tests.evaluation.oracle import Copy, Oracle, reaches
+from tests.evaluation.oracle import VOCABULARY, Copy, Oracle, reaches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,22 +22,39 @@ class Coarse(Copy):
         return {"length": batch.target_mask.sum(-1) / 100}
 
 
+KEY = jax.random.key(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """A source in a list."""
+
+    sources: list
+
+    def batch(self, key, step):
+        return self.sources[0].batch(key, step)
+
+
 def mean_length(source, steps) -> float:
-    return float(np.mean([np.sum(source.batch(step).target_mask, axis=1) for step in steps]))
+    return float(np.mean([np.sum(source.batch(KEY, step).target_mask, axis=1) for step in steps]))
+
+
+def measured(params, source, batches, task: Task = Copy(), start=0):
+    return evaluate(ApplyModel(Oracle()), params, TaskMetrics(task), source, KEY, batches, start=start)
 
 
 @pytest.mark.parametrize("repeated", [False, True])
 def test_mean_over_the_batches(repeated):
-    source = Copy().source("validation", 6, 2)
+    source = Copy().source("validation", 6)
     source = RepeatedSource(source, 30) if repeated else source
-    values = evaluate(Oracle(), reaches(1, 100), Coarse(), source, 4)
+    values = measured(reaches(1, 100), source, 4, Coarse())
     np.testing.assert_allclose(values["length"], [mean_length(source, range(4)) / 100] * 2, rtol=1e-6)
-    values = evaluate(Oracle(), reaches(1, 100), Coarse(), source, 2, start=5)
+    values = measured(reaches(1, 100), source, 2, Coarse(), start=5)
     np.testing.assert_allclose(values["length"], [mean_length(source, (5, 6)) / 100] * 2, rtol=1e-6)
 
 
 def test_every_seed_is_measured():
-    values = evaluate(Oracle(), reaches(0, np.nan, 8), Copy(), Copy().source("train", 4, 0), 3)
+    values = measured(reaches(0, np.nan, 8), Copy().source("train", 4), 3)
     np.testing.assert_allclose(values["token_accuracy"], [0, np.nan, 1])
     np.testing.assert_allclose(values["exact_match"], [0, np.nan, 1])
 
@@ -45,20 +62,27 @@ def test_every_seed_is_measured():
 def test_equal_sources_share_one_compilation():
     oracle.traced.clear()
     for _ in range(3):
-        evaluate(Oracle(), reaches(1, 2, 3, 4), Copy(), Copy().source("validation", 3, 0), 2)
+        measured(reaches(1, 2, 3, 4), Copy().source("validation", 3), 2)
     assert oracle.traced == [(3, 8)]
 
 
 def test_source_that_cannot_be_hashed():
-    source = Copy().source("train", 4, jax.numpy.asarray(0))
+    source = Copy().source("train", 4)
+    listed = Listed([source])
     with pytest.raises(TypeError):
-        hash(source)
-    expected = evaluate(Oracle(), reaches(3), Copy(), Copy().source("train", 4, 0), 3)
-    np.testing.assert_allclose(
-        evaluate(Oracle(), reaches(3), Copy(), source, 3)["token_accuracy"], expected["token_accuracy"]
-    )
+        hash(listed)
+    expected = measured(reaches(3), source, 3)
+    np.testing.assert_allclose(measured(reaches(3), listed, 3)["token_accuracy"], expected["token_accuracy"])
+
+
+def test_the_loss_is_measured_too_where_it_is_asked_for():
+    source = Copy().source("train", 4)
+    values = evaluate(ApplyModel(Oracle()), reaches(8, 8), TaskMetrics(Copy(), loss=True), source, KEY, 2)
+    right = np.log(1 + (VOCABULARY - 1) / np.e)  # Every answer is right, by a logit of 1 over 0.
+    np.testing.assert_allclose(values["loss"], [right, right], rtol=1e-6)
+    assert "loss" not in measured(reaches(8), source, 2)
 
 
 def test_no_batches():
     with pytest.raises(ValueError, match="batches must be at least 1, got 0"):
-        evaluate(Oracle(), reaches(1), Copy(), Copy().source("train", 4, 0), 0)
+        measured(reaches(1), Copy().source("train", 4), 0)

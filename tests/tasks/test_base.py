@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from lenmem.keys import namespaced
 from lenmem.tasks.base import (
     FreshSource,
     RepeatedSource,
@@ -20,7 +22,6 @@ from lenmem.tasks.base import (
     exact_match,
     masked_loss,
     masked_mean,
-    namespaced,
     token_accuracy,
 )
 from lenmem.types import Batch, Example, Spec
@@ -78,11 +79,12 @@ def test_namespaces_are_distinct_and_reproducible():
 
 
 def test_a_batch_is_a_pure_function_of_its_step():
-    source = Noise().source("train", 4, 3)
+    source = Noise().source("train", 4)
     assert isinstance(source, FreshSource)
-    eager = source.batch(5)
-    assert_same(jax.jit(source.batch)(5), eager)
-    stacked = jax.jit(jax.vmap(source.batch))(jnp.arange(4, 7))
+    batch = functools.partial(source.batch, jax.random.key(3))
+    eager = batch(5)
+    assert_same(jax.jit(batch)(5), eager)
+    stacked = jax.jit(jax.vmap(batch))(jnp.arange(4, 7))
     assert_same(jax.tree.map(lambda leaf: leaf[1], stacked), eager)
 
 
@@ -90,7 +92,7 @@ def test_splits_seeds_and_steps_are_disjoint():
     splits: tuple[Split, ...] = ("train", "validation", "test")
 
     def draws(seed, step):
-        return [Noise().source(split, 4, seed).batch(step) for split in splits]
+        return [Noise().source(split, 4).batch(jax.random.key(seed), step) for split in splits]
 
     program = jax.jit(draws)
     rows = [contents(batch) for seed in (0, 1) for step in (0, 1) for batch in program(seed, step)]
@@ -105,7 +107,7 @@ def test_lengths_are_uniform_and_inclusive(split, expected):
     values, counts = np.unique(lengths, return_counts=True)
     assert values.tolist() == list(range(expected[0], expected[1] + 1))
     np.testing.assert_allclose(counts / 4000, 1 / len(values), atol=0.04)
-    batch = task.source(split, 2, 0).batch(0)
+    batch = task.source(split, 2).batch(jax.random.key(0), 0)
     assert batch.inputs.shape == (2, expected[1])
 
 
@@ -118,17 +120,17 @@ def test_splits_have_names_that_a_task_may_add_to():
     assert Noise().splits == {"train": (8, 12), "validation": (8, 12), "test": (13, 16)}
     assert Noise().curve_lengths == tuple(range(8, 17))
     assert More().lengths_of("far") == (30, 32)
-    assert More().source("far", 2, 0).batch(0).inputs.shape == (2, 32)
+    assert More().source("far", 2).batch(jax.random.key(0), 0).inputs.shape == (2, 32)
     with pytest.raises(ValueError, match="'far' is not a split of Noise. Allowed: train, validation, test"):
         Noise().lengths_of("far")
 
 
 def test_lengths_per_batch_and_per_row():
-    shared = np.asarray(Noise().source("train", 64, 0).batch(0).input_mask.sum(-1))
+    shared = np.asarray(Noise().source("train", 64).batch(jax.random.key(0), 0).input_mask.sum(-1))
     assert len(set(shared)) == 1
-    own = np.asarray(RowLengths().source("train", 64, 0).batch(0).input_mask.sum(-1))
+    own = np.asarray(RowLengths().source("train", 64).batch(jax.random.key(0), 0).input_mask.sum(-1))
     assert set(own) == set(range(8, 13))
-    other_seed = np.asarray(RowLengths().source("train", 64, 1).batch(0).input_mask.sum(-1))
+    other_seed = np.asarray(RowLengths().source("train", 64).batch(jax.random.key(1), 0).input_mask.sum(-1))
     np.testing.assert_array_equal(own, other_seed)
 
 
@@ -141,11 +143,11 @@ def test_rows_of_a_larger_capacity_are_the_same():
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_repeated_source_passes_over_whole_batches(shuffle):
-    fresh = FreshSource(Noise(), "train", 4, 0)
+    fresh = FreshSource(Noise(), "train", 4)
     source = RepeatedSource(fresh, 23, shuffle)  # five whole batches; the three left over are never seen
-    batch = jax.jit(source.batch)
+    batch = jax.jit(functools.partial(source.batch, jax.random.key(0)))
     passes = [[frozenset(contents(batch(5 * p + i))) for i in range(5)] for p in range(4)]
-    drawn = jax.jit(fresh.batch)
+    drawn = jax.jit(functools.partial(fresh.batch, jax.random.key(0)))
     expected = [frozenset(contents(drawn(i))) for i in range(5)]
     for order in passes:
         assert set(order) == set(expected)
@@ -154,8 +156,8 @@ def test_repeated_source_passes_over_whole_batches(shuffle):
 
 def test_repeated_source_orders_do_not_depend_on_the_seed():
     def lengths(seed):
-        source = RepeatedSource(FreshSource(Noise(), "train", 2, seed), 16)
-        return jax.vmap(lambda step: source.batch(step).input_mask.sum(-1))(jnp.arange(9))
+        source = RepeatedSource(FreshSource(Noise(), "train", 2), 16)
+        return jax.vmap(lambda step: source.batch(jax.random.key(seed), step).input_mask.sum(-1))(jnp.arange(9))
 
     both = jax.jit(jax.vmap(lengths))(jnp.arange(2))
     np.testing.assert_array_equal(both[0], both[1])
@@ -163,7 +165,7 @@ def test_repeated_source_orders_do_not_depend_on_the_seed():
 
 def test_repeated_source_needs_a_whole_batch():
     with pytest.raises(ValueError, match="fixed set of 3 examples has no whole batch of 4"):
-        RepeatedSource(FreshSource(Noise(), "train", 4, 0), 3).batch(0)
+        RepeatedSource(FreshSource(Noise(), "train", 4), 3).batch(jax.random.key(0), 0)
 
 
 def answers(kind: str, seed: int = 0):

@@ -445,7 +445,7 @@ def test_lengths():
     task = QuinarySort()
     assert task.splits == {"train": (5, 15), "validation": (5, 15), "test": (2, 100), "selection": (30, 30)}
     assert task.per_batch_length
-    assert task.source("selection", 4, 0).batch(0).inputs.shape == (4, 31, 2)
+    assert task.source("selection", 4).batch(jax.random.key(0), 0).inputs.shape == (4, 31, 2)
     assert task.curve_lengths == (*range(2, 21), *range(25, 51, 5), *range(60, 101, 10))
     assert QuinarySort(train_lengths=(1, 7), test_lengths=(5, 33)).curve_lengths == (*range(1, 21), 25, 30, 33)
     extended = {row["max_length"] for row in papers.tables("dnc")["table_5"]["rows"]} - {0}

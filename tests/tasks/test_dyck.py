@@ -207,7 +207,7 @@ def test_the_sets(windows):
         if split in spans:
             assert (first, last) == (spans[split] if windows else (spans[split][1],) * 2)
             assert len(lengths) == 200
-        batch = task.source(split, 32, 0).batch(1)
+        batch = task.source(split, 32).batch(jax.random.key(0), 1)
         for row in range(32):
             check(batch, 2, row)
     assert len(tables["test"]) == 800
@@ -220,7 +220,7 @@ def test_the_sets(windows):
 @pytest.mark.parametrize("sampling", ["grammar", "uniform"])
 def test_chance_is_what_constant_answers_get(sampling):
     task = Dyck(kinds=2, examples=4000, sampling=sampling)
-    batch = task.source("train", 4000, 0).batch(0)
+    batch = task.source("train", 4000).batch(jax.random.key(0), 0)
     best = 0.0
     for bits in ([1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]):
         outputs = jnp.broadcast_to(jnp.array(bits) * 2.0 - 1, batch.targets.shape)

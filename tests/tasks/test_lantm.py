@@ -281,15 +281,17 @@ def test_add_digits_carries_through_every_place():
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_lengths_of_batches(split):
     task = make("copy", train_lengths=(2, 5))
-    source = task.source(split, 3, 0)
-    lengths = np.asarray(jax.jit(jax.vmap(lambda step: source.batch(step).input_mask.sum(-1)))(jnp.arange(200)))
+    source = task.source(split, 3)
+    lengths = np.asarray(
+        jax.jit(jax.vmap(lambda step: source.batch(jax.random.key(0), step).input_mask.sum(-1)))(jnp.arange(200))
+    )
     assert (lengths == lengths[:, :1]).all(), "the rows of a batch share one length"
     assert set(lengths[:, 0]) == (set(range(6, 11)) if split == "test" else set(range(2, 6)))
 
 
 def test_seeds_share_lengths_but_not_contents():
     task = make("copy")
-    batch = jax.jit(jax.vmap(lambda seed: task.source("train", 4, seed).batch(7)))(jnp.arange(3))
+    batch = jax.jit(jax.vmap(lambda seed: task.source("train", 4).batch(jax.random.key(seed), 7)))(jnp.arange(3))
     np.testing.assert_array_equal(batch.input_mask, jnp.broadcast_to(batch.input_mask[:1], batch.input_mask.shape))
     first = {tuple(row) for seed in np.asarray(batch.inputs) for row in seed}
     assert len(first) == 12
@@ -297,7 +299,7 @@ def test_seeds_share_lengths_but_not_contents():
 
 def batches(task, split, seeds, steps):
     """The first batches of four of the seeds 0, 1, ..., drawn by one program."""
-    program = jax.jit(lambda seed, step: task.source(split, 4, seed).batch(step))
+    program = jax.jit(lambda seed, step: task.source(split, 4).batch(jax.random.key(seed), step))
     return [program(seed, step) for seed in range(seeds) for step in range(steps)]
 
 
@@ -327,7 +329,7 @@ def test_small_regime_repeats_its_set():
 
 def test_small_regime_may_shuffle_its_passes():
     task = make("reverse", regime="S", small_set=40, shuffle_passes=True, train_lengths=(8, 12))
-    source = jax.jit(task.source("train", 4, 0).batch)
+    source = jax.jit(functools.partial(task.source("train", 4).batch, jax.random.key(0)))
     passes = [[np.asarray(source(10 * p + i).inputs).tobytes() for i in range(10)] for p in range(3)]
     assert set(passes[0]) == set(passes[1]) == set(passes[2])
     assert len(set(passes[0])) == 10
@@ -335,13 +337,13 @@ def test_small_regime_may_shuffle_its_passes():
 
 
 def test_large_regime_never_repeats():
-    source = jax.jit(make("copy", train_lengths=(8, 12)).source("train", 4, 0).batch)
+    source = jax.jit(functools.partial(make("copy", train_lengths=(8, 12)).source("train", 4).batch, jax.random.key(0)))
     assert len({row.tobytes() for step in range(50) for row in np.asarray(source(step).inputs)}) == 200
 
 
 def test_paper_sizes_of_the_small_regime():
     task = make("copy", regime="S")
-    batch = jax.jit(task.source("train", 32, 0).batch)
+    batch = jax.jit(functools.partial(task.source("train", 32).batch, jax.random.key(0)))
     chex.assert_trees_all_equal(batch(3), batch(503))
     assert (np.asarray(batch(3).inputs) != np.asarray(batch(4).inputs)).any()
 
@@ -359,8 +361,8 @@ def test_published_lengths(name):
         got = np.bincount(np.asarray(lengths), minlength=33) / draws
         np.testing.assert_array_equal(got > 0, expected > 0)
         np.testing.assert_allclose(got, expected, atol=0.005)
-    source = task.source("test", 2, 0)
-    sizes = jax.jit(jax.vmap(lambda step: source.batch(step).input_mask.sum(-1)[0]))(jnp.arange(300))
+    source = task.source("test", 2)
+    sizes = jax.jit(jax.vmap(lambda step: source.batch(jax.random.key(0), step).input_mask.sum(-1)[0]))(jnp.arange(300))
     assert set(np.asarray(sizes)) == set(range(32, 65, 2))
 
 

@@ -129,7 +129,7 @@ def test_listops_batches():
     spec = task.spec
     assert (spec.vocabulary, spec.output_size, task.lengths_of("train")) == (15, 10, (21, 59))
     rows = task.tables()["train"]
-    batch = jax.tree.map(np.asarray, briefly(task.source("train", 32, 0).batch)(1))
+    batch = jax.tree.map(np.asarray, briefly(task.source("train", 32).batch)(jax.random.key(0), 1))
     assert batch.inputs.shape == (32, 59) and batch.targets.shape == (32, 1)
     known = {
         row[:n].tobytes(): answer[0]
@@ -189,7 +189,7 @@ def test_text():
         b"Poor.\n": 0,
         b"A long, long review ": 1,
     }
-    batch = jax.tree.map(np.asarray, briefly(task.source("test", 2, 0).batch)(0))
+    batch = jax.tree.map(np.asarray, briefly(task.source("test", 2).batch)(jax.random.key(0), 0))
     got = {bytes(row[mask].tolist()) for row, mask in zip(batch.inputs, batch.input_mask, strict=True)}
     assert got == {b"Poor.\n", b"A long, long review "}
     published = make("lra_text", origin=IMDB, validation_share=0.0).tables()
@@ -205,7 +205,7 @@ def test_images(tmp_path):
         records.tofile(tmp_path / name)
     task = make("lra_image", origin=str(tmp_path))
     assert [len(rows) for rows in task.tables().values()] == [18, 2, 4]
-    batch = jax.tree.map(np.asarray, briefly(task.source("test", 4, 0).batch)(0))
+    batch = jax.tree.map(np.asarray, briefly(task.source("test", 4).batch)(jax.random.key(0), 0))
     images, labels = cifar10.read_directory(str(tmp_path), "test")
     expected = {image.tobytes(): label for image, label in zip(cifar10.grey(images), labels, strict=True)}
     for pixels, label in zip(batch.inputs, batch.targets, strict=True):
@@ -215,7 +215,7 @@ def test_images(tmp_path):
 
 def test_missing_files():
     with pytest.raises(ValueError, match="aclImdb directory"):
-        make("lra_text", origin="/nowhere").source("train", 4, 0)
+        make("lra_text", origin="/nowhere").source("train", 4)
     with pytest.raises(ValueError, match="cifar-10-batches-bin"):
         make("lra_image", origin="/nowhere").sample(jax.random.key(0), 1024, 1024)
 

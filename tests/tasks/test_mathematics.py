@@ -42,7 +42,7 @@ def test_splits_hold_the_questions_of_the_data_set(task):
     }
     asked = {}
     for split in task.splits:
-        batch = task.source(split, 60, 0).batch(0)
+        batch = task.source(split, 60).batch(jax.random.key(0), 0)
         asked[split] = {pair(jax.tree.map(lambda x, row=row: x[row], batch)) for row in range(60)}
         assert all(known[question] == answer for question, answer in asked[split])
     assert asked["test"] == set(sets["extrapolate"])
@@ -78,10 +78,10 @@ def test_chance_is_that_of_the_best_constant_answer(task):
 
 def test_the_length_may_be_given():
     task = dataclasses.replace(TASKS[0], length_given=True)
-    batch = task.source("train", 8, 0).batch(0)
+    batch = task.source("train", 8).batch(jax.random.key(0), 0)
     np.testing.assert_array_equal(batch.target_mask, batch.score_mask)
     assert task.spec.length_rule == "given"
-    assert TASKS[0].source("train", 8, 0).batch(0).target_mask.all()
+    assert TASKS[0].source("train", 8).batch(jax.random.key(0), 0).target_mask.all()
 
 
 def test_the_release_and_tfds_are_split_alike(tmp_path, monkeypatch):

@@ -391,7 +391,9 @@ def test_buckets():
     """A pass has each row at most once, in batches that are slices of the rows in the order of their lengths."""
     task = make("arithmetic", **SMALL)
     batches = 600 // 64
-    program = briefly(lambda seed, steps: jax.vmap(task.source("train", 64, seed).batch)(steps))
+    program = briefly(
+        lambda seed, steps: jax.vmap(functools.partial(task.source("train", 64).batch, jax.random.key(seed)))(steps)
+    )
     stream = jax.tree.map(np.asarray, program(0, jnp.arange(2 * batches)))
     lengths = stream.input_mask.sum(-1)
     known = dict(zip(expressions(task.tables()["train"]), task.tables()["train"].answers[:, 0], strict=True))
@@ -413,13 +415,13 @@ def test_buckets():
     assert not np.array_equal(program(1, jnp.arange(2 * batches)).inputs, stream.inputs)
     backwards = program(0, jnp.arange(2 * batches)[::-1])
     jax.tree.map(lambda there, back: np.testing.assert_array_equal(there, back[::-1]), stream, backwards)
-    plain = briefly(make("arithmetic", **SMALL, batches="mixed").source("train", 64, 0).batch)(0)
+    plain = briefly(make("arithmetic", **SMALL, batches="mixed").source("train", 64).batch)(jax.random.key(0), 0)
     assert np.ptp(plain.input_mask.sum(-1)) > 20
 
 
 def test_balanced_batches_hold_each_depth_alike():
     task = make("ctl", batches="balanced")
-    batch = briefly(task.source("train", 2000, 0).batch)(0)
+    batch = briefly(task.source("train", 2000).batch)(jax.random.key(0), 0)
     depths = np.asarray(batch.input_mask.sum(-1)) - 1
     np.testing.assert_allclose(np.bincount(depths, minlength=6)[1:] / 2000, 0.2, atol=0.05)
     train = task.tables()["train"]
@@ -430,7 +432,7 @@ def test_balanced_batches_hold_each_depth_alike():
 
     known = pairs(train.inputs, train.input_lengths, train.answers[:, 0])
     assert pairs(batch.inputs, depths + 1, batch.targets[:, 0]) <= known
-    again, other = (briefly(task.source("train", 64, seed).batch) for seed in (0, 1))
+    again, other = (briefly(functools.partial(task.source("train", 64).batch, jax.random.key(seed))) for seed in (0, 1))
     assert not np.array_equal(again(0).inputs, again(1).inputs)
     assert not np.array_equal(again(0).inputs, other(0).inputs)
 
@@ -439,7 +441,9 @@ def test_pooled_batches_are_one_balanced_draw_sorted_by_length():
     task = make("arithmetic", **SMALL, batches="balanced", pool=4)
     train = task.tables()["train"]
     depths = dict(zip(expressions(train), train.answers[:, 1].tolist(), strict=True))
-    program = briefly(lambda seed: jax.vmap(task.source("train", 500, seed).batch)(jnp.arange(12)))
+    program = briefly(
+        lambda seed: jax.vmap(functools.partial(task.source("train", 500).batch, jax.random.key(seed)))(jnp.arange(12))
+    )
     one, other = (jax.tree.map(np.asarray, program(seed)) for seed in (0, 1))
     assert not np.array_equal(one.inputs, other.inputs)
     drawn = [row[mask].astype(np.uint8).tobytes() for row, mask in zip(*map(np.concatenate, one[:2]), strict=True)]
@@ -457,7 +461,7 @@ def test_pooled_batches_are_one_balanced_draw_sorted_by_length():
 
 def test_batches_of_other_splits():
     task = make("arithmetic", **SMALL)
-    batch = briefly(task.source("deeper_validation", 6, 0).batch)(1)
+    batch = briefly(task.source("deeper_validation", 6).batch)(jax.random.key(0), 1)
     assert batch.inputs.shape == (6, 49) and batch.targets.shape == (6, 1)
     assert batch.score_mask.all() and batch.target_mask.all()
     outputs = jax.random.normal(jax.random.key(0), (6, 1, 10))
@@ -465,9 +469,9 @@ def test_batches_of_other_splits():
     loss = briefly(task.loss)
     assert float(loss(outputs, dirty)) == float(loss(outputs, batch))
     with pytest.raises(ValueError, match="no whole batch of 700"):
-        task.source("train", 700, 0)
+        task.source("train", 700)
     with pytest.raises(ValueError, match="'deeper' is not a split"):
-        task.source("deeper", 6, 0)
+        task.source("deeper", 6)
 
 
 @pytest.mark.parametrize(

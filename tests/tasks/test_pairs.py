@@ -44,7 +44,7 @@ def test_the_longer_inputs_are_the_test(tmp_path, share):
     assert task.test_lengths == (count // 10 + 1, 10)
     seen = set()
     for split in task.splits:
-        batch = task.source(split, len(tables[split]), 0).batch(0)
+        batch = task.source(split, len(tables[split])).batch(jax.random.key(0), 0)
         got = {words(task, batch, row) for row in range(len(tables[split]))}
         assert len(got) == len(tables[split])
         assert not got & seen
@@ -58,7 +58,7 @@ def test_more_than_256_tokens_have_ids_of_their_own(tmp_path):
     task = Pairs(path=table(tmp_path / "pairs.tsv", rows))
     assert task.spec.vocabulary == 600
     assert task.spec.output_size == 301
-    batch = task.source("test", 60, 0).batch(0)
+    batch = task.source("test", 60).batch(jax.random.key(0), 0)
     assert {words(task, batch, row) for row in range(60)} <= set(rows)
 
 
@@ -148,7 +148,7 @@ def test_faults_of_rows_in_memory_are_named(rows, columns, message):
 def test_characters_and_bytes(tmp_path, tokens, wanted):
     rows = [("éh y", "x"), ("hé y", "x")] * 5
     task = Pairs(path=table(tmp_path / "pairs.tsv", rows), tokens=tokens, validation_share=0.0, train_share=0.3)
-    assert words(task, task.source("test", 2, 0).batch(0), 0)[0] == wanted
+    assert words(task, task.source("test", 2).batch(jax.random.key(0), 0), 0)[0] == wanted
     assert task.train_lengths == (len(wanted.split()),) * 2
 
 
@@ -156,7 +156,7 @@ def test_objects_in_lines(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text("".join(json.dumps({"source": a, "target": b, "id": 3}) + "\n" for a, b in ROWS))
     task = Pairs(path=str(path), columns=("source", "target"))
-    got = task.source("test", 20, 0).batch(0)
+    got = task.source("test", 20).batch(jax.random.key(0), 0)
     assert {words(task, got, row) for row in range(20)} <= set(ROWS)
 
 
@@ -174,12 +174,12 @@ def test_the_example_is_reversed():
 def test_another_content_under_one_name_is_another_task(tmp_path, monkeypatch):
     """Nothing that was read or compiled for the first file serves the second."""
     before = Pairs(path=table(tmp_path / "pairs.tsv", [("a" + " a" * n, "b") for n in range(10)]))
-    first = before.source("train", 4, 0).batch(0)
+    first = before.source("train", 4).batch(jax.random.key(0), 0)
     assert before.spec.output_size == 2 and set(np.unique(first.targets)) <= {0, 1}
     table(tmp_path / "pairs.tsv", [("a" + " c" * n, "d e") for n in range(10)])
     after = Pairs(path=before.path)
     assert after != before and after == Pairs(path=before.path)
-    assert after.spec.output_size == 3 and int(after.source("train", 4, 0).batch(0).targets.max()) == 2
+    assert after.spec.output_size == 3 and int(after.source("train", 4).batch(jax.random.key(0), 0).targets.max()) == 2
     monkeypatch.chdir(tmp_path)
     here = Pairs(path="pairs.tsv")
     (tmp_path / "other").mkdir()

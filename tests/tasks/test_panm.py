@@ -396,17 +396,19 @@ def test_lengths_and_splits():
 
 
 def test_the_test_takes_its_lengths_in_turn():
-    source = PanmCopy().source("test", 3, 0)
-    batches = [*map(briefly(source.batch), range(7))]
+    program = briefly(PanmCopy().source("test", 3).batch)
+    batches = [program(jax.random.key(0), step) for step in range(7)]
     assert [batch.input_mask.sum(-1).tolist() for batch in batches] == [[n] * 3 for n in (9, 10, 20, 40, 80, 9, 10)]
     assert not np.array_equal(batches[0].inputs, batches[5].inputs)
     assert batches[0].inputs.shape == (3, 80)
-    trained = PanmCopy().source("train", 4, 0)
-    lengths = np.asarray(briefly(jax.vmap(lambda step: trained.batch(step).input_mask.sum(-1)))(jnp.arange(40)))
+    trained = PanmCopy().source("train", 4)
+    lengths = np.asarray(
+        briefly(jax.vmap(lambda step: trained.batch(jax.random.key(0), step).input_mask.sum(-1)))(jnp.arange(40))
+    )
     assert (lengths == lengths[:, :1]).all(), "one length for a batch"
     assert set(lengths[:, 0]) == set(range(1, 10))
     with pytest.raises(ValueError, match="'length_8' is not a split of PanmCopy. Allowed: train, .*length_80"):
-        PanmCopy().source("length_8", 3, 0)
+        PanmCopy().source("length_8", 3)
 
 
 @every_variant

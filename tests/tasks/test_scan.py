@@ -73,7 +73,7 @@ def scan(**fields) -> Scan:
 
 @functools.cache
 def batch_of(split: str, size: int, **fields):
-    return jax.tree.map(np.asarray, briefly(scan(**fields).source(split, size, 0).batch)(0))
+    return jax.tree.map(np.asarray, briefly(scan(**fields).source(split, size).batch)(jax.random.key(0), 0))
 
 
 def decode(batch) -> list[tuple[str, str]]:
@@ -124,7 +124,7 @@ def test_validation_may_be_left_out():
         "test": 3920,
     }
     with pytest.raises(ValueError, match="'validation' .* no examples"):
-        task.source("validation", 4, 0)
+        task.source("validation", 4)
 
 
 def test_batches_are_right_and_masks_honest():
@@ -145,7 +145,7 @@ def test_batches_are_right_and_masks_honest():
 def test_a_pass_takes_every_row_once_in_a_new_order():
     task = scan(max_actions=2, validation_share=0.2)
     size = len(task.tables()["train"])
-    program = briefly(lambda seed, step: task.source("train", 4, seed).batch(step))
+    program = briefly(lambda seed, step: task.source("train", 4).batch(jax.random.key(seed), step))
     whole = size // 4
     orders = [
         [
@@ -162,7 +162,7 @@ def test_a_pass_takes_every_row_once_in_a_new_order():
 
 def test_the_test_split_is_gone_through_in_order():
     task = scan(max_actions=40)
-    program = briefly(task.source("test", 48, 0).batch)
+    program = briefly(functools.partial(task.source("test", 48).batch, jax.random.key(0)))
     seen = [command for step in range(3) for command, _ in decode(jax.tree.map(np.asarray, program(step)))]
     assert len(set(seen[:128])) == 128 and seen[128:] == seen[:16]
 
@@ -269,7 +269,7 @@ def test_files_that_differ_from_the_grammar(change, message):
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match=r"no_such\.txt cannot be read .* wanted is SCAN's tasks.txt"):
-        Scan(origin=str(tmp_path / "no_such.txt")).source("train", 4, 0)
+        Scan(origin=str(tmp_path / "no_such.txt")).source("train", 4)
     (tmp_path / "bad.txt").write_text("IN: walk OUT: I_WALK\nwalk\tI_WALK\n")
     with pytest.raises(ValueError, match=r"bad\.txt, line 2: got 'walk\\tI_WALK'; a line is `IN:"):
         read_file(tmp_path / "bad.txt")
@@ -308,6 +308,6 @@ def test_impossible_fields():
         with pytest.raises(ValueError, match=message):
             tasks.make("scan", **fields)
     with pytest.raises(ValueError, match="no whole batch of 20000"):
-        scan().source("train", 20_000, 0)
+        scan().source("train", 20_000)
     with pytest.raises(ValueError, match="'od_easy' is not a split of Scan"):
-        scan().source("od_easy", 4, 0)
+        scan().source("od_easy", 4)

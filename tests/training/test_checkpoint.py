@@ -19,6 +19,7 @@ import optax
 import pytest
 from jax.sharding import SingleDeviceSharding
 
+from lenmem.keys import bits
 from lenmem.training import checkpoint
 from lenmem.training.checkpoint import (
     CheckpointError,
@@ -46,11 +47,14 @@ def make(seed: int = 0) -> State:
         "layer": {"kernel": jnp.asarray(rng.normal(size=(3, 4)), jnp.float32), "bias": jnp.zeros(4)},
         "half": jnp.asarray(rng.normal(size=(2, 3)), jnp.bfloat16),
     }
-    return State(params, optax.adam(0.1).init(params), jnp.int32(seed), jax.random.key_data(jax.random.key(seed)))
+    return State(params, optax.adam(0.1).init(params), jnp.int32(seed), jax.random.key(seed))
 
 
 def assert_same(actual, expected):
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert a.dtype == b.dtype
+    actual, expected = bits(actual), bits(expected)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         assert a.dtype == b.dtype
         assert a.shape == b.shape
@@ -286,7 +290,6 @@ def test_what_does_not_fit_is_named(directory):
 @pytest.mark.parametrize(
     "state, manifest, message",
     [
-        ({"key": jax.random.key(0)}, {}, "key: save jax.random.key_data"),
         ({"a": {"step": 3}}, {}, "a/step: a state holds arrays only, got a int"),
         ({"name": np.array(["x"])}, {}, "name: an array of"),
         ({"name": np.array([None])}, {}, "name: an array of"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -20,11 +21,11 @@ import pytest
 import lenmem
 from lenmem import Experiment, Optimizer, Training
 from lenmem.evaluation.metrics import score
-from lenmem.tasks.base import namespaced
+from lenmem.keys import namespaced
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, train
-from lenmem.training.step import data_seed, device_mesh, initial_state, keep_best, make_advance, objective, replicated
+from lenmem.training.step import data_key, device_mesh, initial_state, keep_best, make_advance, objective, replicated
 from tests.training.tiny import MODEL, TASK, Poisoned, experiment
 
 
@@ -59,10 +60,10 @@ def test_steps_equal_a_plain_loop_of_optax(finished):
     state = initial_state(model, TASK, optimizer, key[None], keep_best=False)
     params = jax.tree.map(lambda x: x[0], state.members.params)
     slots = optimizer.init(params)
-    source = TASK.source("train", 4, data_seed(jax.random.key_data(key)))
+    batches = functools.partial(TASK.source("train", 4).batch, data_key(key))
     losses = []
     for step in range(6):
-        batch = source.batch(step)
+        batch = batches(step)
 
         def loss_of(params, batch=batch):
             outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
@@ -145,7 +146,7 @@ def test_a_loaded_run_gives_the_same_outputs(finished):
     assert run.experiment == experiment()
     assert run.step == 6
     chex.assert_trees_all_equal(run.params, result.params)
-    batch = TASK.source("validation", 3, 0).batch(0)
+    batch = TASK.source("validation", 3).batch(jax.random.key(0), 0)
     expected = run.experiment.bound_model.apply(
         {"params": jax.tree.map(lambda x: x[1], result.params)}, batch.inputs, batch.input_mask, batch.target_mask
     )
@@ -240,7 +241,7 @@ def test_selection_by_loss_keeps_the_smallest():
     of = experiment(selection="validation", validate_every=2, selection_metric="loss", validation_batches=1)
     result = train(of)
     seen = np.array([entry["validation/loss"] for entry in result.history])
-    batch = TASK.source("validation", of.training.batch_size, of.training.seed).batch(0)
+    batch = TASK.source("validation", of.training.batch_size).batch(jax.random.key(of.training.seed), 0)
     model = of.bound_model
 
     def loss(params):
@@ -279,7 +280,7 @@ def test_sown_losses_are_added_and_not_logged():
             self.sow("losses", "half", 0.5)
             return jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
 
-    batch = TASK.source("train", 4, 0).batch(0)
+    batch = TASK.source("train", 4).batch(jax.random.key(0), 0)
     variables = Sowing().init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
     total, logged = objective(Sowing(), TASK, variables["params"], batch, {})
     np.testing.assert_allclose(logged, np.log(5), rtol=1e-5)
@@ -394,10 +395,10 @@ def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
     task = TableLookup(batches="balanced")  # up to 6 tokens
     of = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))
     keys = [namespaced(jax.random.key(0), seed) for seed in range(2)]
-    sources = [task.source("train", 1, data_seed(jax.random.key_data(key))) for key in keys]
+    source = task.source("train", 1)
     expected, widths = [], []
     for step in range(16):
-        batches = [source.batch(step) for source in sources]
+        batches = [source.batch(data_key(key), step) for key in keys]
         longest = max(int(batch.input_mask.sum()) for batch in batches)
         widths.append(min(width for width in (2, 3, 4, 5, 6) if width >= longest))
         outputs = jnp.full((1, 1, 8), widths[-1] / 6).at[..., -1].set(0)

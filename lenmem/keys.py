@@ -1,0 +1,53 @@
+"""Random keys. They are typed keys (`jax.random.key`) everywhere; only files hold their bits."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lenmem.types import PyTree
+
+_IMPLEMENTATIONS = ("threefry2x32", "rbg", "unsafe_rbg")
+
+
+def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
+    """Fold names (strings or integers) into a key, one by one.
+
+    JAX draws are prefix-stable (`randint(k, (20,)) == randint(k, (40,))[:20]`), so a key used for two purposes would
+    repeat itself: training sequences would come back as prefixes of longer test sequences.
+    """
+    for name in names:
+        key = jax.random.fold_in(key, zlib.crc32(name.encode()) if isinstance(name, str) else name)
+    return key
+
+
+def is_key(leaf: Any) -> bool:
+    """The leaf is an array of typed keys, or describes one."""
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def bits(tree: PyTree) -> PyTree:
+    """The tree with the bits of its keys, uint32, in their place, or with their shapes; other leaves as they are."""
+
+    def bits_or_leaf(leaf: Any) -> Any:
+        if not is_key(leaf):
+            return leaf
+        abstract = isinstance(leaf, jax.ShapeDtypeStruct)
+        return jax.eval_shape(jax.random.key_data, leaf) if abstract else jax.random.key_data(leaf)
+
+    return jax.tree.map(bits_or_leaf, tree)
+
+
+def typed(tree: PyTree, like: PyTree) -> PyTree:
+    """The inverse of `bits`: keys again where `like` has some."""
+
+    def key_or_leaf(leaf: Any, of: Any) -> Any:
+        if not is_key(of):
+            return leaf
+        kind = next(name for name in _IMPLEMENTATIONS if jax.random.key(0, impl=name).dtype == of.dtype)
+        return jax.random.wrap_key_data(jnp.asarray(leaf), impl=kind)
+
+    return jax.tree.map(key_or_leaf, tree, like)

@@ -1,0 +1,43 @@
+"""What a training computes, apart from how it is driven, logged and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lenmem.evaluation.metrics import Apply, ApplyModel
+from lenmem.keys import namespaced
+from lenmem.training.configuration import TrainableExperiment, Training
+from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated
+
+
+class Program(NamedTuple):
+    """What the loop is given: S networks, trained at once."""
+
+    init: Callable[[], State]
+    """A fresh state, where `advance` takes it."""
+    advance: Callable[[State, int], tuple[State, Record]]
+    """So many steps. It takes the buffers of the state."""
+    apply: Apply
+    """The network of one of them."""
+
+
+def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
+    """The program of all seeds of an experiment."""
+    training, task, model = experiment.training, experiment.task, experiment.bound_model
+    optimizer = training.transformation
+    mesh = device_mesh(training.device_count(), training.batch_size)
+    keys = seed_keys(training, key)
+    return Program(
+        init=lambda: replicated(initial_state(model, task, optimizer, keys, **training.kept), mesh),
+        advance=make_advance(model, task, optimizer, **training.advanced, mesh=mesh),
+        apply=ApplyModel(model),
+    )
+
+
+def seed_keys(training: Training, key: jax.Array) -> jax.Array:
+    """The key of each seed, [S]."""
+    return jax.vmap(lambda seed: namespaced(key, seed))(np.arange(training.seeds))
