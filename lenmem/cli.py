@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
+import flax.linen as nn
 import numpy as np
 import tyro
 from rich.console import Console
@@ -27,13 +28,14 @@ from rich.table import Table
 from lenmem import __version__, configs, drawing, models, progress, runs, stopping, tasks
 from lenmem.bars import Bars
 from lenmem.errors import nearest
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment, Run, export_run, import_run
 from lenmem.fields import Positive
 from lenmem.models import supports
 from lenmem.options import HELP, value_of
 from lenmem.options import parse as _options
-from lenmem.share import MIB
 from lenmem.subject import DEFAULT_TRAINING, Subject, ahead, fields_of, is_task, resuming, stem, subject
+from lenmem.tasks.base import Task
 from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoint, processes
 from lenmem.training.environment import describe_environment
 from lenmem.training.lanes import owner_of, replaced
@@ -90,7 +92,19 @@ class Train(_Asked):
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(_Asked):
+class Measured:
+    """The options of a run that is measured: of its experiment all but the training, which is over."""
+
+    task: Task
+    """What was learned."""
+    model: nn.Module
+    """Who learned it."""
+    evaluation: Evaluation = Evaluation()
+    """How it is measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate(Measured):
     """Measure a trained run by length, as it is or with other sizes.
 
     Common options:
@@ -223,8 +237,6 @@ class Export:
     """The file; None: <run>.safetensors."""
     with_optimizer: bool = False
     """Also the state of the optimiser and the metrics, so that training can go on where the file is imported."""
-    part_mib: float | None = None
-    """Cut the file into parts of at most this many MiB, which are read as it is; None: never."""
     modules: Modules = ()
 
 
@@ -303,7 +315,8 @@ def evaluate(arguments: list[str]) -> None:
     """`lenmem evaluate RUN [options]`."""
     name, rest, modules = _of_run(arguments, "evaluate", "RUN", Evaluate)
     run = runs.open_run(name, modules=modules)
-    options = _options(Evaluate, f"evaluate {name}", rest, **fields_of(run.experiment))
+    of_run = {field.name: getattr(run.experiment, field.name) for field in dataclasses.fields(Measured)}
+    options = _options(Evaluate, f"evaluate {name}", rest, **of_run)
     if options.step is not None:
         run = runs.open_run(name, options.step, modules)
     asked = dataclasses.replace(
@@ -311,7 +324,7 @@ def evaluate(arguments: list[str]) -> None:
         lengths=options.lengths or options.evaluation.lengths,
         samples=options.evaluation.samples if options.samples is None else options.samples,
     )
-    experiment = dataclasses.replace(_experiment(options), evaluation=asked)
+    experiment = dataclasses.replace(run.experiment, task=options.task, model=options.model, evaluation=asked)
     from lenmem.evaluation.tables import curve_table
 
     curve = runs.measure(experiment, run.params, alive=run.alive)
@@ -505,14 +518,13 @@ def _run_queue(options: Reproduce) -> None:
 
 
 def export(arguments: list[str]) -> None:
-    """`lenmem export RUN [--output FILE] [--with-optimizer] [--part-mib N]`."""
+    """`lenmem export RUN [--output FILE] [--with-optimizer]`."""
     name, rest, modules = _of_run(arguments, "export", "RUN", Export)
     options = _options(Export, f"export {name}", rest)
     run: Run = runs.open_run(name, modules=modules)
     output = options.output or Path(f"{run.directory.name}.safetensors")
-    part = None if options.part_mib is None else int(options.part_mib * MIB)
-    written = export_run(run, output, with_optimizer=options.with_optimizer, part_bytes=part)
-    console.print("wrote " + ", ".join(map(str, written)))
+    export_run(run, output, with_optimizer=options.with_optimizer)
+    console.print(f"wrote {output}")
 
 
 def import_file(arguments: list[str]) -> None:
@@ -616,7 +628,7 @@ def _usage_of(verb: str, what: str) -> str:
 
 def _help_of(verb: str, what: str, kind: type) -> NoReturn:
     """What a verb does; its options too, where they are the same whatever it is about."""
-    if not issubclass(kind, Experiment):
+    if not issubclass(kind, Experiment | Measured):
         _options(kind, f"{verb} {what}", ["--help"])
     console.print(f"usage: lenmem {verb} {what} [options]\n\n{inspect.getdoc(kind)}\n", markup=False, highlight=False)
     name = "quickstart" if "CONFIG" in what else "runs/quickstart"

@@ -142,22 +142,21 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
     return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules, None)
 
 
-def export_run(
-    run: Run, path: str | os.PathLike[str], *, with_optimizer: bool = False, part_bytes: int | None = None
-) -> list[Path]:
-    """Write a run to one safetensors file, which `load` takes, or to parts of it (`lenmem.share`); the files written.
+def export_run(run: Run, path: str | os.PathLike[str], *, with_optimizer: bool = False) -> None:
+    """Write a run to one safetensors file, which `load` takes.
 
     `with_optimizer` adds what training goes on with: the state of the optimiser and of the selection, and the metrics
     so far. `import_run` makes a directory of it again. A run at a snapshot has parameters only: ValueError.
     """
     metadata = {"experiment": run.manifest["experiment"], "step": run.step, "alive": run.alive.tolist()}
-    if not with_optimizer:
-        return share.export_params(path, run.params, metadata, part_bytes=part_bytes)
-    if folder_of(run.directory, run.step).name != CHECKPOINTS:
-        raise ValueError(f"{run.directory} keeps the parameters of step {run.step} only, and no state of the optimiser")
-    state, manifest = checkpoint.restore(run.directory / CHECKPOINTS, abstract_state(run.experiment), run.step)
-    metadata |= {"run": manifest, "metrics": read_metrics(run.directory, run.step)}
-    return share.export_params(path, run.params, metadata, state=state, part_bytes=part_bytes)
+    state = None
+    if with_optimizer:
+        if folder_of(run.directory, run.step).name != CHECKPOINTS:
+            only = f"keeps the parameters of step {run.step} only"
+            raise ValueError(f"{run.directory} {only}, and no state of the optimiser")
+        state, manifest = checkpoint.restore(run.directory / CHECKPOINTS, abstract_state(run.experiment), run.step)
+        metadata |= {"run": manifest, "metrics": read_metrics(run.directory, run.step)}
+    share.export_params(path, run.params, metadata, state=state)
 
 
 def import_run(

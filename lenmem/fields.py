@@ -52,6 +52,8 @@ Count = Annotated[int, at_least(0)]
 """An integer from 0 on."""
 Weight = Annotated[float, at_least(0)]
 """A number from 0 on."""
+PositiveFloat = Annotated[float, Rule("above 0", lambda value: value > 0)]
+"""A number above 0."""
 Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 """A share or a probability that is not 1."""
 Lengths = Annotated[tuple[int, int], Rule("(shortest, longest) with both >= 1", lambda ends: 1 <= ends[0] <= ends[1])]

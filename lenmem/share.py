@@ -3,19 +3,13 @@
 The file holds every parameter under its path joined by `/` and, as metadata, one JSON string. It can be opened by any
 safetensors reader, and opening it runs nothing. It may also hold the whole state of a training, each leaf under
 `.state/` and its path, so that the training can go on elsewhere.
-
-A file that is too large for a mail or a form is cut into parts, `model.safetensors.1-of-3` and so on; put one after the
-other they are the file (`cat model.safetensors.?-of-3 > model.safetensors`), and they are read as it is.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +25,6 @@ from lenmem.types import PyTree
 
 _KEY = "lenmem"
 _STATE = ".state/"
-MIB = 2**20
 
 
 def export_params(
@@ -40,46 +33,29 @@ def export_params(
     metadata: Mapping[str, Any],
     *,
     state: PyTree = None,
-    part_bytes: int | None = None,
-) -> list[Path]:
-    """Write nested dicts of arrays, and JSON-able `metadata` (the experiment as plain data); the files written.
+) -> None:
+    """Write nested dicts of arrays, and JSON-able `metadata` (the experiment as plain data).
 
-    With `state`, any pytree of arrays, its leaves are written beside the parameters; with `part_bytes` the file is cut
-    into parts of at most as many bytes, if it is larger. A file appears whole or not at all; an existing one, and parts
-    of one, are replaced. Raises `ValueError` for parameters that are not nested dicts of arrays, and names that contain
-    `/`.
+    With `state`, any pytree of arrays, its leaves are written beside the parameters. The file appears whole or not at
+    all; an existing one is replaced. Raises `ValueError` for parameters that are not nested dicts of arrays, and names
+    that contain `/`.
     """
     path = Path(path)
-    if part_bytes is not None and part_bytes < 1:
-        raise ValueError(f"a part must have at least 1 byte, got {part_bytes}")
     try:
         text = json.dumps(metadata, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metadata must be plain JSON data: {error}") from error
     leaves = {name: np.asarray(leaf, order="C") for name, leaf in _leaves(bits(state))}
     data = safetensors.numpy.save(_flatten(params) | leaves, metadata={_KEY: text})
-    pieces = {path: data}
-    if part_bytes is not None and len(data) > part_bytes:
-        starts = range(0, len(data), part_bytes)
-        width = len(str(len(starts)))
-        names = [f"{path.name}.{number:0{width}}-of-{len(starts)}" for number in range(1, len(starts) + 1)]
-        pieces = {
-            path.with_name(name): data[start : start + part_bytes] for name, start in zip(names, starts, strict=True)
-        }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for target, piece in pieces.items():
-            write_whole(target, piece)
-        for old in {path, *_parts(path)} - pieces.keys():
-            old.unlink(missing_ok=True)
+        write_whole(path, data)
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
-    return list(pieces)
 
 
 def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str, Any]]:
-    """(params, metadata) of a file written by `export_params`, whole or in parts; a plain safetensors file has metadata
-    {}."""
+    """(params, metadata) of a file written by `export_params`; a plain safetensors file has metadata {}."""
     path = Path(path)
     flat, metadata = _read(path, lambda name: not name.startswith(_STATE))
     params: dict[str, PyTree] = {}
@@ -118,9 +94,9 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
 
 
 def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """({name: array} of the wanted names, metadata) of a file or its parts."""
+    """({name: array} of the wanted names, metadata) of a file."""
     try:
-        with _whole(path) as whole, safetensors.safe_open(whole, framework="np") as file:
+        with safetensors.safe_open(path, framework="np") as file:
             metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))
             flat = {name: file.get_tensor(name) for name in file.keys() if wanted(name)}  # noqa: SIM118
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
@@ -128,29 +104,6 @@ def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarr
     if not isinstance(metadata, dict):
         raise ValueError(f"{path}: the metadata must be a JSON object, got {type(metadata).__name__}")
     return flat, metadata
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """The file, or one put together of its parts."""
-    parts = _parts(path)
-    if path.exists() or not parts:
-        yield path
-        return
-    counts = {part.name.rpartition("-of-")[2] for part in parts}
-    if len(counts) > 1 or len(parts) != int(counts.pop()):
-        raise ValueError(f"its parts are not whole: {', '.join(part.name for part in parts)}")
-    with tempfile.NamedTemporaryFile(suffix=path.suffix) as file:
-        for part in parts:
-            file.write(part.read_bytes())
-        file.flush()
-        yield Path(file.name)
-
-
-def _parts(path: Path) -> list[Path]:
-    """The parts of a file that are there, in order."""
-    pattern = re.compile(re.escape(path.name) + r"\.\d+-of-\d+")
-    return sorted(other for other in path.parent.glob("*-of-*") if pattern.fullmatch(other.name))
 
 
 def _leaves(state: PyTree) -> list[tuple[str, Any]]:

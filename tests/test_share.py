@@ -132,27 +132,3 @@ def test_a_state_travels_beside_the_parameters(tmp_path):
     export_params(path, PARAMS, METADATA)
     with pytest.raises(ValueError, match="parameters only, .* export it --with-optimizer"):
         import_state(path, STATE)
-
-
-def test_parts_are_the_file(tmp_path):
-    path = tmp_path / "model.safetensors"
-    (written,) = export_params(path, PARAMS, METADATA, state=STATE, part_bytes=10**6)
-    data = path.read_bytes()
-    assert written == path
-    size = len(data) // 12 + 1
-    parts = export_params(path, PARAMS, METADATA, state=STATE, part_bytes=size)
-    assert parts[0].name == "model.safetensors.01-of-12"
-    assert sorted(tmp_path.iterdir()) == parts
-    assert b"".join(part.read_bytes() for part in parts) == data
-    assert max(part.stat().st_size for part in parts) <= size
-    params, metadata = import_params(path)
-    assert metadata == METADATA
-    np.testing.assert_array_equal(params["layer"]["kernel"], PARAMS["layer"]["kernel"])
-    assert import_state(path, STATE)["step"] == 3
-    parts[4].unlink()
-    with pytest.raises(ValueError, match="its parts are not whole: model.safetensors.01-of-12, "):
-        import_params(path)
-    export_params(path, PARAMS, METADATA)  # The whole file takes the place of the parts.
-    assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(ValueError, match="at least 1 byte, got 0"):
-        export_params(path, PARAMS, METADATA, part_bytes=0)

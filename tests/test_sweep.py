@@ -255,9 +255,9 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     [
         (["modle.hidden_size", "1"], "Experiment has no 'modle'. Did you mean 'model'?"),
         (["model.width.x", "1"], "int has no 'x'"),
-        ([RATE, "fast"], "learning_rate takes a finite number, got 'fast'"),
+        ([RATE, "fast"], "learning_rate takes a finite number, at least 0, got 'fast'"),
         (["training.optimizer.name", "adm"], "name takes one of "),
-        ([RATE, "-1"], "must be a number at least 0 and finite, got -1.0"),
+        ([RATE, "-1"], "learning_rate is -1.0; it has to be a finite number, at least 0"),
         ([RATE], f"no values for {RATE}"),
         ([RATE, "1", "1.0"], "is there twice"),
         (["seed", "many"], "takes one number, how many seeds, got many"),

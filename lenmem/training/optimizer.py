@@ -11,7 +11,6 @@ Numbers may also be traced arrays, so that a sweep over learning rates can be on
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Literal, get_args
 
 import jax
@@ -19,17 +18,17 @@ import jax.numpy as jnp
 import jax.typing
 import optax
 
-from lenmem.errors import nearest
+from lenmem.fields import Count, Positive, PositiveFloat, Share, Weight, check_fields
 from lenmem.types import is_zero
 
-Count = jax.typing.ArrayLike
+Updates = jax.typing.ArrayLike
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
     """The learning rate never changes."""
 
-    def __call__(self, count: Count, steps: int) -> jax.Array:
+    def __call__(self, count: Updates, steps: int) -> jax.Array:
         """1."""
         return jnp.ones(jnp.shape(count))
 
@@ -41,19 +40,17 @@ class StepDecay:
     factor^floor(max(0, t - delay) / every), t counting the updates already done.
     """
 
-    factor: float = 0.99
+    factor: PositiveFloat = 0.99
     """Multiplier of one decay."""
-    every: int = 20
+    every: Positive = 20
     """Updates between two decays."""
-    delay: int = 3000
+    delay: Count = 3000
     """Updates before the first interval begins; the first decay is at `delay + every`."""
 
     def __post_init__(self):
-        _check(self, "factor", lower=0, open_below=True)
-        _check(self, "every", lower=1)
-        _check(self, "delay", lower=0)
+        check_fields(self)
 
-    def __call__(self, count: Count, steps: int) -> jax.Array:
+    def __call__(self, count: Updates, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count`."""
         decays = jnp.maximum(jnp.asarray(count) - self.delay, 0) // self.every
         return jnp.asarray(self.factor) ** decays
@@ -67,16 +64,15 @@ class Cosine:
     warmup).
     """
 
-    warmup: float = 0
+    warmup: Weight = 0
     """Updates of linear warm-up; below 1, a share of all updates."""
-    final: float = 0.0
+    final: Weight = 0.0
     """Share of the learning rate that is left after the last update."""
 
     def __post_init__(self):
-        _check(self, "warmup", lower=0)
-        _check(self, "final", lower=0)
+        check_fields(self)
 
-    def __call__(self, count: Count, steps: int) -> jax.Array:
+    def __call__(self, count: Updates, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count` of `steps`."""
         warmup = _updates(self.warmup, steps)
         after = self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * _progress(count, warmup, steps))) / 2
@@ -90,16 +86,15 @@ class Linear:
     (t + 1) / warmup for t < warmup, then 1 - (1 - final) (t - warmup) / (steps - warmup).
     """
 
-    warmup: float = 0
+    warmup: Weight = 0
     """Updates of linear warm-up; below 1, a share of all updates."""
-    final: float = 0.0
+    final: Weight = 0.0
     """Share of the learning rate that is left after the last update."""
 
     def __post_init__(self):
-        _check(self, "warmup", lower=0)
-        _check(self, "final", lower=0)
+        check_fields(self)
 
-    def __call__(self, count: Count, steps: int) -> jax.Array:
+    def __call__(self, count: Updates, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count` of `steps`."""
         warmup = _updates(self.warmup, steps)
         after = 1 - (1 - self.final) * _progress(count, warmup, steps)
@@ -110,13 +105,13 @@ class Linear:
 class WarmupRsqrt:
     """Linear warm-up to 1, then sqrt(warmup / (t + 1)): the Transformer's schedule (Vaswani et al. 2017, Eq. 3)."""
 
-    warmup: int = 4000
+    warmup: Positive = 4000
     """Updates of linear warm-up; the learning rate is the peak, reached at its end."""
 
     def __post_init__(self):
-        _check(self, "warmup", lower=1)
+        check_fields(self)
 
-    def __call__(self, count: Count, steps: int) -> jax.Array:
+    def __call__(self, count: Updates, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count`."""
         return jnp.minimum(_warm(count, self.warmup), jnp.sqrt(self.warmup / (jnp.asarray(count) + 1.0)))
 
@@ -139,51 +134,42 @@ class Optimizer:
 
     name: Name = "adam"
     """The rule."""
-    learning_rate: float = 1e-3
+    learning_rate: Weight = 1e-3
     """The rate that the schedule multiplies."""
     schedule: Schedule = Constant()
     """How the rate changes during training."""
-    clip_norm: float | None = None
+    clip_norm: PositiveFloat | None = None
     """Scale the whole gradient down to at most this L2 norm."""
-    clip_value: float | None = None
+    clip_value: PositiveFloat | None = None
     """Clip every entry of the gradient to [-clip_value, clip_value], before `clip_norm`."""
-    weight_decay: float = 0.0
+    weight_decay: Weight = 0.0
     """adamw: decoupled, parameters shrink by rate * weight_decay. Others: L2, weight_decay * parameters is added to the
     (clipped) gradient, as Torch does."""
     decay_mask: Literal["all", "kernels"] = "all"
     """Which parameters decay: all, or only those named `kernel` or `..._kernel`."""
-    b1: float = 0.9
+    b1: Share = 0.9
     """Adam's decay of the first moment."""
-    b2: float = 0.999
+    b2: Share = 0.999
     """Adam's decay of the second moment."""
-    decay: float = 0.99
+    decay: Share = 0.99
     """RMSProp's decay of the mean square (Torch's alpha)."""
-    eps: float = 1e-8
+    eps: Weight = 1e-8
     """Added to the root of the second moment."""
-    momentum: float = 0.0
+    momentum: Share = 0.0
     """Momentum of sgd and rmsprop."""
 
     def __post_init__(self):
-        _choice(self, "name", get_args(Name))
-        _choice(self, "decay_mask", ("all", "kernels"))
+        check_fields(self, *(field.name for field in dataclasses.fields(self) if field.name != "schedule"))
         if not (dataclasses.is_dataclass(self.schedule) and callable(self.schedule)):
             allowed = ", ".join(kind.__name__ for kind in get_args(Schedule))
             raise ValueError(
                 f"Optimizer.schedule must be {allowed} or a frozen dataclass with __call__(count, steps); "
                 f"got {self.schedule!r}"
             )
-        _check(self, "learning_rate", lower=0)
-        _check(self, "weight_decay", lower=0)
-        _check(self, "eps", lower=0)
-        for bound in ("clip_norm", "clip_value"):
-            if getattr(self, bound) is not None:
-                _check(self, bound, lower=0, open_below=True)
-        for share in ("b1", "b2", "decay", "momentum"):
-            _check(self, share, lower=0, below=1)
         if self.name in ("adam", "adamw") and not is_zero(self.momentum):
             raise ValueError(f"momentum belongs to sgd and rmsprop; {self.name} has b1 instead, got {self.momentum}")
 
-    def rate(self, count: Count, steps: int) -> jax.Array:
+    def rate(self, count: Updates, steps: int) -> jax.Array:
         """The learning rate of update `count` (from 0) in a training of `steps` updates."""
         return self.learning_rate * self.schedule(count, steps)
 
@@ -235,31 +221,11 @@ def _updates(warmup: float, steps: int) -> float:
     return round(warmup * steps) if warmup < 1 else warmup
 
 
-def _warm(count: Count, warmup: float) -> jax.Array:
+def _warm(count: Updates, warmup: float) -> jax.Array:
     """(t + 1) / warmup, at most 1."""
     return jnp.minimum((jnp.asarray(count) + 1.0) / max(warmup, 1), 1.0)
 
 
-def _progress(count: Count, warmup: float, steps: int) -> jax.Array:
+def _progress(count: Updates, warmup: float, steps: int) -> jax.Array:
     """Share of the time after warm-up that has passed, in [0, 1]."""
     return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)
-
-
-def _choice(config: Any, field: str, allowed: tuple[str, ...]) -> None:
-    value = getattr(config, field)
-    if value in allowed:
-        return
-    one_of = f"{type(config).__name__}.{field} must be one of {', '.join(allowed)}"
-    raise ValueError(f"{one_of}; got {value!r}.{nearest(value, allowed)}")
-
-
-def _check(config: Any, field: str, *, lower: float, below: float = math.inf, open_below: bool = False) -> None:
-    """`lower <= value < below` for a plain number; arrays (a traced sweep) pass."""
-    value = getattr(config, field)
-    if isinstance(value, jax.Array):
-        return
-    if isinstance(value, int | float) and lower <= value < below and not (open_below and value == lower):
-        return
-    upper = "finite" if below == math.inf else f"below {below:g}"
-    least = f"above {lower:g}" if open_below else f"at least {lower:g}"
-    raise ValueError(f"{type(config).__name__}.{field} must be a number {least} and {upper}, got {value!r}")
