@@ -40,6 +40,7 @@ from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import TRACEABLE, Numbers, lanes_program, owner_of, replaced, untraceable
 from lenmem.training.loop import DivergedError, run, validation_scores
+from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
 from lenmem.training.step import State, initial_state
 
@@ -216,7 +217,8 @@ def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[
     planned = {"experiment": to_plain(experiment), "over": [[path, to_plain(list(v))] for path, v in over.items()]}
     path = directory / PLAN
     if path.exists():
-        if json.loads(path.read_text()) != planned:
+        saved = json.loads(path.read_text())
+        if saved["over"] != planned["over"] or not same_experiment(saved["experiment"], experiment):
             raise ValueError(f"{directory} holds another sweep; choose another directory")
     elif directory.is_dir() and any(directory.iterdir()):
         raise ValueError(f"{directory} is not empty and holds no sweep; choose another directory")

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lenmem.serialize import DTYPES, FUNCTIONS, class_path, from_plain, to_plain
+from lenmem.serialize import DTYPES, FUNCTIONS, MOVED, class_path, from_plain, to_plain
 from lenmem.training.optimizer import Cosine, Optimizer, StepDecay
 from lenmem.types import Spec
 
@@ -290,6 +290,15 @@ def test_a_class_that_moved_is_found_by_its_name():
     data["class"] = "__main__.Leaf"
     with pytest.raises(ValueError, match="not part of lenmem"):
         from_plain(data, [Leaf, twin])
+
+
+def test_a_class_of_lenmem_that_moved_is_found_where_it_is_now():
+    """Runs that were saved before it moved name the old place."""
+    assert MOVED
+    for before, after in MOVED.items():
+        made = from_plain({"class": before})
+        assert class_path(type(made)) == after
+        assert from_plain(to_plain(made)) == made
 
 
 def test_modules_must_be_classes():
