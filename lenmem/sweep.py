@@ -38,11 +38,11 @@ from lenmem.runs import Report, without_dead
 from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
-from lenmem.training.lanes import TRACEABLE, Numbers, lanes_program, owner_of, replaced, untraceable
+from lenmem.training.lanes import TRACEABLE, Numbers, initial_lanes, lanes_program, owner_of, replaced, untraceable
 from lenmem.training.loop import DivergedError, run, validation_scores
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
-from lenmem.training.step import State, initial_state
+from lenmem.training.step import State
 
 SCORE, PLAN = "score.json", "sweep.json"
 
@@ -271,24 +271,17 @@ def _train_together(together: Together, directory: Path, where: Path, report: Re
         _write_scores(target, {metric: value[lanes] for metric, value in scores.items()})
 
 
-def _lanes(program: Together, number: int) -> slice:
-    """The lanes of a combination of a program."""
-    seeds = program.combinations[0].experiment.training.seeds
+def _lanes(together: Together, number: int) -> slice:
+    """The lanes of a combination."""
+    seeds = together.combinations[0].experiment.training.seeds
     return slice(number * seeds, (number + 1) * seeds)
 
 
-def _split(program: Together, where: Path, directory: Path) -> None:
+def _split(together: Together, where: Path, directory: Path) -> None:
     """Write the run of each combination, as `train` would have written it for that alone."""
-    experiment, group = program.combinations[0].experiment, program.combinations
-    training = experiment.training
-    like = initial_state(
-        experiment.bound_model,
-        experiment.task,
-        training.transformation,
-        jax.random.split(jax.random.key(0), training.seeds * len(group)),
-        **training.kept,
-        abstract=True,
-    )
+    group, experiment = together.combinations, together.combinations[0].experiment
+    keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
+    like = initial_lanes(experiment, together.numbers, keys, abstract=True)
     state, manifest = checkpoint.restore(where / CHECKPOINTS, like)
     snapshots = {
         step: checkpoint.restore(where / SNAPSHOTS, {"params": like.members.params}, step)[0]
@@ -296,8 +289,8 @@ def _split(program: Together, where: Path, directory: Path) -> None:
     }
     history = read_metrics(where)
     for number, combination in enumerate(group):
-        lanes, target = _lanes(program, number), directory / combination.name
-        own = {"experiment": to_plain(combination.experiment)}
+        lanes, target = _lanes(together, number), directory / combination.name
+        own = {"experiment": to_plain(combination.experiment), "environment": manifest.get("environment")}
         # What is common to all has been saved with the program; the rest is cut out of it.
         shared = {name: value for name, value in manifest.items() if name not in ("experiment", "numbers")}
         cut = State(state.step, jax.tree.map(lambda x, lanes=lanes: x[lanes], state.members))
