@@ -35,8 +35,10 @@ def bits(tree: PyTree) -> PyTree:
     def bits_or_leaf(leaf: Any) -> Any:
         if not is_key(leaf):
             return leaf
-        abstract = isinstance(leaf, jax.ShapeDtypeStruct)
-        return jax.eval_shape(jax.random.key_data, leaf) if abstract else jax.random.key_data(leaf)
+        if isinstance(leaf, jax.Array):
+            return jax.random.key_data(leaf)
+        shape = jax.eval_shape(jax.random.key_data, leaf)
+        return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=leaf.sharding)
 
     return jax.tree.map(bits_or_leaf, tree)
 
