@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -84,20 +84,6 @@ def mann_whitney(
     return MannWhitney(float(result.pvalue), float(result.statistic) / (a.size * b.size))
 
 
-def bootstrap_interval(
-    values: ArrayLike, *, confidence: float = 0.95, resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the median of float[S], NaN left out. Raises ValueError where none is left."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0 and 1, got {confidence}")
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples}")
-    values = _living(values, "values")
-    draws = np.random.default_rng(seed).choice(values, size=(resamples, values.size))
-    low, high = np.quantile(np.median(draws, axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
-
-
 def _living(values: ArrayLike, name: str) -> np.ndarray:
     """The values that are not NaN, as a vector."""
     values = np.asarray(values, dtype=np.float64)
@@ -137,17 +123,6 @@ def mean_over_lengths(lengths: ArrayLike, accuracies: ArrayLike, *, first: int =
     order = np.argsort(lengths)
     every = np.arange(first, last + 1)
     return np.array([np.interp(every, lengths[order], trial[order]).mean() for trial in accuracies])
-
-
-def length_factor(longest: Sequence[int], baseline: int) -> float:
-    """The largest of the longest lengths over the baseline's; NaN for a baseline of 0.
-
-    The paper's column *factor*: `longest` are those of its constrained controllers, and also with an extended memory
-    `baseline` is that of the stateful baseline with the original one.
-    """
-    if not len(longest):
-        raise ValueError("longest is empty; give the longest length of at least one controller")
-    return max(longest) / baseline if baseline else math.nan
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> np.ndarray:
