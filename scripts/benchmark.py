@@ -35,9 +35,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -60,7 +60,6 @@ from lenmem.training.environment import describe_environment
 from lenmem.training.step import State, data_key, device_mesh, initial_state, make_advance, replicated
 from lenmem.types import Step
 
-TABLES = ("train", "evaluate", "memory", "attention", "geometric", "lookup", "widths", "dnc", "panm", "devices")
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
 POINTERS = ("panm", "panm_paper", "panm_published", "lstm", "attention")
 MACHINE_ROWS = 64
@@ -114,11 +113,47 @@ class Effort:
 FULL, QUICK = Effort(50, 5, 100, (2**10, 2**12, 2**14, 2**16)), Effort(3, 3, 20, (2**10, 2**11))
 
 
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the command line asked for."""
+
+    effort: Effort
+    quick: bool
+    configs: tuple[str, ...]
+    """The configurations that are measured."""
+    chosen: bool
+    """They were named, and are not simply all that there are."""
+    seeds: int | None
+    run: Path | None
+    say: Callable[[str], None]
+    """Prints a line."""
+
+
+class Figures(NamedTuple):
+    """A table that is printed and saved."""
+
+    name: str
+    """In the data of `--json`."""
+    title: str
+    rows: list[dict[str, Any]]
+
+
+Benchmark = Callable[[Asked], Iterator[Figures]]
+TABLES: dict[str, Benchmark] = {}
+"""What `--tables` may name, in the order in which it is measured."""
+
+
+def table(benchmark: Benchmark) -> Benchmark:
+    """Register a benchmark under the name of its function."""
+    TABLES[benchmark.__name__] = benchmark
+    return benchmark
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Print what training and evaluation cost on this machine.")
     parser.add_argument("--configs", nargs="+", metavar="WORD", help="only configurations whose name contains a WORD")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=TABLES, help="what is measured")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="what is measured")
     parser.add_argument("--seeds", type=int, help="seeds in one program (default: the configuration's, at least 3)")
     parser.add_argument(
         "--run", type=Path, help="a trained Neural Data Router, whose attention `geometric` measures too"
@@ -127,94 +162,139 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
     options = parser.parse_args(arguments)
     effort = QUICK if options.quick else FULL
-    names = [name for name in configs.names() if not options.configs or any(word in name for word in options.configs)]
+    words = options.configs or [""]
+    names = tuple(name for name in configs.names() if any(word in name for word in words))
     if not names:
-        parser.error(f"no configuration matches {' '.join(options.configs)}; there are {', '.join(configs.names())}")
+        parser.error(f"no configuration matches {' '.join(words)}; there are {', '.join(configs.names())}")
 
     console = Console(width=None if sys.stdout.isatty() else 150)
     environment = describe_environment()
-    console.print(header(environment, effort), highlight=False)
+    say = functools.partial(console.print, highlight=False)
+    say(header(environment, effort))
     measured: dict[str, Any] = {"environment": environment, "cpu_count": os.cpu_count(), **dataclasses.asdict(effort)}
-
-    if "train" in options.tables:
-        large = [] if options.configs or jax.default_backend() != "cpu" else [n for n in names if too_large(n)]
-        if large:
-            console.print(f"left out on a CPU unless --configs names them: {', '.join(large)}", highlight=False)
-        rows = measured["train"] = [
-            training_cost(name, configs.load_config(name), effort, options.seeds)
-            for name in progress([name for name in names if name not in large], "train")
-        ]
-        console.print(as_table("training", rows))
-    if "evaluate" in options.tables:
-        name = "quickstart" if "quickstart" in names else names[0]
-        rows = measured["evaluate"] = [evaluation_cost(name, configs.load_config(name), effort)]
-        console.print(as_table(f"evaluation of {effort.lengths} lengths", rows))
-    if "memory" in options.tables:
-        rows = measured["memory"] = [scan_cost(steps, effort) for steps in progress(SCAN_STEPS, "scan")]
-        console.print(as_table("gradient of a LANTM scan of T steps, 32 rows: append-only against plain", rows))
-    if "attention" in options.tables:
-        gpu = jax.default_backend() == "gpu"
-        sequences = [*effort.sequences, *(GPU_LENGTHS if gpu and not options.quick else ())]
-        rows = measured["attention"] = [
-            row for n in progress(sequences, "attention") for row in attention_cost(n, effort)
-        ]
-        title = f"attention of {HEADS} heads of width {HEAD_WIDTH}, one row, {attention_dtype().name}"
-        console.print(as_table(title, rows))
-        missing = fla_missing()
-        if missing:
-            console.print(f"fla-core is not measured: {missing}", highlight=False)
-        else:
-            rows = measured["fla"] = [row for n in progress(sequences, "fla") for row in fla_cost(n, effort)]
-            console.print(as_table("time relative to the Triton kernels of fla-core, forward", rows))
-    if "geometric" in options.tables:
-        lengths = GEOMETRIC_LENGTHS[:2] if options.quick else GEOMETRIC_LENGTHS
-        rows = measured["geometric"] = [
-            row for n in progress(lengths, "geometric") for row in geometric_cost(n, effort)
-        ]
-        title = f"geometric attention, {HEADS} heads of width {HEAD_WIDTH}, float32; times relative to softmax"
-        console.print(as_table(title, rows))
-        if not options.quick:
-            length = LONG_GEOMETRIC.get(jax.default_backend(), GEOMETRIC_LENGTHS[-1])
-            rows = measured["geometric, long"] = long_geometric_cost(length)
-            console.print(as_table(f"geometric attention, one head of width {HEAD_WIDTH}, one run of each", rows))
-        if options.run is not None:
-            run = load(options.run)
-            rows = measured["geometric, trained"] = [
-                row for n in progress(RUN_LENGTHS, "trained") for row in trained_cost(run, n, effort)
-            ]
-            console.print(as_table(f"the network of {options.run} reads one input, far longer than it knows", rows))
-    if "lookup" in options.tables:
-        rows = measured["lookup"] = [
-            lookup_cost(batch, tokens, effort) for batch, tokens in progress(LOOKUPS, "lookup")
-        ]
-        console.print(as_table("training of the Neural Data Router of 666,000 parameters on table lookup", rows))
-    if "widths" in options.tables:
-        of = configs.load_config("ndr/arithmetic_small")
-        ways = {n: dataclasses.replace(of, training=dataclasses.replace(of.training, widths=n)) for n in (1, 12)}
-        rows = measured["widths"] = training_speeds("widths", ways, effort, 16)  # of two pools of 8 batches
-        console.print(as_table("training of ndr/arithmetic_small, inputs of 5 to 49 tokens, by widths compiled", rows))
-    if "dnc" in options.tables:
-        sort = tasks.make("dnc_sort", train_lengths=(15, 15))
-        training = Training(batch_size=MACHINE_ROWS)
-        machines = {name: Experiment(sort, models.make(name, hidden_size=128), training) for name in MACHINES}
-        rows = measured["dnc"] = training_speeds("model", machines, effort)
-        console.print(as_table(f"training on sorting, batches of {MACHINE_ROWS}, sequences of 15 in 31 steps", rows))
-        rows = measured["dnc_parts"] = addressing_cost(effort)
-        console.print(as_table("a DNC's operations, value and gradient, 64 rows of 50 slots of 16, 4 heads", rows))
-        lengths = (50, 100) if options.quick else (250, 500, 1000)
-        rows = measured["dnc_long"] = [long_cost(length) for length in progress(lengths, "long")]
-        console.print(as_table("a DNC with 500 slots on long sequences, 64 rows", rows))
-    if "panm" in options.tables:
-        copy = tasks.make("panm_copy", train_lengths=(9, 9))
-        training = Training(batch_size=128)
-        networks = {name: Experiment(copy, models.make(name, hidden_size=256), training) for name in POINTERS}
-        rows = measured["panm"] = training_speeds("model", networks, effort)
-        console.print(as_table("training on copy, batches of 128, sequences of 9, width 256", rows))
-    if "devices" in options.tables:
-        rows = measured["devices"] = devices_cost(effort, options.quick)
-        console.print(as_table(f"attention of {effort.sequences[-1]} positions split over devices by pmap", rows))
+    asked = Asked(effort, options.quick, names, options.configs is not None, options.seeds, options.run, say)
+    for name, benchmark in TABLES.items():
+        if name in options.tables:
+            for figures in benchmark(asked):
+                measured[figures.name] = figures.rows
+                console.print(as_table(figures.title, figures.rows))
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
+
+
+# --- the tables -------------------------------------------------------------------------------------------------------
+
+
+@table
+def train(asked: Asked) -> Iterator[Figures]:
+    """Training of named configurations."""
+    large = [] if asked.chosen or jax.default_backend() != "cpu" else [n for n in asked.configs if too_large(n)]
+    if large:
+        asked.say(f"left out on a CPU unless --configs names them: {', '.join(large)}")
+    names = progress([name for name in asked.configs if name not in large], "train")
+    rows = [training_cost(name, configs.load_config(name), asked.effort, asked.seeds) for name in names]
+    yield Figures("train", "training", rows)
+
+
+@table
+def evaluate(asked: Asked) -> Iterator[Figures]:
+    """A length curve."""
+    name = "quickstart" if "quickstart" in asked.configs else asked.configs[0]
+    rows = [evaluation_cost(name, configs.load_config(name), asked.effort)]
+    yield Figures("evaluate", f"evaluation of {asked.effort.lengths} lengths", rows)
+
+
+@table
+def memory(asked: Asked) -> Iterator[Figures]:
+    """The append-only scan."""
+    rows = [scan_cost(steps, asked.effort) for steps in progress(SCAN_STEPS, "scan")]
+    yield Figures("memory", "gradient of a LANTM scan of T steps, 32 rows: append-only against plain", rows)
+
+
+@table
+def attention(asked: Asked) -> Iterator[Figures]:
+    """Outer-product attention against softmax attention, and against fla-core where that can be had."""
+    gpu = jax.default_backend() == "gpu"
+    sequences = [*asked.effort.sequences, *(GPU_LENGTHS if gpu and not asked.quick else ())]
+    rows = [row for n in progress(sequences, "attention") for row in attention_cost(n, asked.effort)]
+    title = f"attention of {HEADS} heads of width {HEAD_WIDTH}, one row, {attention_dtype().name}"
+    yield Figures("attention", title, rows)
+    missing = fla_missing()
+    if missing:
+        asked.say(f"fla-core is not measured: {missing}")
+        return
+    rows = [row for n in progress(sequences, "fla") for row in fla_cost(n, asked.effort)]
+    yield Figures("fla", "time relative to the Triton kernels of fla-core, forward", rows)
+
+
+@table
+def geometric(asked: Asked) -> Iterator[Figures]:
+    """Geometric attention against softmax, on long sequences, and in the network of `--run`."""
+    lengths = GEOMETRIC_LENGTHS[:2] if asked.quick else GEOMETRIC_LENGTHS
+    rows = [row for n in progress(lengths, "geometric") for row in geometric_cost(n, asked.effort)]
+    title = f"geometric attention, {HEADS} heads of width {HEAD_WIDTH}, float32; times relative to softmax"
+    yield Figures("geometric", title, rows)
+    if not asked.quick:
+        rows = long_geometric_cost(LONG_GEOMETRIC.get(jax.default_backend(), GEOMETRIC_LENGTHS[-1]))
+        title = f"geometric attention, one head of width {HEAD_WIDTH}, one run of each"
+        yield Figures("geometric, long", title, rows)
+    if asked.run is not None:
+        run = load(asked.run)
+        rows = [row for n in progress(RUN_LENGTHS, "trained") for row in trained_cost(run, n, asked.effort)]
+        title = f"the network of {asked.run} reads one input, far longer than it knows"
+        yield Figures("geometric, trained", title, rows)
+
+
+@table
+def lookup(asked: Asked) -> Iterator[Figures]:
+    """The Neural Data Router on table lookup."""
+    rows = [lookup_cost(batch, tokens, asked.effort) for batch, tokens in progress(LOOKUPS, "lookup")]
+    yield Figures("lookup", "training of the Neural Data Router of 666,000 parameters on table lookup", rows)
+
+
+@table
+def widths(asked: Asked) -> Iterator[Figures]:
+    """Simple arithmetic at one width and at few."""
+    of = configs.load_config("ndr/arithmetic_small")
+    ways = {n: dataclasses.replace(of, training=dataclasses.replace(of.training, widths=n)) for n in (1, 12)}
+    rows = training_speeds("widths", ways, asked.effort, 16)  # of two pools of 8 batches
+    yield Figures("widths", "training of ndr/arithmetic_small, inputs of 5 to 49 tokens, by widths compiled", rows)
+
+
+@table
+def dnc(asked: Asked) -> Iterator[Figures]:
+    """Memory machines on sorting."""
+    sort = tasks.make("dnc_sort", train_lengths=(15, 15))
+    training = Training(batch_size=MACHINE_ROWS)
+    machines = {name: Experiment(sort, models.make(name, hidden_size=128), training) for name in MACHINES}
+    rows = training_speeds("model", machines, asked.effort)
+    yield Figures("dnc", f"training on sorting, batches of {MACHINE_ROWS}, sequences of 15 in 31 steps", rows)
+    rows = addressing_cost(asked.effort)
+    yield Figures("dnc_parts", "a DNC's operations, value and gradient, 64 rows of 50 slots of 16, 4 heads", rows)
+    lengths = (50, 100) if asked.quick else (250, 500, 1000)
+    rows = [long_cost(length) for length in progress(lengths, "long")]
+    yield Figures("dnc_long", "a DNC with 500 slots on long sequences, 64 rows", rows)
+
+
+@table
+def panm(asked: Asked) -> Iterator[Figures]:
+    """Pointer-augmented memory on copy."""
+    copy = tasks.make("panm_copy", train_lengths=(9, 9))
+    training = Training(batch_size=128)
+    networks = {name: Experiment(copy, models.make(name, hidden_size=256), training) for name in POINTERS}
+    rows = training_speeds("model", networks, asked.effort)
+    yield Figures("panm", "training on copy, batches of 128, sequences of 9, width 256", rows)
+
+
+@table
+def devices(asked: Asked) -> Iterator[Figures]:
+    """Outer-product attention with the sequence split over devices."""
+    rows = devices_cost(asked.effort, asked.quick)
+    title = f"attention of {asked.effort.sequences[-1]} positions split over devices by pmap"
+    yield Figures("devices", title, rows)
+
+
+# --- what they are measured with --------------------------------------------------------------------------------------
 
 
 def too_large(name: str) -> bool:

@@ -184,8 +184,7 @@ def standings(records: Sequence[Record]) -> dict[tuple[str, str, tuple[Any, ...]
     """What each printed row that was measured comes to, by paper, table and the row's columns."""
     found: dict[tuple[str, str, tuple[Any, ...]], Standing] = {}
     for key, variants in _by_row(records).items():
-        own = papers.about(key[0])["not_in_the_paper"]
-        theirs = [record for record in variants if not set(own) & set(record["command"].split())] or variants
+        theirs = [record for record in variants if not set(OWN) & set(record["command"].split())] or variants
         record = max(theirs, key=_learnt)  # the first of equals
         chosen = max(((variant, best_seed(variant)) for variant in theirs), key=_on_test)
         found[key] = Standing(record, verdict(record), chosen, verdict(chosen[0], chosen[1]))
