@@ -107,7 +107,8 @@ def grid_rows() -> dict[str, Row]:
         always = {"model.bound_action": (True,)} if MODELS[column].moves else {}
         grid = {"model.initialization": ("fan_in",)} | always | GRIDS[MODELS[column].grid]
         for values in itertools.product(*grid.values()):
-            settings = {path.rpartition(".")[2]: value for path, value in zip(grid, values, strict=True)}
+            fields = (path.rpartition(".")[2] for path in grid)
+            settings: dict[str, Any] = dict(zip(fields, values, strict=True))
             label = "-".join([_stem(name, column), "grid", *itertools.starmap(_setting, settings.items()), regime])
             rate, delay, initialization = map(settings.pop, ("learning_rate", "delay", "initialization"))
             cell = Published(rate, delay, initialization, settings)
