@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 
@@ -9,13 +10,14 @@ import pytest
 
 from lenmem import cli, configs, options
 from lenmem.errors import choices, nearest
-from lenmem.experiment import Experiment
 from lenmem.subject import fields_of
 
 
 def default(kind, config="quickstart"):
     """A verb's options as they are without any."""
-    return kind(**fields_of(configs.load_config(config))) if issubclass(kind, Experiment) else kind()
+    names = {field.name for field in dataclasses.fields(kind)}
+    of_experiment = fields_of(configs.load_config(config)) if "task" in names else {}
+    return kind(**{name: value for name, value in of_experiment.items() if name in names})
 
 
 def helped(capsys, *arguments: str) -> str:
