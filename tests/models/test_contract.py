@@ -79,7 +79,12 @@ pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "hea
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
 
 CASES = [
-    Case("lantm", LANTM(read_gate_bias=-3.0), lie(0.874), many),
+    Case(
+        "lantm",
+        LANTM(read_gate_bias=0.0, forget_bias=0.0),
+        beyond(0.6, 0.977, updates=600, learning_rate=3e-2, b2=0.9, batch_size=32),
+        Copy(vocabulary=64, train_lengths=(2, 12)),
+    ),
     Case("lantm_s", LANTM(read_gate_bias=0.0, weighting="softmax"), lie(), many),
     Case("slantm", SLANTM(read_gate_bias=-3.0), lie(0.829), many),
     Case("slantm_s", SLANTM(read_gate_bias=0.0, weighting="softmax"), lie(), many),
