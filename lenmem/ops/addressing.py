@@ -5,9 +5,9 @@ give every equation of a DNC); Csordás & Schmidhuber, "Improving Differentiable
 De-allocation, and Link Distribution Sharpness Control", ICLR 2019; Graves, Wayne & Danihelka, "Neural Turing Machines",
 2014 (arXiv 1410.5401), section 3.3.
 
-Shapes: `memory` [..., N, W] of N slots; what belongs to heads [..., R, W], [..., R, N] or [..., R]; `usage`,
-`precedence` and `write_weights` of the one write head of a DNC [..., N]; `link` [..., N, N]; any leading axes. All
-weights are non-negative and sum to at most 1 over the slots. The sharpening of an NTM is `lenmem.ops.sharpen`.
+Shapes: `memory` [..., N, W] with N slots; arguments per head [..., R, W], [..., R, N] or [..., R]; `usage`,
+`precedence` and `write_weights` (of a DNC's single write head) [..., N]; `link` [..., N, N]; any leading axes. All
+weights are non-negative and sum to at most 1 over the slots. The NTM's sharpening is `lenmem.ops.sharpen`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from lenmem.ops.gradients import with_gradient
 
 EPSILON = 1e-6
-"""Of lengths, usages and sharpened links, as in the published codes."""
+"""Added to lengths, usages and sharpened links, as in the published code."""
 
 
 # Content (both machines) ----------------------------------------------------------------------------------------------
@@ -36,13 +36,13 @@ def content_weights(
     mask: Float[Array, "... R W"] | None = None,
     plain_lengths: bool = False,
 ) -> Float[Array, "... R N"]:
-    """C(M, k, beta)_i = softmax_i(beta cos(k, M_i)): weights by likeness to a key.
+    """C(M, k, beta)_i = softmax_i(beta cos(k, M_i)): weights by similarity to a key.
 
-    With `mask` m in [0, 1] (Csordás & Schmidhuber, section 3.1) cos(k * m, M_i * m): only the unmasked columns count.
-    cos(a, b) = a . b / (|a| |b| + 1e-6) with |a|^2 = sum a_j^2 + 1e-6, which is 0 for zero rows and keys and has a
-    finite gradient there. An empty row thus has weight e^0, not 0: the more of them, the less is left for the others.
-    With `plain_lengths` |a|^2 = sum a_j^2, as in the code of Csordás & Schmidhuber; the length of a zero row has the
-    gradient 0. O(R N W).
+    With a `mask` m in [0, 1] (Csordás & Schmidhuber, section 3.1) the similarity is cos(k * m, M_i * m): masked columns
+    are ignored. cos(a, b) = a . b / (|a| |b| + 1e-6) with |a|^2 = sum a_j^2 + 1e-6, which is 0 for zero rows and keys
+    and has a finite gradient there. An empty row therefore has weight e^0, not 0, and empty rows take weight from the
+    others. With `plain_lengths`, |a|^2 = sum a_j^2 as in the code of Csordás & Schmidhuber; the length of a zero row
+    then has gradient 0. O(R N W).
     """
     if mask is None:
         row_squares = jnp.sum(jnp.square(memory), axis=-1)[..., None, :]
@@ -75,8 +75,8 @@ def _products(memory: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def retention(read_weights: Float[Array, "... R N"], free_gates: Float[Array, "... R"]) -> Float[Array, "... N"]:
-    """psi = prod_r (1 - f^r w^r): how much of each slot is not freed by the heads that read it last. O(R N)."""
-    # Not `jnp.prod`, whose gradient is slower.
+    """psi = prod_r (1 - f^r w^r): the fraction of each slot that the free gates of its last readers keep. O(R N)."""
+    # `jnp.prod` has a slower gradient.
     return functools.reduce(jnp.multiply, jnp.unstack(1 - free_gates[..., None] * read_weights, axis=-2))
 
 
@@ -90,8 +90,8 @@ def update_usage(
 ) -> Float[Array, "... N"]:
     """u_t = (u + w - u * w) * psi, with usage u, write weights w and read weights of step t - 1, free gates of step t.
 
-    Usage stays in [0, 1]. `stop_gradient`: none flows back through w here, as in the published codes; the paper does
-    not say so. O(R N).
+    Usage stays in [0, 1]. `stop_gradient` blocks the gradient through w, as in the published code; the paper does not
+    mention it. O(R N).
     """
     if stop_gradient:
         write_weights = jax.lax.stop_gradient(write_weights)
@@ -99,14 +99,14 @@ def update_usage(
 
 
 def allocation_weights(usage: Float[Array, "... N"]) -> Float[Array, "... N"]:
-    """a_i = (1 - u_i) prod_{j before i} u_j: where to write next, most of it to the least used slot.
+    """a_i = (1 - u_i) prod_{j before i} u_j: where to write next. The least used slot gets the most weight.
 
-    j is before i if u_j < u_i, or if they are equal and j < i: slots in ascending order of usage, ties to the lowest.
-    u = 1e-6 + (1 - 1e-6) usage, so that an empty slot leaves a little to the next one. Weights sum to 1 - prod_j u_j;
-    a full memory gets zeros. No gradient flows through the order.
+    j is before i if u_j < u_i, or if they are equal and j < i: slots are in ascending order of usage, and ties go to
+    the lowest index. u = 1e-6 + (1 - 1e-6) usage, so an empty slot leaves some weight to the next one. Weights sum to
+    1 - prod_j u_j; a full memory gets zeros. No gradient flows through the order.
 
-    O(N^2) by comparing all pairs instead of sorting, forward and backward. With 64 rows of 50 slots, value and gradient
-    take a twelfth of the time of an `argsort` on a CPU, and a fifth with 500 slots.
+    O(N^2), forward and backward: all pairs are compared instead of sorted. On a CPU, value and gradient for 64 rows of
+    50 slots take a twelfth of the time of an `argsort`, and a fifth with 500 slots.
     """
     slots_first = jnp.moveaxis(EPSILON + (1 - EPSILON) * usage, -1, 0)
     return jnp.moveaxis(_allocation(slots_first), 0, -1)
@@ -118,7 +118,7 @@ def _allocation_forward(usage: Float[Array, "N ..."]) -> tuple[jax.Array, tuple[
 
 
 def _allocation_backward(residuals: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
-    # a_k has the factor u_i (at least 1e-6) for every k after i. Later in an order is earlier in its reverse.
+    # For every k after i, a_k has the factor u_i (at least 1e-6). Reversing the slots turns "after" into "before".
     usage, before = residuals
     later = _over_earlier(jnp.add, -usage[::-1], (gradient * (1 - usage) * before)[::-1])[::-1]
     return (later / usage - gradient * before,)
@@ -128,7 +128,10 @@ _allocation = with_gradient(_allocation_forward, _allocation_backward)
 
 
 def _over_earlier(operation: Any, order: Float[Array, "N ..."], values: Float[Array, "N ..."]) -> jax.Array:
-    """`jnp.add` or `jnp.multiply` of values_j over the j before i in a stable ascending `order`, for each i."""
+    """For each i, the sum (`jnp.add`) or product (`jnp.multiply`) of values_j over all j before i in ascending `order`.
+
+    Ties are ordered by index.
+    """
     slots = jnp.arange(len(order)).reshape(-1, *[1] * (order.ndim - 1))
 
     def earlier(other: jax.Array, number: jax.Array, value: jax.Array) -> jax.Array:
@@ -144,7 +147,7 @@ def _over_earlier(operation: Any, order: Float[Array, "N ..."], values: Float[Ar
     def pairs() -> jax.Array:
         return operation.reduce(earlier(order[:, None], slots[:, None], values[:, None]), axis=0)
 
-    # A CPU forms vectors in a loop over elementwise operations, but not in a reduction. A GPU wants few kernels.
+    # On a CPU, XLA vectorises a loop of elementwise operations but not a reduction. A GPU is faster with few kernels.
     return jax.lax.platform_dependent(cpu=loop, default=pairs)
 
 
@@ -154,9 +157,9 @@ def erase_and_write(
     erase: Float[Array, "... R W"],
     vector: Float[Array, "... R W"],
 ) -> Float[Array, "... N W"]:
-    """M_t = M * prod_r (1 - w^r e^rT) + sum_r w^r v^rT: all heads erase, then all add.
+    """M_t = M * prod_r (1 - w^r e^rT) + sum_r w^r v^rT: all heads erase, then all heads write.
 
-    With `erase` and weights in [0, 1]; zero weights change nothing. A DNC has one write head. O(R N W).
+    `erase` and the weights are in [0, 1]; zero weights change nothing. A DNC has one write head. O(R N W).
     """
     written = jnp.einsum("...rn,...rw->...nw", weights, vector)
     for head, erased in zip(jnp.unstack(weights, axis=-2), jnp.unstack(erase, axis=-2), strict=True):
@@ -165,7 +168,7 @@ def erase_and_write(
 
 
 def _outer(first: jax.Array, second: jax.Array) -> jax.Array:
-    """As a product of matrices: then its gradient is one too, where that of a broadcast is two slow reductions."""
+    """The outer product as a matrix product: its gradient is a matrix product too, faster than two reductions."""
     return jnp.einsum("...i,...j->...ij", first, second)
 
 
@@ -175,7 +178,7 @@ def _outer(first: jax.Array, second: jax.Array) -> jax.Array:
 def update_temporal_link(
     link: Float[Array, "... N N"], precedence: Float[Array, "... N"], write_weights: Float[Array, "... N"]
 ) -> tuple[Float[Array, "... N N"], Float[Array, "... N"]]:
-    """(L_t, p_t): how far slot i was written right after slot j, and how far each slot was the last one written.
+    """(L_t, p_t): how much slot i was written right after slot j, and how much each slot was the last one written.
 
         L_t[i, j] = (1 - w_i - w_j) L[i, j] + w_i p_j for i != j, and 0 for i = j
         p_t = (1 - sum_i w_i) p + w
@@ -191,9 +194,9 @@ def update_temporal_link(
 def directional_weights(
     link: Float[Array, "... N N"], read_weights: Float[Array, "... R N"]
 ) -> tuple[Float[Array, "... R N"], Float[Array, "... R N"]]:
-    """(f^r, b^r) = (L w^r, L^T w^r): what was written right after, and right before, what a head read last.
+    """(f^r, b^r) = (L w^r, L^T w^r): the slots written right after, and right before, those a head read last.
 
-    Each sums to at most 1. O(R N^2) time, without a copy of the link for each head.
+    Each sums to at most 1. O(R N^2) time; the link is not copied for each head.
     """
     return _directional(link, read_weights)
 
@@ -204,7 +207,7 @@ def _directional_forward(link: jax.Array, weights: jax.Array) -> tuple[tuple[jax
 
 
 def _directional_backward(residuals: tuple[jax.Array, jax.Array], gradients: tuple[jax.Array, jax.Array]):
-    # Plain differentiation forms the gradient of the link in two products of that size and their sum.
+    # Plain differentiation would form the gradient of the link as the sum of two N x N products.
     link, weights = residuals
     forward, backward = gradients
     rows, columns = jnp.concatenate([forward, weights], axis=-2), jnp.concatenate([weights, backward], axis=-2)
@@ -218,7 +221,7 @@ _directional = with_gradient(_directional_forward, _directional_backward)
 def sharpen_directional(weights: Float[Array, "... R N"], sharpness: Float[Array, "... R"]) -> Float[Array, "... R N"]:
     """(d_i + 1e-6)^s / sum_j (d_j + 1e-6)^s (Csordás & Schmidhuber, section 3.3), `sharpness` s >= 1.
 
-    They sum to 1, also where nothing was linked: then they are uniform. O(R N).
+    The result sums to 1. It is uniform where the link is empty. O(R N).
     """
     return jax.nn.softmax(sharpness[..., None] * jnp.log(weights + EPSILON), axis=-1)
 

@@ -1,22 +1,22 @@
 """Geometric attention: every position attends to its closest match.
 
 Csordás, Irie & Schmidhuber, "The Neural Data Router", ICLR 2022 (arXiv 2110.07732), section 2.2. A target i looks at
-the other positions in the order of their closeness, of two equally distant ones first at the right one (equation 8),
+the other positions in order of distance, the right one of two equally distant ones first (equation 8),
 
     i + 1, i - 1, i + 2, i - 2, ...
 
-and takes a match j, of probability P_ij, if it took none before: A_ij = P_ij prod_k (1 - P_ik) over all k closer than j
-(equations 6 and 7).
+and takes a match j, with probability P_ij, if it has taken none before: A_ij = P_ij prod_k (1 - P_ik) over all k closer
+than j (equations 6 and 7).
 
 Shapes: logits [..., N, N] with the target first, queries and keys [..., N, d], values [..., N, d_v], masks [..., N], N
-at least 1; any leading axes (batch, heads). All is computed in float32 (float64 for float64), also from bfloat16.
+at least 1; any leading axes (batch, heads). Everything is computed in float32 (float64 for float64), bfloat16 included.
 
-The sum over all k closer than j is what the weights need, and its transpose is what their gradient needs. Seen from the
-target a row is two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In the order of closeness they are pairs
-(left p, right p), p = 0, 1, ..., where left 0, the target itself, counts for nothing: a running sum over pairs goes
-outward through the row. None is formed as the difference of two, so nothing cancels. To and from these coordinates, a
-matrix is padded and reshaped to rows of another length, which shifts every row by one against the one before it: no
-gathers. Running sums are products with small triangular matrices.
+The weights need the sum over all k closer than j; their gradient needs its transpose. Seen from the target, a row has
+two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In order of distance they form pairs (left p, right p),
+p = 0, 1, ..., where left 0 is the target itself and contributes nothing. The sum is a running sum over these pairs,
+from the target outward. No sum is computed as a difference of two others, so nothing cancels. A matrix is converted to
+and from these coordinates without gathers: padding it and reshaping it to rows of another length shifts every row by
+one against the row before it. Running sums are products with small triangular matrices.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from jaxtyping import Array, Bool, Float
 from lenmem.ops.gradients import with_gradient
 
 RUN = 32
-"""Terms of a running sum that one matrix product adds up."""
+"""Number of terms of a running sum that one matrix product adds up."""
 HORIZON_BLOCK = 64
-"""Default number of distances, to either side, that are worked on between two looks at the tolerance."""
+"""Default number of distances, on either side, that are processed between two checks of the tolerance."""
 NORM_EPSILON = 1e-12
 
 Scalar = Float[Array, ""] | float
@@ -46,20 +46,20 @@ def geometric_attention_weights(
 
         A_ij = P_ij prod_{k closer to i than j} (1 - P_ik),  P = sigmoid(x),  A_ii = 0
 
-    computed as exp(log P_ij + sum_k log(1 - P_ik)), with errors in the exponent y of about 1e-6 max(1, |y|), also for
-    thousands of keys. A row sums to 1 - prod_k (1 - P_ik): less than 1 where nothing
-    matches well, and 0 for N = 1. With `normalize` it is divided by that sum (but at least by 1e-12), which the
-    paper's formula does not have, but the published "+ geometric attention" baselines do.
+    computed as exp(log P_ij + sum_k log(1 - P_ik)), with errors in the exponent y of about 1e-6 max(1, |y|) even for
+    thousands of keys. A row sums to 1 - prod_k (1 - P_ik), which is less than 1 where nothing matches well, and 0 for
+    N = 1. `normalize` divides each row by its sum (by at least 1e-12). The paper's formula does not do this, but the
+    published "+ geometric attention" baselines do.
 
-    `key_mask`: True where a key is real. The others get weight exactly 0 and nothing depends on them, not even if they
-    are not finite. Distances are those of the positions: a masked key within the sequence keeps its place. Logits of
-    -inf have the same effect. In the type of the logits.
+    `key_mask` is True where a key is real. The other keys get weight exactly 0 and have no effect, even if they are not
+    finite. Distances are measured between positions: a masked key inside the sequence keeps its place. Logits of -inf
+    have the same effect. The result has the dtype of the logits.
 
-    Gradient: with g = dL/dA, dL/dx_k = g_k A_k - P_k sum_j g_j A_j over j = k and all j farther than k. It keeps x and
-    A, nothing else. O(N^2) time and memory. Raises ValueError where logits are not square.
+    Gradient: with g = dL/dA, dL/dx_k = g_k A_k - P_k sum_j g_j A_j over j = k and all j farther than k. The backward
+    pass keeps x and A only. O(N^2) time and memory. Raises ValueError if the logits are not square.
     """
     if logits.shape[-2] != logits.shape[-1]:
-        raise ValueError(f"logits have to be square in their last two axes, not {logits.shape}")
+        raise ValueError(f"logits must be square in their last two axes, not {logits.shape}")
     weights = _weights(_visible(logits.astype(_sum_type(logits)), key_mask, 0), 0)
     if normalize:
         weights = weights / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), NORM_EPSILON)
@@ -74,11 +74,11 @@ def geometric_attention_logits(
     scale: Scalar | None = None,
     offset: Scalar = 0.0,
 ) -> Float[Array, "... N N"]:
-    """Logits of equation 10: scale q_i . k_j + D_ij + offset, with D_ij (equation 9) by the side of the key only.
+    """Logits of equation 10: scale q_i . k_j + D_ij + offset. D_ij depends only on the side of the key (equation 9).
 
     D_ij = direction_i0 for keys on the left (j < i) and direction_i1 for keys on the right (j > i). The scale (alpha
-    in the paper) is 1 / sqrt(d) if not given; it and the offset (gamma) may be learnt scalars. The paper's beta is for
-    the caller to multiply `direction` with. In float32 (float64 for float64 inputs). O(N^2 d).
+    in the paper) defaults to 1 / sqrt(d); scale and offset (gamma) may be learnt scalars. The caller multiplies
+    `direction` by the paper's beta. In float32 (float64 for float64 inputs). O(N^2 d).
     """
     return _logits(query, key, direction, scale, offset, 0)
 
@@ -97,30 +97,30 @@ def geometric_attention(
 ) -> Float[Array, "... N v"]:
     """sum_j A_ij v_j with A = `geometric_attention_weights` of `geometric_attention_logits` (equations 6 to 10).
 
-    In the type of the values. Padded keys, and their values, have no effect; what a padded query reads is finite and
-    means nothing.
+    The result has the dtype of the values. Padded keys and their values have no effect; the result of a padded query is
+    finite and meaningless.
 
-    By itself: O(N^2 (d + d_v)) time, O(N^2) memory. With `block_size` targets are worked on in blocks of that many,
-    and once more for the gradient, which then keeps only the inputs: O(N block_size + N (d + d_v)) memory.
+    By default: O(N^2 (d + d_v)) time, O(N^2) memory. With `block_size`, that many targets are processed at a time, and
+    recomputed for the gradient, which keeps only the inputs: O(N block_size + N (d + d_v)) memory.
 
-    With `tolerance` = eps the work goes outward instead, by blocks of `block_size` distances to both sides (64 if not
-    given; above 32 rounded up to a multiple of it), and stops as soon as S_i <= eps for all targets i, with S_i the
-    product of 1 - P_ik over all k seen: the probability that i has found no match yet. What is left out is
+    With `tolerance` = eps, keys are processed outward from the target instead, in blocks of `block_size` distances on
+    both sides (default 64; above 32 it is rounded up to a multiple of 32), until S_i <= eps for all targets i. S_i is
+    the product of 1 - P_ik over all k seen, the probability that i has found no match yet. The omitted terms are
 
         |sum_{j not seen} A_ij v_j| <= max_j |v_j| sum_{j not seen} A_ij = max_j |v_j| (S_i - prod_all (1 - P_ik))
                                     <= eps max_j |v_j|,
 
-    since A_ij is the product before j minus the product after j, so that the sum telescopes. Targets that `key_mask`
-    marks as padding are not waited for, and the bound does not hold for them. The gradient is that of the shortened
-    sum. With g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: what
-    the closed form then lacks are terms g_i . v_j A_ij of keys not seen. For h distances looked at: O(N h (d + d_v))
-    time, forward and backward, and O(N block_size + N (d + d_v)) memory, with a gradient N^2 / block_size more.
-    All rows of a batch go as far as the one that looks farthest. 0 stops only where weights underflow.
+    since A_ij is the product before j minus the product after j, and the sum telescopes. Targets that `key_mask` marks
+    as padding are not waited for, and the bound does not hold for them. The gradient is the gradient of the truncated
+    sum. With g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: the
+    missing terms are g_i . v_j A_ij of the keys not seen. For h distances processed: O(N h (d + d_v)) time, forward and
+    backward, and O(N block_size + N (d + d_v)) memory, with a gradient N^2 / block_size more. The row of a batch that
+    looks farthest sets h for all rows. A tolerance of 0 stops only when weights underflow.
 
     Raises ValueError for different lengths, a block size below 1 and a tolerance outside [0, 1).
     """
     _check(query, key, value, block_size, tolerance)
-    if key_mask is not None:  # Whatever they hold, 0 x inf is not 0.
+    if key_mask is not None:  # a zero weight times inf is NaN, so masked rows are replaced
         key, value = (jnp.where(key_mask[..., None], x, 0) for x in (key, value))
     if tolerance is not None:
         block_size = HORIZON_BLOCK if block_size is None else block_size
@@ -135,22 +135,22 @@ def _check(
 ) -> None:
     lengths = [x.shape[-2] for x in (query, key, value)]
     if len(set(lengths)) > 1:
-        raise ValueError("queries, keys and values have to be equally many, not {}, {} and {}".format(*lengths))
+        raise ValueError("queries, keys and values must have equal lengths, not {}, {} and {}".format(*lengths))
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"queries of width {query.shape[-1]} do not fit keys of width {key.shape[-1]}")
     if block_size is not None and block_size < 1:
-        raise ValueError(f"block_size has to be at least 1, not {block_size}")
+        raise ValueError(f"block_size must be at least 1, not {block_size}")
     if isinstance(tolerance, int | float) and not 0 <= tolerance < 1:
-        raise ValueError(f"tolerance has to be at least 0 and below 1, not {tolerance}")
+        raise ValueError(f"tolerance must be at least 0 and below 1, not {tolerance}")
 
 
 def _sum_type(*arrays: jax.Array) -> jnp.dtype:
-    """The type that sums over such arrays are formed in."""
+    """The dtype in which sums over these arrays are computed."""
     return jnp.result_type(jnp.float32, *arrays)
 
 
 # All keys at once -----------------------------------------------------------------------------------------------------
-# Functions of this part take the rows of the targets start, start + 1, ...; columns are all keys.
+# In this section a row is a target start, start + 1, ...; the columns are all keys.
 
 
 def _attend(
@@ -219,7 +219,7 @@ def _or_default(scale: Scalar | None, query: jax.Array) -> Scalar:
 
 
 def _visible(logits: jax.Array, key_mask: jax.Array | None, start: jax.Array | int) -> jax.Array:
-    """-inf where there is nothing to attend to: at the target itself, at padding, in rows after the last target."""
+    """-inf where there is nothing to attend to: the target itself, padding, and rows after the last target."""
     rows, columns = _positions(logits, start)
     visible = (rows != columns) & (rows < logits.shape[-1])
     if key_mask is not None:
@@ -247,14 +247,14 @@ _weights = with_gradient(_weights_forward, _weights_backward)
 
 
 def _sums_before(terms: jax.Array, start: jax.Array | int) -> jax.Array:
-    """For each key the sum over the closer ones."""
+    """For each key, the sum over all closer keys."""
     left, right = _outward(terms, start)
     before = _running_sums(left + right)
     return _inward(before, before + left, start, terms.shape[-1])
 
 
 def _sums_after(terms: jax.Array, start: jax.Array | int) -> jax.Array:
-    """For each key the sum over the farther ones: the transpose of `_sums_before`."""
+    """For each key, the sum over all farther keys: the transpose of `_sums_before`."""
     left, right = _outward(terms, start)
     after = _running_sums(left + right, reverse=True)
     return _inward(after + right, after, start, terms.shape[-1])
@@ -263,8 +263,8 @@ def _sums_after(terms: jax.Array, start: jax.Array | int) -> jax.Array:
 def _outward(terms: jax.Array, start: jax.Array | int) -> tuple[jax.Array, jax.Array]:
     """[..., n, N] -> (left, right) [..., n, H] with left_ip = terms_i,i-p and right_ip = terms_i,i+1+p, else 0.
 
-    H is N or somewhat more. With H = N the last entry of the last row's right half belongs to the row after it. There
-    is none, or it is one of those after the last target, which are 0 too.
+    H is at least N. If H = N, the last entry of the last row's right half belongs to the next row. That row either does
+    not exist or lies after the last target, where everything is 0.
     """
     *leading, rows, columns = terms.shape
     half = _whole_runs(columns)
@@ -282,7 +282,7 @@ def _inward(left: jax.Array, right: jax.Array, start: jax.Array | int, columns: 
 
 
 def _to_relative(array: jax.Array, width: int) -> jax.Array:
-    """[..., n, M] -> [..., n, width]: what was at (i, i + c) is at (i, c). Past the end, a row goes on in the next."""
+    """[..., n, M] -> [..., n, width]: entry (i, i + c) moves to (i, c). Past its end, a row continues in the next."""
     *leading, rows, columns = array.shape
     array = jnp.pad(array, [(0, 0)] * len(leading) + [(0, 1), (0, 0)])
     array = array.reshape(*leading, -1)[..., : rows * (columns + 1)]
@@ -290,16 +290,17 @@ def _to_relative(array: jax.Array, width: int) -> jax.Array:
 
 
 def _to_absolute(array: jax.Array, columns: int) -> jax.Array:
-    """[..., n, width] -> [..., n, columns], columns >= width - 1: what was at (i, c) is at (i, i + c), and else 0."""
+    """[..., n, width] -> [..., n, columns], columns >= width - 1: entry (i, c) moves to (i, i + c); the rest is 0."""
     *leading, rows, width = array.shape
     array = jnp.pad(array, [(0, 0)] * (len(leading) + 1) + [(0, columns + 1 - width)])
     return array.reshape(*leading, -1)[..., : rows * columns].reshape(*leading, rows, columns)
 
 
 def _running_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
-    """Sums of all terms before each (after each if `reverse`) along the last axis, which RUN divides if it is longer.
+    """For each term, the sum of all terms before it (after it if `reverse`) along the last axis.
 
-    Within runs and over runs: rounding errors grow as RUN + N / RUN, not as N.
+    If the axis is longer than RUN, RUN must divide it. Sums are taken within runs and over runs, so rounding errors
+    grow as RUN + N / RUN, not as N.
     """
     runs = terms.reshape(*terms.shape[:-1], -1, min(terms.shape[-1], RUN))
     sums = _exclusive_sums(jnp.sum(runs, axis=-1), reverse)[..., None] + _exclusive_sums(runs, reverse)
@@ -312,8 +313,8 @@ def _exclusive_sums(terms: jax.Array, reverse: bool) -> jax.Array:
 
 
 # Outward until the tolerance ------------------------------------------------------------------------------------------
-# Targets are cut into tiles [..., N / b, b, ...] and pairs into blocks of b. The keys of a block's pairs lie, for the
-# targets of a tile, in two neighbouring tiles of shifted keys on the left, and in two on the right.
+# Targets are cut into tiles [..., N / b, b, ...] and pairs into blocks of b. For the targets of a tile, the keys of a
+# block lie in two neighbouring tiles of shifted keys on the left, and in two on the right.
 
 
 def _within_horizon(
@@ -336,7 +337,7 @@ def _within_horizon(
     queries, sides, *of_keys = (jnp.broadcast_to(x, leading + x.shape[-2:]) for x in arrays)
     size = _whole_runs(min(size, length))
     queries, sides = _tiles(queries, size), _tiles(sides, size)
-    # As many zeros before the first key and after the last one as it takes to shift them out of sight.
+    # Pad both ends with enough zeros that every shift stays inside the array.
     tiled = length + -length % size
     around = [(0, 0)] * len(leading) + [(tiled, 2 * tiled - length + 1), (0, 0)]
     read = _horizon(queries, sides, *(jnp.pad(x, around) for x in of_keys), jnp.asarray(tolerance, wide))
@@ -369,7 +370,7 @@ def _horizon_forward(
 
 
 def _horizon_backward(kept: tuple, cotangent: jax.Array) -> tuple:
-    """The blocks once more, inward from the last one seen."""
+    """Recomputes the blocks, from the last one seen inward."""
     queries, sides, key, value, real, before, blocks = kept
 
     def look(state: tuple) -> tuple:
@@ -412,7 +413,7 @@ def _pair_logits(
 
 
 def _pair_weights(left: jax.Array, right: jax.Array, lost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Weights of these logits and -log of the survival probability after them, which was `lost` before them."""
+    """The weights for these logits, and -log of the survival probability after them; it was `lost` before them."""
     of_left, of_right = jax.nn.softplus(left), jax.nn.softplus(right)
     of_pairs = of_left + of_right
     before = lost[..., None] + _running_sums(of_pairs)
@@ -421,7 +422,7 @@ def _pair_weights(left: jax.Array, right: jax.Array, lost: jax.Array) -> tuple[j
 
 
 def _pair_read(left: jax.Array, right: jax.Array, value: jax.Array, block: Any) -> jax.Array:
-    """What these weights read: [..., N / b, b, d_v]."""
+    """The values read with these weights: [..., N / b, b, d_v]."""
     size = left.shape[-1]
     read = jnp.zeros((), value.dtype)
     for weights, shift in zip((jnp.flip(left, axis=-1), right), _shifts(block, size), strict=True):
@@ -431,12 +432,12 @@ def _pair_read(left: jax.Array, right: jax.Array, value: jax.Array, block: Any) 
 
 
 def _shifts(block: Any, size: int) -> tuple[Any, Any]:
-    """Where the leftmost keys of a block are, seen from the target: of its left pairs, of its right pairs."""
+    """Offset from the target to the leftmost key of a block, for its left pairs and for its right pairs."""
     return 1 - (block + 1) * size, block * size + 1
 
 
 def _neighbours(array: jax.Array, shift: Any, tiles: jax.Array) -> jax.Array:
-    """[..., 3 N + 1, d] -> [..., N / b, 2 b, d]: of each tile the 2 b positions from its first one plus `shift` on."""
+    """[..., 3 N + 1, d] -> [..., N / b, 2 b, d]: for each tile, the 2 b positions from its first one plus `shift`."""
     count, size = tiles.shape[-3:-1]
     length = count * size
     shifted = _tiles(jax.lax.dynamic_slice_in_dim(array, length + shift, length + size, axis=-2), size)
@@ -451,5 +452,5 @@ def _tiles(rows: jax.Array, size: int) -> jax.Array:
 
 
 def _whole_runs(length: int) -> int:
-    """No less than the length, and what `_running_sums` can add up."""
+    """The smallest length that is not below this one and that `_running_sums` accepts."""
     return length if length <= RUN else length + -length % RUN

@@ -1,10 +1,10 @@
-"""Functions whose gradient is written by hand, and which can be differentiated forward all the same.
+"""Functions with a hand-written gradient that can still be differentiated forward.
 
-`jax.custom_vjp` gives a function a backward pass of its own and takes `jax.jvp` and `jax.hessian` from it.
-`with_gradient` gives it the same backward pass and leaves it these: its tangents are those of the forward pass, as JAX
-differentiates it, held in one linear operation whose transpose is the backward pass. What is differentiated backward
-keeps what the backward pass wants, as it would under `jax.custom_vjp`. The backward pass itself is differentiated as
-written, forward where it has a loop of unknown length.
+`jax.custom_vjp` gives a function its own backward pass, but then `jax.jvp` and `jax.hessian` no longer work.
+`with_gradient` keeps them: tangents are JAX's own derivative of the forward pass, wrapped in one linear operation whose
+transpose is the hand-written backward pass. Differentiating backward keeps the residuals that the backward pass needs,
+as under `jax.custom_vjp`. Second derivatives differentiate the backward pass as it is written, in forward mode if it
+has a loop of unknown length.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PyTree = Any
 def with_gradient(
     forward: Callable[..., tuple[PyTree, PyTree]], backward: Callable[[Any, Any], tuple[PyTree, ...]]
 ) -> Callable[..., Any]:
-    """The function `forward(*arguments)[0]`, whose gradient is `backward`. As for `jax.custom_vjp`,
+    """The function `forward(*arguments)[0]` with `backward` as its gradient. As for `jax.custom_vjp`,
 
         result, kept = forward(*arguments)
         cotangents of the arguments = backward(kept, cotangent of the result)
 
-    with None for an argument that has none. Arguments, result and what is kept are pytrees of arrays; `forward` must
+    with None for an argument without a cotangent. Arguments, result and `kept` are pytrees of arrays; `forward` must
     not close over traced values.
     """
 
@@ -49,12 +49,12 @@ def with_gradient(
             for leaves in (arguments, results)
         )
 
-        # What follows holds on to structures and shapes, not to traced values.
+        # The closures below capture structures and shapes, not traced values.
         first, known = len(arguments), len(arguments) + len(kept)
         sizes = [jnp.shape(x) for x in results]
 
         def whole(moved: Sequence[jax.Array]) -> PyTree:
-            """The result's tangent or cotangent; of what is not a float it has no type."""
+            """The result's tangent or cotangent as a pytree; leaves that are not floats get float0 zeros."""
             leaves: list[Any] = [np.zeros(size, jax.dtypes.float0) for size in sizes]
             for i, value in zip(outputs, moved, strict=True):
                 leaves[i] = value
@@ -94,7 +94,7 @@ def with_gradient(
 
 
 def _leaves(given: PyTree, tree: Any) -> list[Any]:
-    """A leaf of `given` for each one of `tree`; where it has None, that stands for all leaves below."""
+    """One leaf of `given` for each leaf of `tree`; a None in `given` stands for all leaves below it."""
     marked = jax.tree.map(lambda x: _NONE if x is None else x, given, is_leaf=lambda x: x is None)
     full = jax.tree.unflatten(tree, range(tree.num_leaves))
     return [None if x is _NONE else x for x in jax.tree.leaves(jax.tree.broadcast(marked, full))]
@@ -104,8 +104,9 @@ _NONE = object()
 
 
 # The linear operation -------------------------------------------------------------------------------------------------
-# Operands are `known` arrays, in which it need not be linear, and others, in which it is: results = push(*operands).
-# The transpose has the same known arrays; pull and push trade places. `shapes` has shape and type of each result.
+# The first `known` operands are arrays in which the operation need not be linear; it is linear in the others:
+# results = push(*operands). The transpose has the same known arrays and swaps pull and push. `shapes` holds the shape
+# and dtype of each result.
 
 _linear = Primitive("linear_with_transpose")
 _linear.multiple_results = True
@@ -120,7 +121,7 @@ def _abstract(*_: Any, shapes: Sequence[tuple], **__: Any) -> list[Any]:
 
 
 def _differentiated(primals: Sequence, tangents: Sequence, *, known: int, push: Callable, **rest: Any) -> tuple:
-    """Linear in what it is linear in; in what is known as JAX differentiates it."""
+    """Linear in the linear operands; JAX differentiates it in the known ones."""
     results = _linear.bind(*primals, known=known, push=push, **rest)
     moves = [ad.instantiate_zeros(x) for x in tangents[known:]]
     moved = _linear.bind(*primals[:known], *moves, known=known, push=push, **rest)
@@ -152,7 +153,7 @@ def _transposed(
 def _batched(
     operands: Sequence, axes: Sequence, *, known: int, push: Callable, pull: Callable, shapes: Sequence[tuple]
 ) -> tuple:
-    """Mapped over the first axis. What is linear is mapped in any case, so that the transpose is too."""
+    """Batched over the first axis. The linear operands are always batched, so the transpose is batched too."""
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     moves = [
         jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)

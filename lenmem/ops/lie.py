@@ -1,8 +1,8 @@
 """Lie-access memory: moving a head by a group action, and reading by distance in key space.
 
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, sections 4.1 and 4.2. Two groups: the shifts R^2 acting on
-the plane, and the rotations SO(3) acting on the sphere S^2. Both are isometries of the Euclidean distance, so a trail
-x, ax, a(ax), ... written from one start can be followed from any other.
+the plane, and the rotations SO(3) acting on the sphere S^2. Both preserve the Euclidean distance, so a trail
+x, ax, a(ax), ... written from one start can be followed from any other start.
 
 Shapes: `position` [..., d], `keys` [..., T, d], `strengths` and `mask` [..., T], weights [..., T]; any leading axes.
 """
@@ -55,7 +55,8 @@ def strengthened(
 ) -> Float[Array, "... T"]:
     """w_i = (s_i u_i + 1e-9) / sum_j (s_j u_j + 1e-9) over the unmasked slots, for `closeness` u that sums to 1.
 
-    The 1e-9 is the published code's: with all strengths near zero the read becomes uniform. Masked slots are exactly 0.
+    The 1e-9 is from the published code: if all strengths are near zero, the read is uniform. Masked slots are exactly
+    0.
     """
     weighted = strengths * closeness + STRENGTH_EPSILON
     if mask is not None:
@@ -71,14 +72,14 @@ def inverse_square_weights(
 ) -> Float[Array, "... T"]:
     """Read weights by the inverse square of the distance: w_i ~ s_i d(q, k_i)^-2 (section 4.2, w^(1)).
 
-    At q = k_i the weight takes its limit: all on slot i (shared among slots with that key). Numerators are scaled by
-    the smallest squared distance, so that nothing overflows and the gradient stays finite there. A row without an
-    unmasked slot gets all zeros. O(T d).
+    At q = k_i the weight takes its limit: all on slot i, divided among slots with the same key. Numerators are scaled
+    by the smallest squared distance, so nothing overflows and the gradient stays finite there. If all slots are masked,
+    all weights are zero. O(T d).
     """
     distances = squared_distances(position, keys)
     if mask is not None:
         distances = jnp.where(mask, distances, 1.0 / EPSILON)
-    # The scale cancels in the normalisation, value and gradient alike, so it needs no gradient of its own.
+    # The scale cancels in the normalisation, in value and gradient, so it needs no gradient.
     nearest = jax.lax.stop_gradient(jnp.min(distances, axis=-1, keepdims=True))
     closeness = (nearest + EPSILON) / (distances + EPSILON)
     if mask is not None:
@@ -96,14 +97,14 @@ def softmax_distance_weights(
 ) -> Float[Array, "... T"]:
     """Read weights by an annealed softmax: w_i ~ s_i exp(-d(q, k_i)^2 / temperature) (section 4.2, w^(2)).
 
-    `temperature` > 0; a higher one reads more uniformly. A row without an unmasked slot gets all zeros. O(T d).
+    `temperature` > 0; a higher one reads more uniformly. If all slots are masked, all weights are zero. O(T d).
     """
     logits = -squared_distances(position, keys) / temperature[..., None]
     return strengthened(masked_softmax(logits, mask), strengths, mask)
 
 
 def masked_softmax(logits: Float[Array, "... T"], mask: Bool[Array, "... T"] | None) -> Float[Array, "... T"]:
-    """Softmax over the unmasked slots, exactly 0 elsewhere; a row without an unmasked slot gets all zeros."""
+    """Softmax over the unmasked slots and exactly 0 elsewhere; if all slots are masked, all weights are zero."""
     if mask is None:
         return jax.nn.softmax(logits, axis=-1)
     peak = jnp.max(jnp.where(mask, logits, -jnp.inf), axis=-1, keepdims=True)
@@ -120,7 +121,7 @@ def dot_product_weights(
     sharpness: Float[Array, "..."] | None = None,
     mask: Bool[Array, "... T"] | None = None,
 ) -> Float[Array, "... T"]:
-    """Random-access weights w_i ~ s_i exp(gamma <q, k_i>) (section 2, the RAM baseline; gamma = 1 if not given)."""
+    """Random-access weights w_i ~ s_i exp(gamma <q, k_i>) (section 2, the RAM baseline); gamma defaults to 1."""
     logits = jnp.einsum("...d,...td->...t", position, keys)
     if sharpness is not None:
         logits = logits * sharpness[..., None]

@@ -1,13 +1,13 @@
-"""Neural Attention Memory: attention as writing to, and reading from, a matrix.
+"""Neural Attention Memory: attention as writing to and reading from a matrix.
 
 Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), sections 3, 4 and 6. A memory M in R^{d_v x d_k} holds
-values under unit keys. Reading multiplies it with a unit query; writing adds the outer product of a value and its key,
-after erasing what was stored under that key. Without the erasure, writes commute and a sequence becomes one sum:
-normalized outer-product attention, at a cost linear in its length S.
+values under unit keys. Reading multiplies it by a unit query; writing erases what was stored under a key and adds the
+outer product of the new value and the key. Without erasure, writes commute and a sequence becomes one sum: normalized
+outer-product attention, whose cost is linear in the length S.
 
 Shapes: memories [..., d_v, d_k], queries and keys [..., S, d_k], values [..., S, d_v], probabilities and masks
-[..., S]; any leading axes (batch, heads). Sums, and with them memories, are float32 (float64 for float64 inputs) even
-where queries, keys and values are bfloat16; what is read has the type of the values.
+[..., S]; any leading axes (batch, heads). Sums and memories are float32 (float64 for float64 inputs), even if queries,
+keys and values are bfloat16; reads have the dtype of the values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Probability = Float[Array, "..."] | float
 def nam_read(
     memory: Float[Array, "... v k"], query: Float[Array, "... k"], read_probability: Probability = 1.0
 ) -> Float[Array, "... v"]:
-    """RD(M, q, p_r) = p_r M q (section 3.1), for a unit query q. In the type of the query. O(d_v d_k)."""
+    """RD(M, q, p_r) = p_r M q (section 3.1), for a unit query q. In the dtype of the query. O(d_v d_k)."""
     read = jnp.einsum("...vk,...k->...v", memory, query, preferred_element_type=_sum_type(memory))
     return (jnp.asarray(read_probability)[..., None] * read).astype(query.dtype)
 
@@ -46,8 +46,8 @@ def nam_write(
 ) -> Float[Array, "... v k"]:
     """WR(M, k, v, p_w, p_e) = M + p_w v k^T - p_e M k k^T (section 3.1), for a unit key k. O(d_v d_k).
 
-    With p_w = p_e = 1 a read by k then returns v (Theorem 1). A zero key changes nothing. A key longer than 1 erases
-    too much: with p_e |k|^2 > 2 repeated writes diverge. In the type of the memory.
+    With p_w = p_e = 1, reading with k then returns v (Theorem 1). A zero key changes nothing. A key longer than 1
+    erases too much: if p_e |k|^2 > 2, repeated writes diverge. In the dtype of the memory.
     """
     stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=_sum_type(memory))
     written = jnp.asarray(write_probability)[..., None] * value
@@ -65,7 +65,7 @@ def outer_product_memory(
     key_mask: Bool[Array, "... S"] | None = None,
     write_probability: Float[Array, "... S"] | None = None,
 ) -> Float[Array, "... v k"]:
-    """M = sum_s p_w^(s) v_s mu(k_s)^T (section 3.2), mu the projection to the unit sphere. O(S d_v d_k)."""
+    """M = sum_s p_w^(s) v_s mu(k_s)^T (section 3.2); mu projects onto the unit sphere. O(S d_v d_k)."""
     return _total(*_writes(key, value, key_mask, write_probability))
 
 
@@ -75,7 +75,7 @@ def outer_product_read(
     *,
     read_probability: Float[Array, "... S"] | None = None,
 ) -> Float[Array, "... S v"]:
-    """r_i = p_r^(i) M mu(q_i): many reads of one memory (section 3.2). In the type of the query. O(S d_v d_k)."""
+    """r_i = p_r^(i) M mu(q_i): many reads of one memory (section 3.2). In the dtype of the query. O(S d_v d_k)."""
     return _gated(_read_all(memory, _normalized(query)), read_probability).astype(query.dtype)
 
 
@@ -96,24 +96,24 @@ def normalized_outer_product_attention(
 
         Y_i = p_r^(i) (M_0 + sum_s p_w^(s) v_s mu(k_s)^T) mu(q_i)
 
-    with mu(x) = x / sqrt(|x|^2 + 1e-10), all probabilities 1 if not given, and neither a denominator nor a factor 1/S.
-    The sum runs over all s, or over s <= i if `causal`. With orthonormal keys a read by one of them returns its value
-    (Theorem 2).
+    with mu(x) = x / sqrt(|x|^2 + 1e-10). All probabilities default to 1. There is neither a denominator nor a factor
+    1/S. The sum runs over all s, or over s <= i if `causal`. With orthonormal keys, reading with one of them returns
+    its value (Theorem 2).
 
-    `key_mask`: True where a key is real; the others write nothing, whatever they hold. A query is never masked: what a
-    padded one reads is finite and means nothing. Zero rows read and write zeros, with finite gradients.
+    `key_mask` is True where a key is real; the other keys write nothing, whatever they contain. Queries are not masked:
+    the result of a padded query is finite and meaningless. Zero rows read and write zeros, with finite gradients.
 
-    `carry` is M_0 (zero if not given); with `return_carry` the result is (Y, M) with M the memory after the last write,
-    in float32. A causal sequence may be split anywhere and read piece by piece, each with the carry of the one before;
-    `normalized_outer_product_step` goes one token at a time.
+    `carry` is M_0 (default zero); with `return_carry` the result is (Y, M), with M the float32 memory after the last
+    write. A causal sequence may be split anywhere and read piece by piece, passing the carry from piece to piece;
+    `normalized_outer_product_step` processes one token at a time.
 
     Bidirectional: O(S d_v d_k) time, O(S d + d_v d_k) memory. Causal: chunks of C = `chunk_size` positions attend to
-    themselves by their C x C scores, and to what is before them by a prefix sum of the chunks' memories. That takes
-    O(S (C d + d_v d_k)) time and O(S (d + C + d_v d_k / C) + d_v d_k) memory, since all chunks are worked on at once.
-    The default C is the power of two at or above sqrt(d_v d_k) (32 at least), which makes it O(S d^2) time and
-    O(S d + d^2) memory. The same holds for the gradient, which keeps nothing but the inputs and forms the rest again.
+    themselves by their C x C scores, and to earlier positions by a prefix sum of the chunks' memories. That takes
+    O(S (C d + d_v d_k)) time and O(S (d + C + d_v d_k / C) + d_v d_k) memory, since all chunks are processed at once.
+    The default C is the smallest power of two that is at least sqrt(d_v d_k) and at least 32, which gives O(S d^2) time
+    and O(S d + d^2) memory. The gradient has the same cost; it keeps only the inputs and recomputes the rest.
 
-    Raises ValueError where lengths or chunk sizes do not fit.
+    Raises ValueError for mismatched lengths or an invalid chunk size.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _writes(key, value, key_mask, write_probability)
@@ -131,11 +131,11 @@ def normalized_outer_product_step(
     write_probability: Probability = 1.0,
     read_probability: Probability = 1.0,
 ) -> tuple[Float[Array, "... v"], Float[Array, "... v k"]]:
-    """One token of causal `normalized_outer_product_attention`: (what it reads, the new carry).
+    """One token of causal `normalized_outer_product_attention`: returns (its read, the new carry).
 
         M_t = M_{t-1} + p_w v mu(k)^T,  Y_t = p_r M_t mu(q)
 
-    O(d_v d_k), however many tokens came before. No carry: the first token.
+    O(d_v d_k) for any number of earlier tokens. Without a carry it is the first token.
     """
     if carry is None:
         shape = (*jnp.broadcast_shapes(key.shape[:-1], value.shape[:-1]), value.shape[-1], key.shape[-1])
@@ -157,8 +157,8 @@ def linear_attention(
 
         Y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / (phi(q_i) . sum_s phi(k_s) + 1e-6),  phi(x) = elu(x) + 1
 
-    over all s, or s <= i if `causal`. Keys that `key_mask` marks False count for nothing; a query that may see no key
-    gets zeros. Cost as that of `normalized_outer_product_attention`.
+    over all s, or s <= i if `causal`. Keys where `key_mask` is False are ignored; a query that sees no key gets zeros.
+    The cost is that of `normalized_outer_product_attention`.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
@@ -171,7 +171,7 @@ def linear_attention(
 
 
 def _sum_type(array: jax.Array) -> jnp.dtype:
-    """The type that sums over such an array are formed in."""
+    """The dtype in which sums over this array are computed."""
     return jnp.promote_types(array.dtype, jnp.float32)
 
 
@@ -195,7 +195,7 @@ def _gated(vectors: jax.Array, probability: jax.Array | None) -> jax.Array:
 def _writes(
     key: jax.Array, value: jax.Array, mask: jax.Array | None, probability: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Unit keys and gated values; both are zero where masked, so that nothing a masked row holds can get through."""
+    """Unit keys and gated values, both zero where masked, so masked rows have no effect."""
     keys = _normalized(_zero_where_masked(key, mask))
     if probability is not None and mask is not None:
         probability = jnp.where(mask, probability, 0)
@@ -208,7 +208,7 @@ def _total(keys: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def _read_all(memory: jax.Array, queries: jax.Array) -> jax.Array:
-    """M q_i for every i, in the type of sums. The memory is rounded to the type of the queries for the product."""
+    """M q_i for every i, in the dtype of sums. The memory is cast to the dtype of the queries for the product."""
     memory = memory.astype(queries.dtype)
     return jnp.einsum("...vk,...sk->...sv", memory, queries, preferred_element_type=_sum_type(queries))
 
@@ -229,7 +229,7 @@ def _attend(
     return _read_all(memory, queries), memory
 
 
-# Only the inputs are kept for the gradient: keeping scores and prefixes would cost several times their memory.
+# Keep only the inputs for the gradient: scores and prefix sums would take several times their memory.
 @functools.partial(jax.checkpoint, static_argnums=4)
 def _causal(
     queries: jax.Array, keys: jax.Array, values: jax.Array, initial: jax.Array | None, size: int
@@ -245,7 +245,7 @@ def _causal(
 
 
 def _prefix_sums(array: jax.Array, axis: int) -> jax.Array:
-    """Inclusive; several times faster on CPU than `jnp.cumsum`, which XLA makes into windowed sums."""
+    """Inclusive. Several times faster on a CPU than `jnp.cumsum`, which XLA compiles to windowed sums."""
     return jax.lax.associative_scan(jnp.add, array, axis=axis % array.ndim)
 
 
@@ -257,13 +257,13 @@ def _read_within(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.
 
 
 def _chunk(keys: jax.Array, values: jax.Array, size: int | None) -> int:
-    """Positions of a chunk: the given number or the default, but no more than there are."""
+    """The chunk size: the given or the default one, at most the length."""
     if size is None:
         size = MINIMAL_CHUNK
         while size * size < keys.shape[-1] * values.shape[-1]:
             size *= 2
     if size < 1:
-        raise ValueError(f"chunk_size has to be at least 1, not {size}")
+        raise ValueError(f"chunk_size must be at least 1, not {size}")
     return max(1, min(size, keys.shape[-2]))
 
 
@@ -277,7 +277,7 @@ def _chunks(array: jax.Array, size: int) -> jax.Array:
 
 
 def _positions(chunks: jax.Array, length: int) -> jax.Array:
-    """[..., n, size, d] -> [..., length, d]: `_chunks` undone."""
+    """[..., n, size, d] -> [..., length, d]: the inverse of `_chunks`."""
     *leading, count, size, width = chunks.shape
     return chunks.reshape(*leading, count * size, width)[..., :length, :]
 
@@ -304,26 +304,26 @@ def nam_scan(
     initial: Float[Array, "... v k"] | None = None,
     chunk_size: int = 64,
 ) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"] | None]:
-    """`nam_write` at every step of a sequence whose keys and values are known beforehand, in parallel over chunks.
+    """`nam_write` at every step of a sequence whose keys and values are known in advance, in parallel over chunks.
 
         M_t = M_{t-1} + p_w^(t) v_t k_t^T - p_e^(t) M_{t-1} k_t k_t^T,  r_t = M_t q_t
 
-    -> (M_S in float32, the reads r or None without `queries`). Keys and queries are used as they are: pass unit ones
-    (`unit`). A read sees the write of its own step. Padding is a step with both probabilities zero. `initial` is M_0,
-    zero if not given. With unit keys and p_w = p_e = beta this is the delta rule of fast weight programmers
-    (Schlag et al. 2021), and the form below its WY representation (Bischof & Van Loan 1987; Yang et al. 2024).
+    Returns (M_S in float32, the reads r or None without `queries`). Keys and queries are used as given: pass unit
+    vectors (`unit`). A read sees the write of its own step. For padding, set both probabilities to zero. `initial` is
+    M_0, default zero. With unit keys and p_w = p_e = beta this is the delta rule of fast weight programmers (Schlag et
+    al. 2021), and the form below its WY representation (Bischof & Van Loan 1987; Yang et al. 2024).
 
     Within a chunk that starts from M, M_t = M + sum_{s <= t} u_s k_s^T with
     u_t = p_w^(t) v_t - p_e^(t) (M k_t + sum_{s < t} u_s (k_s . k_t)): a unit lower triangular system,
 
         (I + diag(p_e) tril(K K^T, -1)) U = diag(p_w) V - diag(p_e) K M^T.
 
-    Both right-hand sides, that of V and that of K, are solved for all chunks at once; only M' = M + U^T K is passed
-    from chunk to chunk. All in float32. With C = `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C sequential
-    steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns M_0.
+    Both right-hand sides, V and K, are solved for all chunks at once; only M' = M + U^T K is passed from chunk to
+    chunk. Everything is float32. With C = `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps,
+    O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns M_0.
     """
     if chunk_size < 1:
-        raise ValueError(f"chunk_size has to be at least 1, not {chunk_size}")
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     if keys.shape[-2] != values.shape[-2]:
         raise ValueError(f"{keys.shape[-2]} keys but {values.shape[-2]} values")
     kind, dtype, length = _sum_type(values), values.dtype, keys.shape[-2]
@@ -354,12 +354,12 @@ def nam_scan(
 
 
 def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks.
+    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks:
 
         [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
 
     log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
-    Neumann series loses every digit where keys repeat.
+    Neumann series loses all precision where keys repeat.
     """
     count = below.shape[-1]
     padding = (1 << (count - 1).bit_length()) - count
@@ -390,8 +390,8 @@ def tensor_memory(
 ) -> Float[Array, "... v w s"]:
     """A document as a tensor (section 6): D = sum_i S_i (x) mu(k_i) of sentences S_i = sum_j v_ij mu(k_ij)^T.
 
-    `values` are the word embeddings v_ij of N sentences of W words; words that `word_mask` marks False are left out.
-    O(N (W d_v d_w + d_v d_w d_s)), whatever is asked of it later by `nested_read`.
+    `values` are the word embeddings v_ij of N sentences of W words; words where `word_mask` is False are left out.
+    O(N (W d_v d_w + d_v d_w d_s)), however often it is read with `nested_read`.
     """
     sentences = outer_product_memory(word_keys, values, key_mask=word_mask)
     keys = _normalized(sentence_keys)
@@ -401,10 +401,10 @@ def tensor_memory(
 def nested_read(
     memory: Float[Array, "... v w s"], sentence_query: Float[Array, "... s"], word_query: Float[Array, "... w"]
 ) -> Float[Array, "... v"]:
-    """Nested attention (section 6): the inner products of a `tensor_memory` with mu(q_s), then with mu(q_w).
+    """Nested attention (section 6): contracts a `tensor_memory` with mu(q_s), then with mu(q_w).
 
     With orthonormal sentence keys, and orthonormal word keys in each sentence, the keys of a word return its embedding.
-    In the type of the queries. O(d_v d_w d_s).
+    In the dtype of the queries. O(d_v d_w d_s).
     """
     sentence = jnp.einsum(
         "...vws,...s->...vw", memory, _normalized(sentence_query), preferred_element_type=memory.dtype
@@ -417,7 +417,7 @@ def one_shot(
 ) -> Float[Array, "... v k"]:
     """One-shot learning (section 6): W' = WR(W, y / |x|, x / |x|, 1, 1), so that W' x = y by Theorem 1.
 
-    What W does to inputs orthogonal to x stays as it is. x = 0 changes nothing. O(d_v d_k).
+    Inputs orthogonal to x are mapped as before. x = 0 changes nothing. O(d_v d_k).
     """
     inverse_norm = jax.lax.rsqrt(jnp.sum(jnp.square(inputs), axis=-1, keepdims=True) + EPSILON)
     return nam_write(weight, inputs * inverse_norm, outputs * inverse_norm)

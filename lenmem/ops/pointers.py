@@ -2,8 +2,8 @@
 
 Le et al., "Enhancing Length Extrapolation in Sequential Models with Pointer-Augmented Neural Memory", 2024 (arXiv
 2404.11870), sections 2.2 and 2.3. Every slot of a memory M is bound to an address, an integer below 2^b written as a
-vector of b bits. A pointer is a distribution w over the slots, p = sum_n w[n] A[n] of the addresses; the value it
-points at is *p = sum_n w[n] M[n]. Addresses say nothing about data, so a rule learned for them holds for any data, and
+vector of b bits. A pointer is a distribution w over the slots: its address is p = sum_n w[n] A[n], its value
+*p = sum_n w[n] M[n]. Addresses carry no information about data, so a rule learned on addresses holds for any data, and
 for as many slots as there are addresses.
 
 Shapes: addresses [..., N, b], `memory` [..., N, d], weights and `mask` [..., N]; any leading axes.
@@ -23,9 +23,9 @@ Similarity = Literal["cosine", "cosine_temperature", "dot"]
 
 
 def sample_base(key: Array, bits: int, shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
-    """p_B ~ U{0, ..., 2^b - 1} (section 2.2, appendix B): a base for each sequence, of the given `shape`.
+    """p_B ~ U{0, ..., 2^b - 1} (section 2.2, appendix B): a base for each sequence, with the given `shape`.
 
-    In training all addresses have to occur, or those of longer sequences would be new.
+    Random bases make all addresses occur in training; otherwise the addresses of longer sequences would be unseen.
     """
     return jax.random.randint(key, shape, 0, 2**bits, jnp.int32)
 
@@ -33,18 +33,18 @@ def sample_base(key: Array, bits: int, shape: tuple[int, ...] = ()) -> Int[Array
 def address_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float[Array, "... {length} {bits}"]:
     """A[j] = (p_B + j) mod 2^b for j = 0 .. length - 1, as bits 0 and 1, the most significant first (section 2.2).
 
-    `base` may be traced and any integer. A ValueError where two slots would share an address. O(length b).
+    `base` is any integer and may be traced. Raises ValueError if two slots would share an address. O(length b).
     """
     addresses = _addresses(base, length, bits)
     return ((addresses[..., None] >> jnp.arange(bits)[::-1]) & 1).astype(jnp.float32)
 
 
 def phase_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float[Array, "... {length} 2*{bits}"]:
-    """cos(2 pi a / 2^k), then sin(2 pi a / 2^k), k = b .. 1, of the addresses a of `address_bank`; not in the paper.
+    """cos(2 pi a / 2^k), then sin(2 pi a / 2^k), k = b .. 1, for the addresses a of `address_bank`; not in the paper.
 
-    Bit b - k of an address is a square wave of period 2^k along the addresses; this is a smooth wave of that period. To
-    add a number to an address turns each pair by a fixed angle, one linear map for all addresses, where bits need a
-    carry, which is all the rarer in training the longer it is. O(length b).
+    Bit b - k of an address is a square wave of period 2^k over the addresses; this is a smooth wave of the same period.
+    Adding a number to an address rotates each pair by a fixed angle, one linear map for all addresses. Bits need
+    carries instead, and long carries are rare in training. O(length b).
     """
     periods = 2 ** jnp.arange(bits, 0, -1)
     addresses = _addresses(base, length, bits)
@@ -56,7 +56,7 @@ def _addresses(base: Int[Array, "..."] | int, length: int, bits: int) -> Int[Arr
     if not 1 <= bits <= 24:
         raise ValueError(f"an address has 1 to 24 bits; got {bits}")
     if length > 2**bits:
-        raise ValueError(f"{bits} bits make {2**bits} addresses; got {length} slots to address")
+        raise ValueError(f"{bits} bits give {2**bits} addresses; got {length} slots to address")
     return (jnp.asarray(base)[..., None] + jnp.arange(length)) % 2**bits
 
 
@@ -70,13 +70,13 @@ def pointer_weights(
 ) -> Float[Array, "... N"]:
     """w[n] = softmax_n(s(q, k_n)), the attention of equations 2 (keys g(A[n])) and 5 (keys M[n]).
 
-        cosine                s = q . k / (|q| |k|), as printed: no weight can exceed e^2 times another one
-        cosine_temperature    s = beta q . k / (|q| |k|), `temperature` beta >= 0: the higher, the sharper
+        cosine                s = q . k / (|q| |k|), as printed: no weight can exceed e^2 times another
+        cosine_temperature    s = beta q . k / (|q| |k|), `temperature` beta >= 0; higher is sharper
         dot                   s = q . k / sqrt(d), as in the published code
 
-    Lengths are sqrt(|x|^2 + 1e-10), so a zero query or key is as like as not to everything, with a finite gradient.
-    Slots that `mask` marks False have weight exactly 0; a row without any other has all zeros. Computed and returned in
-    float32 at least. O(N d).
+    Lengths are sqrt(|x|^2 + 1e-10), so a zero query or key has similarity 0 to everything, with a finite gradient.
+    Slots where `mask` is False have weight exactly 0; if all slots are masked, all weights are zero. Computed and
+    returned in at least float32. O(N d).
     """
     if kind not in get_args(Similarity):
         raise ValueError(f"kind is {kind!r}; allowed are {', '.join(get_args(Similarity))}")
@@ -95,8 +95,8 @@ def pointer_weights(
 
 
 def dereference(memory: Float[Array, "*#batch N d"], weights: Float[Array, "*#batch N"]) -> Float[Array, "... d"]:
-    """*p = sum_n w[n] M[n] (section 2.3.2), and equally p = sum_n w[n] A[n] (equation 3). In the memory's type. O(N d).
+    """*p = sum_n w[n] M[n] (section 2.3.2), or p = sum_n w[n] A[n] (equation 3). In the memory's dtype. O(N d).
 
-    Zero weights read zeros. Rows of weight 0 have no effect as long as they are finite.
+    Zero weights read zeros. Rows with weight 0 have no effect as long as they are finite.
     """
     return jnp.einsum("...n,...nd->...d", weights.astype(memory.dtype), memory)

@@ -1,12 +1,12 @@
-"""Positions, as functions of integer positions: any numbers in any order, so that they can be shifted or drawn.
+"""Position encodings as functions of integer positions. Positions may be any integers in any order.
 
 Vectors to add: `sinusoidal`. Rotations of queries and keys: `rotary`. Biases of attention logits: `alibi`,
-`t5_buckets` (of a learned table), `fire_distances` (of a learned network), and Transformer-XL's: `shifted` for 0, 1, 2,
-.., `relative_logits` for numbers near each other, `sinusoidal_logits` for any. `random_positions` draws the numbers
-themselves, for all of these.
+`t5_buckets` (indices into a learned table), `fire_distances` (inputs of a learned network), and Transformer-XL's:
+`shifted` for positions 0, 1, 2, .., `relative_logits` for positions near each other, `sinusoidal_logits` for any.
+`random_positions` draws positions for any of these.
 
-Shapes: positions int[..., N], [..., Q] of queries, [..., K] of keys. Everything but `sinusoidal` and `fire_distances`
-is the same for positions that are all shifted by one amount.
+Shapes: positions int[..., N], [..., Q] for queries, [..., K] for keys. Everything but `sinusoidal` and `fire_distances`
+is unchanged if all positions are shifted by the same amount.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from jaxtyping import Array, Float, Int, Real
 
 
 def sinusoidal(positions: Real[Array, ...], width: int) -> Float[Array, "... width"]:
-    """Absolute positions as sines and cosines (Vaswani et al. 2017, section 3.5): any position, no table.
+    """Absolute positions as sines and cosines (Vaswani et al. 2017, section 3.5), for any position and without a table.
 
     PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)). In float32 the error grows
-    with the position, as p 6e-8. O(width) each.
+    with the position, as p 6e-8. O(width) per position.
     """
     if width < 1:
-        raise ValueError(f"width is {width}; it has to be at least 1")
+        raise ValueError(f"width is {width}; it must be at least 1")
     angles = positions[..., None].astype(jnp.float32) * _frequencies(width)
     pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
     return pairs.reshape(*positions.shape, -1)[..., :width]
@@ -35,14 +35,14 @@ def _frequencies(width: int) -> jax.Array:
 
 
 def rotary(vectors: Float[Array, "... N d"], positions: Int[Array, "... N"]) -> Float[Array, "... N d"]:
-    """Queries or keys turned by their positions (RoPE; Su et al. 2021, equation 34): d even.
+    """Queries or keys rotated by their positions (RoPE; Su et al. 2021, equation 34). d must be even.
 
-    Columns 2i and 2i + 1 turn by the angle p 10000^(-2i / d). The product of a turned query and a turned key depends on
-    the distance of their positions alone. O(N d).
+    Columns 2i and 2i + 1 rotate by the angle p 10000^(-2i / d). The product of a rotated query and a rotated key
+    depends on positions only through their distance. O(N d).
     """
     width = vectors.shape[-1]
     if width % 2:
-        raise ValueError(f"rotary positions turn pairs of columns; the width is {width}, which is odd")
+        raise ValueError(f"rotary positions rotate pairs of columns; the width is {width}, which is odd")
     angles = positions[..., None].astype(jnp.float32) * _frequencies(width)
     sine, cosine = jnp.sin(angles).astype(vectors.dtype), jnp.cos(angles).astype(vectors.dtype)
     first, second = vectors[..., 0::2], vectors[..., 1::2]
@@ -51,11 +51,11 @@ def rotary(vectors: Float[Array, "... N d"], positions: Int[Array, "... N"]) -> 
 
 
 def alibi(queries: Int[Array, "... Q"], keys: Int[Array, "... K"], heads: int) -> Float[Array, "... heads Q K"]:
-    """Logits that fall with the distance (ALiBi; Press, Smith & Lewis 2022, section 3): -m_h |i - j|.
+    """Logits that decrease with the distance (ALiBi; Press, Smith & Lewis 2022, section 3): -m_h |i - j|.
 
-    Slopes m_h are 2^(-8 h / n), h = 1 .. n, for n heads, n a power of two; for other numbers of heads, as in the
-    authors' code, those of the power below and then every other one of twice that power. Keys on both sides of a query
-    are alike. O(heads Q K).
+    For n heads, n a power of two, the slopes m_h are 2^(-8 h / n), h = 1 .. n. For other numbers of heads, as in the
+    authors' code, they are the slopes of the next lower power and then every other slope of twice that power. Keys to
+    the left and to the right of a query are treated alike. O(heads Q K).
     """
     if heads < 1:
         raise ValueError(f"heads is {heads}; at least 1 is needed")
@@ -78,18 +78,18 @@ def t5_buckets(
     furthest: int = 128,
     causal: bool = False,
 ) -> Int[Array, "... Q K"]:
-    """Which of `buckets` learned biases belongs to a pair (T5; Raffel et al. 2020, section 2.1).
+    """The index of the learned bias, out of `buckets`, for each pair (T5; Raffel et al. 2020, section 2.1).
 
-    Of n buckets for one side, the first n / 2 are of the distances 0 .. n / 2 - 1. The others are spaced in the
-    logarithm: distance r is in n / 2 + floor(n / 2 log(2 r / n) / log(2 furthest / n)), from `furthest` on in the last.
-    Keys on the left come first, those on the right in the second half; if `causal` all are for keys on the left, and a
-    key on the right is at distance 0. O(Q K).
+    Each side has n buckets. The first n / 2 hold the distances 0 .. n / 2 - 1. The others are logarithmically spaced:
+    distance r goes to n / 2 + floor(n / 2 log(2 r / n) / log(2 furthest / n)), and to the last bucket from `furthest`
+    on. Keys on the left use the first half of the buckets, keys on the right the second. If `causal`, all buckets are
+    for keys on the left, and a key on the right has distance 0. O(Q K).
     """
     side = buckets if causal else buckets // 2
     near = side // 2
     if buckets < 4 or near >= furthest:
         raise ValueError(
-            f"there are {buckets} buckets for distances up to {furthest}; at least 4 are needed, and fewer than "
+            f"there are {buckets} buckets for distances up to {furthest}; there must be at least 4, and fewer than "
             f"distances: {near} distances have a bucket of their own"
         )
     behind = queries[..., :, None] - keys[..., None, :]
@@ -106,13 +106,13 @@ def fire_distances(
     scale: Float[Array, ""],
     threshold: Float[Array, ""],
 ) -> Float[Array, "... Q K"]:
-    """Distances between -1 and 1 that a network turns into biases (FIRE; Li et al. 2024, equations 3 and 4).
+    """Distances between -1 and 1 for a network that outputs biases (FIRE; Li et al. 2024, equations 3 and 4).
 
         psi(i - j) / psi(max(i, threshold)),  psi(x) = log(scale x + 1)
 
-    for a key j up to the query i; a key on its right has minus the distance with the two exchanged. Positions are at
-    least 0; `scale` and `threshold` are learned, positive. A distance is relative to the length so far: it is the one
-    encoding here that looks the same on sequences of any length. O(Q K).
+    for a key j up to the query i; for a key on the right, minus the distance with i and j exchanged. Positions are at
+    least 0; `scale` and `threshold` are learned and positive. Distances are relative to the query's position, so they
+    have the same range for sequences of any length, unlike the other encodings here. O(Q K).
     """
     behind = _distances(queries, keys)
     later = jnp.maximum(queries[..., :, None], keys[..., None, :]).astype(jnp.float32)
@@ -126,11 +126,11 @@ def relative_logits(
     queries: Int[Array, "... Q"],
     keys: Int[Array, "... K"],
 ) -> Float[Array, "... Q K"]:
-    """v_i . T_(i - j), clipped to the offsets there are: the content's view of distances (Transformer-XL; Dai et al.
-    2019, terms b and d of section 3.3, with v_i = q_i + v and T = W_R sinusoidal).
+    """v_i . T_(i - j), with i - j clipped to the range of the table: the content-dependent bias of a distance
+    (Transformer-XL; Dai et al. 2019, terms b and d of section 3.3, with v_i = q_i + v and T = W_R sinusoidal).
 
-    `table` is of the offsets i - j = -m .. m, an odd number of rows. `queries` and `keys` have the leading axes of
-    `vectors`, or fewer. O(Q m d + Q K).
+    The rows of `table` are the offsets i - j = -m .. m, so their number is odd. `queries` and `keys` have the leading
+    axes of `vectors`, or fewer. O(Q m d + Q K).
     """
     rows = table.shape[-2]
     if rows % 2 == 0:
@@ -143,19 +143,20 @@ def relative_logits(
 def sinusoidal_logits(
     vectors: Float[Array, "... Q d"], queries: Int[Array, "... Q"], keys: Int[Array, "... K"]
 ) -> Float[Array, "... Q K"]:
-    """v_i . p_{j - i} with sinusoids p, without a table of offsets: d even.
+    """v_i . p_{j - i} with sinusoids p, without a table of offsets. d must be even.
 
-    A sinusoid of a difference is a turned one, sin(aj - ai) = cos(ai) sin(aj) - sin(ai) cos(aj), so that this is
-    R_{-i} v_i . p_j with R of `rotary`. For positions far apart; in float32 the error grows with the positions, as that
-    of `sinusoidal`. `queries` and `keys` have the leading axes of `vectors`, or fewer. O(Q K d).
+    A sinusoid of a difference is a rotated sinusoid, sin(aj - ai) = cos(ai) sin(aj) - sin(ai) cos(aj), so this is
+    R_{-i} v_i . p_j with R of `rotary`. For positions that are far apart; in float32 the error grows with the
+    positions, as for `sinusoidal`. `queries` and `keys` have the leading axes of `vectors`, or fewer. O(Q K d).
     """
     return rotary(vectors, -queries) @ jnp.swapaxes(sinusoidal(keys, vectors.shape[-1]), -1, -2)
 
 
 def shifted(scores: Float[Array, "... N offsets"]) -> Float[Array, "... N N"]:
-    """Scores by offset, 2N - 1 of them, to scores by key: y_ij = x_{i, j - i + N - 1} (Dai et al. 2019, appendix B).
+    """Converts scores by offset, 2N - 1 of them, to scores by key: y_ij = x_{i, j - i + N - 1} (Dai et al. 2019,
+    appendix B).
 
-    Row i of the flattened, padded array starts one entry late for each row before it, so a reshape does it all. O(N^2).
+    In the flattened, padded array each row starts one entry later than the row before, so a reshape suffices. O(N^2).
     """
     length = scores.shape[-2]
     flat = jnp.pad(scores, [(0, 0)] * (scores.ndim - 1) + [(0, 1)]).reshape(*scores.shape[:-2], -1)
@@ -164,11 +165,11 @@ def shifted(scores: Float[Array, "... N offsets"]) -> Float[Array, "... N N"]:
 
 
 def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maximum: int) -> Int[Array, "... capacity"]:
-    """Ascending positions drawn from 0 .. maximum - 1 without repetition (Ruoss et al. 2023, section 3).
+    """Ascending positions drawn from 0 .. maximum - 1 without replacement (Ruoss et al. 2023, section 3).
 
-    Every subset of `lengths` numbers is equally likely. In training all numbers occur, so that a longer sequence has no
-    new ones. A row's draw depends on its own length, not on `capacity`; what lies beyond its length is arbitrary. A
-    length beyond `maximum` repeats the last number. O(maximum log maximum) for each row.
+    Every subset of `lengths` positions is equally likely. All positions occur in training, so a longer sequence has no
+    unseen ones. A row's draw depends on its length but not on `capacity`; entries beyond its length are arbitrary. A
+    length beyond `maximum` repeats the last position. O(maximum log maximum) per row.
     """
     if capacity < 1 or maximum < 1:
         raise ValueError(f"capacity and maximum must be at least 1, got {capacity} and {maximum}")

@@ -1,11 +1,11 @@
-"""Arithmetic on random integers: the modules of a neural random-access machine.
+"""Arithmetic on integer random variables: the modules of a neural random-access machine.
 
 Kurach, Andrychowicz & Sutskever, "Neural Random-Access Machines", ICLR 2016 (arXiv 1511.06392), section 3.2. A register
 holds a distribution over the integers 0 .. M - 1; a module m(a, b) of two independent registers gives the distribution
 P(c) = sum_{a, b} P(a) P(b) [m(a, b) = c]. A tape has one such distribution in each of its M cells.
 
-Shapes: registers [..., M], `tape` [..., M cells, M integers]; any leading axes. `modulus` int[...] in 2 .. M: sums are
-taken modulo it, all probability lies below it, and nothing depends on how many integers there are beyond; None: M.
+Shapes: registers [..., M], `tape` [..., M cells, M integers]; any leading axes. `modulus` int[...] in 2 .. M, default
+M: sums are modulo it, all probability lies below it, and integers from it on have no effect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def integer_shift(a: Register, by: int, modulus: Modulus = None) -> Register:
 def integer_sum(a: Register, b: Register, modulus: Modulus = None) -> Register:
     """a + b modulo the modulus (ADD): P(c) = sum_a P(a) P_b(c - a).
 
-    All sums 0 .. 2M - 2, of which the upper half is then folded onto the lower. O(M^2) time, and memory while it runs.
+    Computes all sums 0 .. 2M - 2 and folds the upper half onto the lower. O(M^2) time and temporary memory.
     """
     size = a.shape[-1]
     sums = _convolution(a, b)
@@ -89,18 +89,18 @@ def write_tape(tape: Float[Array, "... M M"], address: Register, value: Register
 def _convolution(a: jax.Array, b: jax.Array) -> jax.Array:
     """sum_i a[i] b[k - i] for k = 0 .. 2M - 1, as a product of a with the matrix of all shifts of b.
 
-    Padding and reshaping make that matrix without a gather. It is formed again in the backward pass, not kept.
+    Padding and reshaping build that matrix without a gather. The backward pass recomputes it.
     """
     size = a.shape[-1]
     rows = jnp.pad(b, [(0, 0)] * (b.ndim - 1) + [(0, size)])
     rows = jnp.broadcast_to(rows[..., None, :], (*b.shape, 2 * size)).reshape(*b.shape[:-1], -1)
-    shifted = rows[..., : size * (2 * size - 1)].reshape(*b.shape, 2 * size - 1)  # row i: b, i integers to the right
+    shifted = rows[..., : size * (2 * size - 1)].reshape(*b.shape, 2 * size - 1)  # row i: b shifted right by i
     sums = jnp.einsum("...i,...ik->...k", a, shifted)
     return jnp.pad(sums, [(0, 0)] * (a.ndim - 1) + [(0, 1)])
 
 
 def _select(a: jax.Array, source: jax.Array, modulus: jax.Array | None) -> jax.Array:
-    """P'(c) = P(source[c] modulo the modulus) below the modulus, 0 beyond."""
+    """P'(c) = P(source[c] modulo the modulus) for c below the modulus, 0 beyond."""
     size = a.shape[-1]
     if modulus is None:
         return a[..., source % size]
@@ -110,6 +110,6 @@ def _select(a: jax.Array, source: jax.Array, modulus: jax.Array | None) -> jax.A
 
 
 def _truth(probability: jax.Array, size: int) -> jax.Array:
-    """The distribution of a truth value: 1 with `probability`, else 0."""
+    """The distribution of a boolean: 1 with `probability`, else 0."""
     both = jnp.stack([1 - probability, probability], axis=-1)
     return jnp.pad(both, [(0, 0)] * probability.ndim + [(0, size - 2)])

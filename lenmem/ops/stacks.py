@@ -4,9 +4,9 @@ Grefenstette et al., "Learning to Transduce with Unbounded Memory", NeurIPS 2015
 value ever pushed is kept, and a strength says how much of it is still on the stack. Joulin & Mikolov, "Inferring
 Algorithmic Patterns with Stack-Augmented Recurrent Nets", NeurIPS 2015 (arXiv 1503.01007), section 3.2, in the form of
 Suzgun et al., "Memory-Augmented Recurrent Neural Networks Can Learn Generalized Dyck Languages", 2019 (arXiv
-1911.03329): the stack is a mean of what it would be after each action.
+1911.03329): the stack is the average of the stacks that each action would give.
 
-Shapes: `strengths` [..., T] of T preallocated slots, the bottom of the stack first; `stack` [..., T, W], its top first;
+Shapes: `strengths` [..., T] for T preallocated slots, bottom of the stack first; `stack` [..., T, W], top first;
 `push`, `pop` and `no_op` [...]; any leading axes.
 """
 
@@ -23,13 +23,13 @@ def stack_update(
     pop: Float[Array, "..."],
     time: Int[Array, "..."] | Float[Array, "..."] | int,
 ) -> Float[Array, "... T"]:
-    """Pop, then push (Grefenstette et al., equation 2): the strengths after step t = `time`, the first being 0.
+    """Pop, then push (Grefenstette et al., equation 2): the strengths after step t = `time`, counted from 0.
 
         s_t[i] = max(0, s_{t-1}[i] - max(0, u_t - sum_{j > i} s_{t-1}[j]))  for i < t,  s_t[t] = d_t,  0 for i > t
 
-    with d = `push` and u = `pop`, both in [0, 1]. The value pushed at step t belongs in slot t (equation 1), which has
-    the strength d_t. A pop takes u off the stack's strength from the top down; popping an empty stack does nothing. At
-    `time` >= T nothing is pushed. Slots after t have neither value nor gradient, so more slots change nothing. O(T).
+    with d = `push` and u = `pop`, both in [0, 1]. The value pushed at step t belongs in slot t (equation 1), with
+    strength d_t. A pop removes strength u from the top down; popping an empty stack does nothing. If `time` >= T,
+    nothing is pushed. Slots after t have neither value nor gradient, so more slots change nothing. O(T).
     """
     slots = jnp.arange(strengths.shape[-1])
     time = jnp.asarray(time)[..., None]
@@ -39,9 +39,10 @@ def stack_update(
 
 
 def stack_read_weights(strengths: Float[Array, "... T"]) -> Float[Array, "... T"]:
-    """w[i] = min(s[i], max(0, 1 - sum_{j > i} s[j])): the topmost strength of 1 (Grefenstette et al., equation 3).
+    """w[i] = min(s[i], max(0, 1 - sum_{j > i} s[j])): a total strength of 1 from the top (Grefenstette et al.,
+    equation 3).
 
-    What is read is sum_i w[i] V[i]. Weights sum to min(1, sum_i s[i]); an empty stack reads zeros. O(T).
+    The read is sum_i w[i] V[i]. Weights sum to min(1, sum_i s[i]); an empty stack reads zeros. O(T).
     """
     return jnp.minimum(strengths, jnp.maximum(0, 1 - _above(strengths)))
 
@@ -61,8 +62,8 @@ def superposition_stack(
 ) -> Float[Array, "... T W"]:
     """S' = push [new; S_0 .. S_{T-2}] + pop [S_1 .. S_{T-1}; 0] (+ no_op S) (Joulin & Mikolov, equations 3 to 5).
 
-    Push, pop and no-op are probabilities that sum to 1. What is pushed beyond T slots falls off the bottom; below it
-    there is nothing but zeros, which come up when a stack is popped that is empty. O(T W).
+    Push, pop and no-op are probabilities that sum to 1. Values pushed beyond T slots fall off the bottom. Below the
+    bottom everything is zero, so popping an empty stack brings up zeros. O(T W).
     """
     pushed = jnp.concatenate([new[..., None, :], stack[..., :-1, :]], axis=-2)
     popped = jnp.concatenate([stack[..., 1:, :], jnp.zeros_like(stack[..., :1, :])], axis=-2)

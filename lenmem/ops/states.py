@@ -1,4 +1,4 @@
-"""How near the states of a recurrent network come to each other.
+"""How close the states of a recurrent network come to each other.
 
 Ofner & Kern, "State-Space Constraints Can Improve the Generalisation of the Differentiable Neural Computer to Input
 Sequences With Unseen Length", 2021 (arXiv 2110.09138), section III-E.
@@ -18,13 +18,13 @@ CHUNK = 64
 def nearest_states_similarity(
     states: Float[Array, "... T H"], valid: Bool[Array, "... T"], pairs: int
 ) -> Float[Array, "..."]:
-    """Mean of the `pairs` largest cosine similarities of two states of a sequence (section III-E).
+    """Mean of the `pairs` largest cosine similarities between two states of a sequence (section III-E).
 
-    All pairs i < j of valid times compete, each once. A sequence with fewer pairs is averaged over those it has; one
-    without any gets 0. The cosine with a zero state is 0, with a finite gradient.
+    All pairs i < j of valid times are considered, each once. A sequence with fewer pairs is averaged over the pairs it
+    has; a sequence without any gets 0. The cosine with a zero state is 0, with a finite gradient.
 
-    The nearest pairs are looked for without a gradient, `CHUNK` times against all others at once; then their cosines
-    are formed again. O(T^2 H) time and O(T (H + CHUNK)) memory forward, O(pairs H) more backward.
+    The search for the nearest pairs has no gradient and compares `CHUNK` times with all others at once; the cosines of
+    the pairs found are then recomputed. O(T^2 H) time and O(T (H + CHUNK)) memory forward, O(pairs H) more backward.
     """
     length = states.shape[-2]
     pairs = min(pairs, length * (length - 1) // 2)
@@ -39,7 +39,7 @@ def nearest_states_similarity(
 
 
 def _nearest(directions: jax.Array, valid: jax.Array, pairs: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The largest cosines of pairs i < j, each with its i and j, [..., pairs]; -inf where there are no more."""
+    """The largest cosines of pairs i < j, each with its i and j, [..., pairs]; -inf where there are fewer pairs."""
     *leading, length, width = directions.shape
     size = min(CHUNK, length)
     blocks = -(-length // size)

@@ -411,7 +411,7 @@ def test_wrong_arguments_are_refused():
     query, key, value, *_ = example(batch=())
     with pytest.raises(ValueError, match=r"square in their last two axes, not \(9, 5\)"):
         ops.geometric_attention_weights(query)
-    with pytest.raises(ValueError, match="equally many, not 9, 9 and 8"):
+    with pytest.raises(ValueError, match="equal lengths, not 9, 9 and 8"):
         ops.geometric_attention(query, key, value[:8])
     with pytest.raises(ValueError, match="width 5 do not fit keys of width 4"):
         ops.geometric_attention(query, key[:, :4], value)
