@@ -1,4 +1,4 @@
-"""File and TFDS data sets."""
+"""Data sets from files and from TFDS."""
 
 from __future__ import annotations
 

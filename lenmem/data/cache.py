@@ -1,4 +1,4 @@
-"""Arrays that are made once and kept on disk."""
+"""An on-disk cache of generated arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DIGEST = "sha256"
 
 
 def cache_directory() -> Path:
-    """Where arrays are kept: `$LENMEM_CACHE`, else `lenmem` in the user's cache directory."""
+    """The cache directory: `$LENMEM_CACHE`, else `lenmem` in the user's cache directory."""
     own = os.environ.get("LENMEM_CACHE")
     if own:
         return Path(own)
@@ -27,14 +27,14 @@ def cache_directory() -> Path:
 
 
 def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays that `build` makes from `settings` (plain JSON data, with a version of `build` in it).
+    """The arrays that `build` makes from `settings` (plain JSON data that includes a version of `build`).
 
-    They are kept in one file whose name has a hash of the settings. Its contents carry their own hash: a file that is
-    missing, cut short or altered is made anew. It is written beside and renamed, so that several processes may ask at
-    once and never see half a file.
+    They are stored in one file whose name contains a hash of the settings. The file contains its own hash: a file that
+    is missing, truncated or altered is built again. It is written under another name and renamed, so several processes
+    may ask at once and none sees a partial file.
 
     Raises:
-        ValueError: where the directory cannot be written to.
+        ValueError: if the directory is not writable.
     """
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     path = cache_directory() / f"{name}-{key[:16]}.npz"
@@ -60,7 +60,7 @@ def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str,
                 os.unlink(file.name)
                 raise
     except OSError as error:
-        raise ValueError(f"{path} cannot be written ({error}); set LENMEM_CACHE to a directory that can") from None
+        raise ValueError(f"{path} cannot be written ({error}); set LENMEM_CACHE to a writable directory") from None
     return arrays
 
 

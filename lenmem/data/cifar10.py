@@ -14,12 +14,12 @@ FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("t
 
 
 def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8[R, 32, 32, 3] and classes uint8[R] of the *binary version*: no file is ever unpickled.
+    """Images uint8[R, 32, 32, 3] and classes uint8[R] of the *binary version*; nothing is unpickled.
 
-    A record of a file is a class, then 1024 red, 1024 green and 1024 blue values, row by row.
+    A record is a class, then 1024 red, 1024 green and 1024 blue values, row by row.
 
     Raises:
-        ValueError: where a file is missing or no whole number of records; says what is expected where.
+        ValueError: if a file is missing or is not a whole number of records. The message says what is expected where.
     """
     records = []
     for name in FILES[split]:

@@ -1,8 +1,8 @@
 """Compositional table lookup (Liska et al. 2018), in the draws of Csordás et al. (2022, appendix C).
 
-The published sets come from one legacy NumPy generator, whose draws are repeated here one by one. Tables, reserved
-compositions, the i.i.d. pool and both deeper sets are therefore the published ones; only how the pool is shared out
-over training, validation and test was left to chance there, and has a seed of its own here.
+The published sets come from one legacy NumPy generator, whose draws are reproduced here one by one. Tables, reserved
+compositions, the i.i.d. pool and both deeper sets are therefore the published ones. Only the division of the pool into
+training, validation and test was random there; here it has a seed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 SYMBOLS, FUNCTIONS, COMPOSED = 8, 11, 9
-"""8 symbols 000 .. 111, and 11 functions a .. k, of which a .. i are composed; j and k are only applied to symbols."""
+"""8 symbols 000 .. 111, and 11 functions a .. k. Only a .. i are composed; j and k are applied to symbols alone."""
 LONGEST = 5
-"""Functions of the longest training example."""
+"""Number of functions of the longest training example."""
 POOL, HELD_OUT, DEEPER, REPEATS = 61_136, 4_000, 1_000, 30
-"""I.i.d. compositions; those of validation and of test; examples of a deeper set; times that j and k are repeated."""
+"""Sizes: i.i.d. compositions; validation and test; a deeper set; the number of times j and k are repeated."""
 _SEED = 0x12345678
 
 Composition = tuple[tuple[int, ...], int]
@@ -37,11 +37,11 @@ def _tables(legacy: np.random.RandomState) -> np.ndarray:
 def compositions(deeper_validation: tuple[int, int], test: tuple[int, int]) -> dict[str, list[Composition]]:
     """The published draws: `pool`, 61,136 of 2 .. 5 functions, `deeper_validation` and `test`; no repeats within a set.
 
-    The reserved ones, 608 compositions of 0 .. 5 functions, are in no set. The pool is in order of drawing.
+    The 608 reserved compositions of 0 .. 5 functions are in no set. The pool is in the order in which it was drawn.
 
     Args:
-        deeper_validation: fewest and most functions of that set, the fewest being 6.
-        test: fewest and most functions, one more than the former's most to at least that.
+        deeper_validation: fewest and most functions of that set; the fewest is 6.
+        test: fewest and most functions; the fewest is one more than the most of `deeper_validation`.
     """
     legacy = np.random.RandomState(_SEED)
     _tables(legacy)
@@ -76,7 +76,7 @@ def compositions(deeper_validation: tuple[int, int], test: tuple[int, int]) -> d
         return tuple(word), symbol
 
     pool = _different(POOL, iid)
-    # two published sets that no table of the paper reads; drawn because the generator moves on
+    # two published sets that no table of the paper uses; drawn to advance the generator
     _different(1000, first_primitive)
     _different(3000, second_primitive)
     drawn = {

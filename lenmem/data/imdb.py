@@ -13,7 +13,7 @@ def read_directory(directory: str, split: str) -> tuple[list[bytes], list[int]]:
     """Texts and classes (0: negative) of `aclImdb/{train,test}/{neg,pos}/*.txt`, by class and name.
 
     Raises:
-        ValueError: where there are none; says what is expected where.
+        ValueError: if there are none. The message says what is expected where.
     """
     texts, labels = [], []
     for label, name in enumerate(CLASSES):

@@ -16,7 +16,7 @@ class Grammar:
     """A random tree: a node is an operator with probability `operator_share`, else a digit; all choices are uniform."""
 
     max_depth: int = 10
-    """Nodes at this depth (the root's is 1) are digits."""
+    """Nodes at this depth are digits; the root has depth 1."""
     max_arguments: int = 10
     """An operator has 2 to `max_arguments` arguments."""
     operator_share: float = 0.25
@@ -28,11 +28,11 @@ class _Level:
     kind: np.ndarray
     """Token of each node: a digit or an operator."""
     first: np.ndarray
-    """Of each operator: index of its first argument in the next level."""
+    """For each operator, the index of its first argument in the next level."""
     arguments: np.ndarray
-    """Of each operator: number of arguments."""
+    """For each operator, its number of arguments."""
     size: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
-    """Tokens of each node's expression."""
+    """For each node, the number of tokens of its expression."""
     value: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
@@ -43,12 +43,12 @@ class _Level:
 def expressions(
     rng: np.random.Generator, grammar: Grammar, roots: int, shortest: int, longest: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Those of `roots` random trees with an operator at the root that have `shortest` to `longest` tokens.
+    """The expressions with `shortest` to `longest` tokens among `roots` random trees with an operator at the root.
 
     A tree is written `[MAX 2 [MIN 4 7 ] 0 ]`; an operator takes two tokens.
 
     Returns:
-        their tokens, one expression after the other, uint8[sum of lengths]; their lengths int32[k]; values uint8[k].
+        the concatenated tokens uint8[sum of lengths]; the lengths int32[k]; the values uint8[k].
     """
     levels = _grow(rng, grammar, roots)
     _evaluate(levels)
@@ -63,7 +63,7 @@ def _grow(rng: np.random.Generator, grammar: Grammar, roots: int) -> list[_Level
     for depth in range(1, grammar.max_depth + 1):
         kind = rng.integers(0, 10, nodes, np.uint8)
         if depth < grammar.max_depth:
-            # a lone digit is too short for any use, so roots are operators
+            # roots are operators, since a lone digit would be too short
             chosen = np.ones(nodes, bool) if depth == 1 else rng.random(nodes, np.float32) < grammar.operator_share
         else:
             chosen = np.zeros(nodes, bool)
@@ -89,7 +89,7 @@ def _evaluate(levels: list[_Level]) -> None:
 
 
 def _apply(level: _Level, values: np.ndarray) -> np.ndarray:
-    """The operators of a level on the values of the next: MIN, MAX, MED (rounded down), SM (sum modulo 10)."""
+    """Applies a level's operators to the next level's values: MIN, MAX, MED (rounded down), SM (sum modulo 10)."""
     kind, first, count = level.kind[level.kind >= FIRST_OPERATOR], level.first, level.arguments
     column = np.arange(count.max())
     table = np.where(column < count[:, None], values[np.minimum(first[:, None] + column, values.size - 1)], 99)
@@ -101,7 +101,7 @@ def _apply(level: _Level, values: np.ndarray) -> np.ndarray:
 
 
 def _write(levels: list[_Level], chosen: np.ndarray) -> np.ndarray:
-    """The tokens of the chosen roots' expressions, in a row."""
+    """The concatenated tokens of the chosen roots' expressions."""
     sizes = levels[0].size[chosen]
     tokens = np.zeros(int(sizes.sum()), np.uint8)
     start = np.full(levels[0].kind.size, -1)
@@ -113,7 +113,7 @@ def _write(levels: list[_Level], chosen: np.ndarray) -> np.ndarray:
         closing = operators[written[operators]]
         tokens[start[closing] + level.size[closing] - 1] = CLOSE
         if below is not None:
-            # an argument starts where those before it end: sizes summed over the level, from the first sibling on
+            # an argument starts where its earlier siblings end: a sum of sizes over the level
             before = np.cumsum(below.size) - below.size
             base = np.where(written[operators], start[operators] + 1 - before[level.first], -1 - before[-1] - 1)
             start = np.repeat(base, level.arguments) + before

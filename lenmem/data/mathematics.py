@@ -1,11 +1,11 @@
 """Questions and answers of two modules of the Mathematics Dataset (Saxton et al. 2019, https://arxiv.org/abs/1904.01557).
 
-`add_or_sub` ("Sum -1.4 and 30." -> "28.6") and `place_value` ("What is the tens digit of 731?" -> "3"), drawn as the
-published generator draws them, or read from the released files or from TFDS. Its seed was never published, so drawn
-questions are of the same distribution but not the same.
+`add_or_sub` ("Sum -1.4 and 30." -> "28.6") and `place_value` ("What is the tens digit of 731?" -> "3"), drawn as in the
+published generator, or read from the released files or from TFDS. The generator's seed was never published, so drawn
+questions have the same distribution but are not the same.
 
-How large numbers are is an *entropy* e, a number of digits: drawn anew for every question, uniformly from the range of
-its set. Answers are computed with integers, in units of the smaller power of ten, and are exact.
+The size of numbers is an *entropy* e, a number of digits: drawn for every question, uniformly from the range of its
+set. Answers are computed with integers, in units of the smaller power of ten, and are exact.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DIFFERENCES = tuple(
     for word in ("distance", "difference")
     for pair in ("{p} and {q}", "{q} and {p}")
 )
-"""Of two numbers of which the first is not the smaller one."""
+"""For two numbers of which the first is not the smaller one."""
 PLACES = (
     *("units", "tens", "hundreds"),
     *(
@@ -72,7 +72,7 @@ def integer(rng: random.Random, entropy: float, *, signed: bool) -> int:
 
 
 def number(rng: random.Random, entropy: float) -> Fraction:
-    """An integer; or with probability 1/2 one over 10^s with s uniform in 1 .. ceil(e), until that is not whole."""
+    """An integer, or with probability 1/2 an integer over 10^s with s uniform in 1 .. ceil(e), redrawn if whole."""
     if rng.random() < 0.5:
         return Fraction(integer(rng, entropy, signed=True))
     while True:
@@ -88,14 +88,14 @@ def decimal(value: Fraction) -> str:
     while (value * 10**places).denominator != 1:
         places += 1
         if places > 40:
-            raise ValueError(f"{value} is no terminating decimal")
+            raise ValueError(f"{value} is not a terminating decimal")
     digits = str(abs(int(value * 10**places))).rjust(places + 1, "0")
     point = f"{digits[:-places]}.{digits[-places:]}" if places else digits
     return f"-{point}" if value < 0 else point
 
 
 def add_or_sub(rng: random.Random, entropy: float) -> Pair:
-    """A sum or a difference of two numbers that share the entropy: e_1 = max(1, U(0, e)), e_2 = max(1, e - e_1)."""
+    """A sum or a difference of two numbers that divide the entropy: e_1 = max(1, U(0, e)), e_2 = max(1, e - e_1)."""
     is_sum = rng.random() < 0.5
     of_first = max(1.0, rng.uniform(0, entropy))
     first, second = number(rng, of_first), number(rng, max(1.0, entropy - of_first))
@@ -105,7 +105,7 @@ def add_or_sub(rng: random.Random, entropy: float) -> Pair:
 
 
 def place_value(rng: random.Random, entropy: float) -> Pair:
-    """A digit of a positive integer, every place equally likely."""
+    """A digit of a positive integer; every place is equally likely."""
     digits = str(integer(rng, entropy, signed=False))
     place = rng.randrange(len(digits))
     return f"What is the {PLACES[place]} digit of {digits}?", digits[-1 - place]
@@ -127,8 +127,8 @@ def thirds(module: Module) -> dict[str, tuple[float, float]]:
 def generated(module: Module, train: int, held: int, seed: int) -> dict[str, list[Pair]]:
     """The sets `easy`, `medium`, `hard` (`train` + `held` each), `interpolate` and `extrapolate` (`held` each).
 
-    No question is asked twice: one that an earlier set has, or the same set, is drawn again. Raises ValueError where
-    a set would need more questions than are easily found.
+    No question occurs twice: a question that is in the same or an earlier set is drawn again. Raises ValueError if a
+    set needs more different questions than are easily found.
     """
     ranges = thirds(module) | {"interpolate": (module.interpolate,) * 2, "extrapolate": module.extrapolate}
     seen: set[str] = set()
@@ -151,10 +151,10 @@ def generated(module: Module, train: int, held: int, seed: int) -> dict[str, lis
 
 
 def read_release(module: Module, directory: str) -> dict[str, list[Pair]]:
-    """The sets of the unpacked release `mathematics_dataset-v1.0`: lines of questions and answers in turns.
+    """The sets of the unpacked release `mathematics_dataset-v1.0`: alternating lines of questions and answers.
 
     Raises:
-        ValueError: where a file is missing, or a question has no answer; says which.
+        ValueError: if a file is missing or a question has no answer. The message says which.
     """
     files = {difficulty: f"train-{difficulty}/{module.name}.txt" for difficulty in DIFFICULTIES}
     files |= {"interpolate": f"interpolate/{module.name}.txt", "extrapolate": f"extrapolate/{module.name}_big.txt"}
@@ -166,11 +166,11 @@ def _read_lines(path: Path) -> list[Pair]:
         lines = path.read_text().splitlines()
     except OSError as error:
         raise ValueError(
-            f"{path} cannot be read ({error.strerror}); wanted is the unpacked mathematics_dataset-v1.0"
+            f"{path} cannot be read ({error.strerror}); expected the unpacked mathematics_dataset-v1.0"
         ) from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
-            raise ValueError(f"{path}, line {number}: it is empty; questions and answers take turns")
+            raise ValueError(f"{path}, line {number}: it is empty; questions and answers must alternate")
     if len(lines) % 2:
         raise ValueError(f"{path}, line {len(lines)}: the question {lines[-1]!r} has no answer")
     return list(zip(lines[::2], lines[1::2], strict=True))
@@ -187,7 +187,7 @@ def read_tfds(module: Module) -> dict[str, list[Pair]]:
 
 
 def _plain(line: str) -> str:
-    """A line without its end. Some versions of the data set hold the printed form of bytes, "b'Sum 1 and 2.\\n'"."""
+    """A line without its end. Some versions of the data set hold printed bytes, "b'Sum 1 and 2.\\n'"."""
     if line[:2] in ("b'", 'b"'):
         line = line[2:-1]
     return line.removesuffix("\\n").strip()

@@ -11,20 +11,20 @@ from typing import Any, Literal
 Tokens = Literal["word", "character", "byte"]
 Columns = tuple[str, str] | None
 EXAMPLE = Path(__file__).with_name("reverse.tsv")
-"""400 rows of up to ten colours, and the same backwards: what such a file looks like."""
+"""400 rows of up to ten colours and their reversals, as an example of such a file."""
 MOST_CHARACTERS = 2**24
-"""Rows in memory are saved with every run, so there is a limit to their texts."""
+"""Most characters of rows in memory, since they are saved with every run."""
 
 
 def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterator[tuple[int, str, str]]:
-    """(line number, input, answer) of every line, read one by one.
+    """Yields (line number, input, answer) for every line.
 
-    A file whose name ends in `.jsonl` or `.json` has an object in each line, and `columns` are two of its keys; every
-    other file has columns separated by tabs, and `columns` are two of their numbers, from 0. None: the first two. No
-    line is left out.
+    A file whose name ends in `.jsonl` or `.json` has one object per line, and `columns` are two of its keys. Any other
+    file has columns separated by tabs, and `columns` are two column numbers, from 0. None: the first two. No line is
+    skipped.
 
     Raises:
-        ValueError: with the number of the line, for whatever is not a pair of texts; or where the file cannot be read.
+        ValueError: if a line is not a pair of texts, with its number; or if the file cannot be read.
     """
     path = Path(path)
     read = _object if path.suffix in (".json", ".jsonl") else _fields
@@ -43,11 +43,11 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterato
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror})") from None
     if not number:
-        raise ValueError(f"{path} is empty; wanted is a pair of texts in each line")
+        raise ValueError(f"{path} is empty; expected a pair of texts on each line")
 
 
 class PairRows(tuple[tuple[str, str], ...]):
-    """Pairs in memory. They are hashed once, and shown by their number."""
+    """Pairs in memory. Hashed once, and printed as their number."""
 
     def __hash__(self) -> int:
         if "hash" not in self.__dict__:
@@ -59,21 +59,21 @@ class PairRows(tuple[tuple[str, str], ...]):
 
 
 def pair_rows(rows: Iterable[Any], columns: Columns = None) -> PairRows:
-    """The rows of any iterable: pairs of texts, or mappings, of which `columns` are two keys (None: the first two).
+    """The rows of any iterable: pairs of texts, or mappings of which `columns` are two keys (None: the first two).
 
     Raises:
-        ValueError: with the number of the row, from 0, for whatever is not a pair of texts; where there are none; and
-            where they are too long to be saved with a run.
+        ValueError: if a row is not a pair of texts, with its number from 0; if there are none; and if they are too
+            long to be saved with a run.
     """
     if isinstance(rows, PairRows) and columns is None:
         return rows
     if isinstance(rows, str | Mapping) or not isinstance(rows, Iterable):
-        raise ValueError(f"rows is a {type(rows).__name__}; it has to be an iterable of pairs of texts, or of mappings")
+        raise ValueError(f"rows is a {type(rows).__name__}; it must be an iterable of pairs of texts, or of mappings")
     pairs, characters = [], 0
     for number, row in enumerate(rows):
         try:
             if isinstance(row, str) or not isinstance(row, Mapping | Sequence):
-                raise ValueError(f"it is {row!r}; wanted is a pair of texts, or a mapping that has them")
+                raise ValueError(f"it is {row!r}; expected a pair of texts, or a mapping that has them")
             columns = columns or _first_two(row)
             pairs.append(_pair(row, columns))
         except ValueError as error:
@@ -82,10 +82,10 @@ def pair_rows(rows: Iterable[Any], columns: Columns = None) -> PairRows:
         if characters > MOST_CHARACTERS:
             raise ValueError(
                 f"rows have more than {MOST_CHARACTERS:,} characters, too many to be saved with every run; write them "
-                "to a file, as an object in each line of a *.jsonl, and give its path"
+                "to a *.jsonl file, one object per line, and give its path"
             )
     if not pairs:
-        raise ValueError("rows is empty; wanted are pairs of texts")
+        raise ValueError("rows is empty; expected pairs of texts")
     return PairRows(pairs)
 
 
@@ -97,21 +97,21 @@ def _object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON ({error})") from None
+        raise ValueError(f"it is not valid JSON ({error})") from None
     if not isinstance(row, dict):
-        raise ValueError(f"it holds {type(row).__name__}; wanted is an object")
+        raise ValueError(f"it holds {type(row).__name__}; expected an object")
     return row
 
 
 def _first_two(row: Mapping[str, Any] | Sequence[Any]) -> tuple[str, str]:
     if not isinstance(row, Mapping):
         return "0", "1"
-    keys = [*row, "0", "1"]  # Of fewer than two keys the missing one is named as such.
+    keys = [*row, "0", "1"]  # pads rows with fewer than two keys, so the missing one has a name in the message
     return keys[0], keys[1]
 
 
 def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> tuple[str, str]:
-    """What a row has in two columns."""
+    """The texts in two columns of a row."""
     if isinstance(row, Mapping):
         for column in columns:
             if column not in row:
@@ -123,16 +123,16 @@ def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> t
         except ValueError:
             raise ValueError(f"columns of a table are numbers from 0, got {columns}") from None
         if min(places) < 0 or max(places) >= len(row):
-            raise ValueError(f"columns {columns[0]} and {columns[1]} are wanted; it has {len(row)}")
+            raise ValueError(f"columns {columns[0]} and {columns[1]} are needed; it has {len(row)}")
         values = row[places[0]], row[places[1]]
     for column, value in zip(columns, values, strict=True):
         if not isinstance(value, str):
-            raise ValueError(f"{column!r} is {value!r}; wanted is a text. `columns` says where input and answer are")
+            raise ValueError(f"{column!r} is {value!r}; expected a text. `columns` names the input and the answer")
     return values
 
 
 def tokenised(line: str, tokens: Tokens) -> list[str]:
-    """The tokens of a text: words between blanks, characters, or the bytes of its UTF-8, written as two digits."""
+    """The tokens of a text: words between blanks, characters, or UTF-8 bytes as two hexadecimal digits."""
     if tokens == "word":
         return line.split()
     return list(line) if tokens == "character" else [f"{byte:02x}" for byte in line.encode()]

@@ -1,4 +1,4 @@
-"""Data sets that do not fit into a formula: rows of tokens in arrays on the host."""
+"""Fixed data sets: rows of tokens in arrays on the host."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Rows:
     """R pairs of token sequences, each a prefix of its row."""
 
     inputs: np.ndarray
-    """uint8[R, N]; int32 where ids are larger."""
+    """uint8[R, N]; int32 for larger ids."""
     input_lengths: np.ndarray
     """int32[R]."""
     answers: np.ndarray
-    """uint8[R, M]; int32 where ids are larger."""
+    """uint8[R, M]; int32 for larger ids."""
     answer_lengths: np.ndarray
     """int32[R]."""
 
@@ -31,7 +31,7 @@ class Rows:
         return self.inputs.shape[0]
 
     def __getitem__(self, index: np.ndarray | slice) -> Rows:
-        """The rows of an index array, a mask or a slice."""
+        """The rows selected by an index array, a mask or a slice."""
         return Rows(*(array[index] for array in self.arrays))
 
     @property
@@ -43,7 +43,7 @@ class Rows:
 def make_rows(
     inputs: Sequence[Sequence[int] | bytes], answers: Sequence[Sequence[int] | bytes], input_size: int = 0
 ) -> Rows:
-    """Rows of lists of integers (or bytes); inputs are cut at `input_size`, if it is given."""
+    """Rows from lists of integers (or bytes); inputs are cut at `input_size`, if it is given."""
     cut = [row[:input_size] for row in inputs] if input_size else inputs
     return Rows(*padded(*_joined(cut)), *padded(*_joined(answers)))
 
@@ -57,7 +57,7 @@ def _joined(rows: Sequence[Sequence[int] | bytes]) -> tuple[np.ndarray, np.ndarr
 
 
 def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences that lie one after the other, int[sum of lengths], as rows padded with 0; and their lengths."""
+    """Concatenated sequences, int[sum of lengths], as rows padded with 0; and their lengths."""
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     rows = np.zeros(mask.shape, values.dtype)
     rows[mask] = values
@@ -65,7 +65,7 @@ def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def take(array: np.ndarray, index: jax.Array) -> jax.Array:
-    """`array[index]`, `vmap`-able. Small arrays become constants of the program, large ones stay on the host."""
+    """`array[index]`, under `vmap` too. Small arrays become constants of the program, large ones stay on the host."""
     if array.nbytes <= _EMBEDDED_BYTES:
         return jnp.asarray(array)[index]
     shape = jax.ShapeDtypeStruct((*index.shape, *array.shape[1:]), array.dtype)

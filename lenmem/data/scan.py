@@ -12,7 +12,7 @@ Pair = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def parse_line(line: str) -> Pair | None:
-    """Command and actions of one line; None if it is not of the form."""
+    """Command and actions of one line; None if the line has another form."""
     words = line.split()
     if not words or words[0] != "IN:" or words.count("OUT:") != 1:
         return None
@@ -21,15 +21,15 @@ def parse_line(line: str) -> Pair | None:
 
 
 def read_file(path: str | os.PathLike[str]) -> list[Pair]:
-    """The pairs of a file of the official form, in its order (`tasks.txt`, or a split's file).
+    """The pairs of a file in the official form, in order (`tasks.txt`, or a split's file).
 
     Raises:
-        ValueError: where the file is missing, or a line is not of the form; says which.
+        ValueError: if the file is missing or a line has another form. The message says which.
     """
     try:
         lines = Path(path).read_text().splitlines()
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); wanted is SCAN's tasks.txt") from None
+        raise ValueError(f"{path} cannot be read ({error.strerror}); expected SCAN's tasks.txt") from None
     pairs = []
     for number, line in enumerate(lines, 1):
         pair = parse_line(line)

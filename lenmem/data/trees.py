@@ -1,10 +1,10 @@
-"""Random expression trees of a wanted depth, a block of them at a time in NumPy (Csordás et al. 2022, appendix C).
+"""Random expression trees of given depths, generated in blocks with NumPy (Csordás et al. 2022, appendix C).
 
-A tree is drawn as the published code draws it: a node is an operator with some probability, else a digit; while the
-tree is not deep enough, it becomes an argument of a new operator among newly drawn ones. Trees that are too long are
-thrown away, as are those of a depth of which there are enough. This is plain rejection, so the distribution is the
-published one; it is fast because a block of trees is drawn level by level, trees are dropped as soon as they are too
-long, and only those that are kept are written out. A block's draws depend on the seed and its number alone.
+A tree is drawn as in the published code: a node is an operator with some probability, else a digit; while the tree is
+not deep enough, it becomes an argument of a new operator whose other arguments are newly drawn. Trees that are too long
+are discarded, as are trees of a depth that already has enough. This is plain rejection sampling, so the distribution is
+the published one. It is fast because a block of trees is drawn level by level, trees are dropped as soon as they are
+too long, and only the accepted ones are written out. A block's draws depend only on the seed and the block's number.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import numpy as np
 from lenmem import progress
 
 BLOCK = 1 << 16
-"""Trees drawn at once."""
+"""Number of trees drawn at once."""
 BARREN_BLOCKS = 2000
-"""Give up after so many blocks that brought nothing."""
+"""Give up after this many blocks without a new tree."""
 
 
 @dataclasses.dataclass(eq=False)
 class Nodes:
-    """n nodes. A node's arguments lie side by side in the pool that it belongs to."""
+    """n nodes. A node's arguments are adjacent in the pool that it belongs to."""
 
     token: np.ndarray
     """uint8[n]: a digit or an operator."""
     first: np.ndarray
-    """int32[n]: where an operator's first argument is in the pool."""
+    """int32[n]: position of an operator's first argument in the pool."""
     count: np.ndarray
     """int8[n]: number of arguments, 0 for digits."""
     size: np.ndarray
-    """int32[n]: tokens of the expression."""
+    """int32[n]: number of tokens of the expression."""
     length: np.ndarray
-    """int32[n]: what is held against the greatest length."""
+    """int32[n]: the length that is compared with the greatest length."""
     height: np.ndarray
-    """int8[n]: 1 for digits, else one more than the highest argument's."""
+    """int8[n]: 1 for digits, else one more than the highest argument's height."""
     depth: np.ndarray
-    """int8[n]: 1 for digits, else one more than the deepest argument's that matters to the operator."""
+    """int8[n]: 1 for digits, else one more than the depth of the deepest argument that matters to the operator."""
     value: np.ndarray
     """int8[n]."""
 
@@ -47,24 +47,24 @@ class Nodes:
         return Nodes(*(array[index] for array in vars(self).values()))
 
     def put(self, index: np.ndarray, nodes: Nodes) -> None:
-        """Replace the nodes at an index array."""
+        """Replaces the nodes at an index array."""
         for array, values in zip(vars(self).values(), vars(nodes).values(), strict=True):
             array[index] = values
 
 
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(operators [n], number of arguments [n], their values [n, most], their depths [n, most]) -> values, and the greatest
-depth of an argument that matters. Columns after the last argument hold anything."""
+depth of an argument that matters. Columns after the last argument are arbitrary."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-    """How expressions are made, read and written."""
+    """The construction, notation and evaluation of expressions."""
 
     first_digit: int
     """Token of 0."""
     operators: tuple[int, ...]
-    """Tokens, all equally likely."""
+    """Tokens of the operators, all equally likely."""
     close: int
     """Token that ends an operator's arguments."""
     arguments: tuple[int, int]
@@ -74,33 +74,33 @@ class Language:
     slots: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     """number of new arguments -> first and last + 1 of the places where the old tree may go."""
     rule: Rule
-    """What the operators do."""
+    """The values of the operators."""
     share: float
     """Probability that a node is an operator."""
     weight: int
-    """What an operator adds to the length."""
+    """Length added by an operator."""
     open: int | None = None
-    """Token before the first argument, the operator then being written between its two arguments; None: the operator
-    itself is there."""
+    """Token before the first argument, for operators written between their two arguments. None: the operator itself
+    comes first."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of an operator, without its arguments."""
+        """Number of tokens of an operator, without its arguments."""
         return 2 if self.open is None else 3
 
     def most_tokens(self, longest: int) -> int:
-        """Most tokens of an expression that is no longer than `longest`."""
+        """Most tokens of an expression whose length is at most `longest`."""
         most = 1
         for operators in range(1, longest // self.weight + 1):
             digits = longest - self.weight * operators
-            if digits > operators:  # there is one more digit than operators, at least
+            if digits > operators:  # there is at least one more digit than operators
                 fits = min(digits, (self.arguments[1] - 1) * operators + 1)
                 most = max(most, self.tokens * operators + fits)
         return most
 
 
 class Forest:
-    """Trees under construction: a pool of arguments that grows."""
+    """Trees under construction: a growing pool of arguments."""
 
     def __init__(self, language: Language, rng: np.random.Generator):
         self.language, self.rng = language, rng
@@ -108,7 +108,8 @@ class Forest:
         self.pooled = 0
 
     def draw(self, trees: int, lowest: int, highest: int, longest: int) -> Nodes:
-        """The roots of those of `trees` draws that are no longer than `longest`; heights are lowest .. highest."""
+        """The roots of the trees, out of `trees` draws, that are at most `longest` long; heights are lowest ..
+        highest."""
         roots = self.grow(trees, highest)
         while True:
             roots = roots[np.flatnonzero(roots.length <= longest)]
@@ -118,7 +119,7 @@ class Forest:
             roots.put(low, self.wrap(roots[low], highest))
 
     def grow(self, nodes: int, highest: int, closed: np.ndarray | None = None) -> Nodes:
-        """Random trees at most that high; digits where `closed`, bool[nodes]."""
+        """Random trees of at most that height; digits where `closed`, bool[nodes]."""
         language, levels = self.language, []
         for height in range(highest, 0, -1):
             digits = self.rng.integers(0, 10, nodes, np.uint8)
@@ -141,7 +142,7 @@ class Forest:
         return below
 
     def wrap(self, old: Nodes, highest: int) -> Nodes:
-        """Operators that have each of the old trees among their arguments, the others being newly drawn."""
+        """Operators with each of the old trees as one argument; their other arguments are newly drawn."""
         new = self._uniform(self.language.added, old.token.size)
         low, high = self.language.slots(new)
         place = np.cumsum(new + 1) - (new + 1) + self.rng.integers(low, high, new.size)
@@ -157,7 +158,7 @@ class Forest:
         return self.rng.integers(ends[0], ends[1] + 1, size)
 
     def _apply(self, counts: np.ndarray, arguments: Nodes) -> Nodes:
-        """Random operators on consecutive arguments, which go into the pool."""
+        """Random operators on consecutive arguments, which are added to the pool."""
         language = self.language
         first = np.cumsum(counts) - counts
         token = np.array(language.operators, np.uint8)[self.rng.integers(0, len(language.operators), counts.size)]
@@ -181,7 +182,7 @@ class Forest:
         return nodes
 
     def write(self, roots: Nodes) -> np.ndarray:
-        """The tokens of the trees, one after the other, uint8[sum of sizes]."""
+        """The concatenated tokens of the trees, uint8[sum of sizes]."""
         token, first, count, size = (
             np.concatenate([getattr(nodes, name) for nodes in (*self.pool, roots)])
             for name in ("token", "first", "count", "size")
@@ -210,7 +211,7 @@ class Forest:
 
 def _digits(digits: np.ndarray, first_digit: int) -> Nodes:
     def full(value: int, dtype: type) -> np.ndarray:
-        return np.full(digits.size, value, dtype)  # none may share memory: nodes are replaced in place
+        return np.full(digits.size, value, dtype)  # separate memory for each field: nodes are replaced in place
 
     return Nodes(
         token=digits + np.uint8(first_digit),
@@ -226,7 +227,7 @@ def _digits(digits: np.ndarray, first_digit: int) -> Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """A set of different trees, so many of each depth."""
+    """A set of different trees, with a given number of each depth."""
 
     counts: Mapping[int, int]
     """depth -> number of trees."""
@@ -237,20 +238,20 @@ class Wanted:
     longest: int
     """Greatest length."""
     seed: tuple[int, ...]
-    """Of the draws."""
+    """Seed of the draws."""
 
 
 def collect(
     language: Language, wanted: Wanted, label: str = "trees", exclude: Iterable[bytes] = ()
 ) -> dict[str, np.ndarray]:
-    """The first different trees of each depth, in random order, without those in `exclude` (their tokens as bytes).
+    """The first different trees of each depth, in random order, except those in `exclude` (their tokens as bytes).
 
     Returns:
-        `tokens` uint8[sum of lengths], one tree after the other, `lengths` int32[R], `values` uint8[R], `depths`
+        `tokens` uint8[sum of lengths], the concatenated trees, `lengths` int32[R], `values` uint8[R], `depths`
         uint8[R].
 
     Raises:
-        ValueError: where so many trees cannot be found.
+        ValueError: if so many trees cannot be found.
     """
     known = set(exclude)
     found: list[tuple[bytes, int, int]] = []
@@ -302,9 +303,9 @@ _MAX, _MED, _MIN, _SM, _END = range(10, 15)
 
 
 def arithmetic(share: float, clean: bool = False) -> Language:
-    """Sums and products modulo 10, `((4*7)+2)`; both operands matter, so depth and height are the same.
+    """Sums and products modulo 10, `((4*7)+2)`. Both operands matter, so depth and height are the same.
 
-    Published: a tree that is not deep enough becomes the right operand, always. `clean`: either one.
+    Published: a tree that is not deep enough always becomes the right operand. `clean`: either operand.
     """
 
     def rule(token: np.ndarray, counts: np.ndarray, value: np.ndarray, depth: np.ndarray):
@@ -321,11 +322,11 @@ def arithmetic(share: float, clean: bool = False) -> Language:
 def listops(share: float, most_arguments: int, clean: bool = False) -> Language:
     """MIN, MAX, MED (rounded down) and SM (sum modulo 10) of 2 or more arguments, `[MAX 2 [MIN 4 7 ] 0 ]`.
 
-    The dependency depth counts the arguments that an operator's value comes from: of MIN and MAX the first of the least
-    or greatest, of MED the one or two in the middle (equal ones in their order), of SM all.
+    The dependency depth counts the arguments that determine an operator's value: for MIN and MAX the first of the least
+    or greatest, for MED the one or two in the middle (equal ones in their order), for SM all.
 
-    Published: an operator counts for three towards the length, and a tree that is not deep enough is never the last
-    argument of the new operator. `clean`: for its two tokens, and any argument.
+    Published: an operator counts as three towards the length, and a tree that is not deep enough is never the last
+    argument of the new operator. `clean`: it counts as its two tokens, and any argument may be the tree.
     """
     column = np.arange(most_arguments)
 

@@ -1,4 +1,4 @@
-"""Measuring trained models: accuracy by length, statistics over seeds, tables, pictures, traces."""
+"""Evaluation of trained models: accuracy by length, statistics over seeds, tables, pictures, traces."""
 
 from __future__ import annotations
 

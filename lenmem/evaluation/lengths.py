@@ -1,7 +1,7 @@
-"""Accuracy by length: the measurement the whole library is about.
+"""Accuracy by length, the central measurement of the library.
 
-Lengths are grouped in buckets of one static capacity, a power of two, and each bucket is one compiled program that runs
-over its lengths one after the other; the length itself stays traced. A curve of 100 lengths compiles four programs.
+Lengths are grouped into buckets with one static capacity each, a power of two. A bucket is one compiled program that
+runs over its lengths one after another; the length itself is traced. A curve of 100 lengths compiles four programs.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from lenmem.types import Batch, PyTree
 __all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
 
 _SMALLEST_CAPACITY = 16
-"""Shorter lengths share one bucket: padding them up is cheaper than compiling for them."""
+"""Shorter lengths share one bucket: padding them is cheaper than compiling for them."""
 
 _FULL_BATCH_CAPACITY = 256
-"""Up to this capacity batches are of full size; beyond it they shrink in proportion, to bound memory."""
+"""Up to this capacity batches have full size; beyond it they shrink in proportion, to bound memory."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How a trained model is measured."""
+    """Settings for the evaluation of a trained model."""
 
     lengths: tuple[int, ...] | None = None
-    """Lengths of the curve. None: the task's `curve_lengths`, most often every one from training to test."""
+    """Lengths of the curve. None: the task's `curve_lengths`, usually every length from training to test."""
     samples: Positive = 64
     """Examples per length of the curve."""
     seed: int = 0
@@ -56,7 +56,7 @@ class Evaluation:
     scored: Positive = 3200
     """Examples of the `test` split for the score."""
     batch_size: Positive = 64
-    """Examples evaluated at a time."""
+    """Number of examples evaluated at a time."""
 
     def __post_init__(self) -> None:
         check_fields(self, "samples", "seed", "scored", "batch_size")
@@ -64,7 +64,7 @@ class Evaluation:
             checked_lengths(self.lengths)
 
     def lengths_for(self, task: Task) -> tuple[int, ...]:
-        """The lengths asked for, or all from the task's training to its test range."""
+        """The given lengths, or the task's `curve_lengths`."""
         if self.lengths is not None:
             return self.lengths
         return task.curve_lengths
@@ -75,7 +75,7 @@ class LengthCurve:
     """Metrics by length, for every seed."""
 
     label: str
-    """What the curve is of, for legends and tables."""
+    """Name of the curve, for legends and tables."""
     lengths: np.ndarray
     """int[L], ascending and without repetition."""
     values: dict[str, np.ndarray]
@@ -83,15 +83,15 @@ class LengthCurve:
     train_lengths: tuple[int, int]
     """Smallest and largest training length, both included."""
     samples: int
-    """Examples per length."""
+    """Number of examples per length."""
     test_lengths: tuple[int, int] | None = None
-    """Smallest and largest length of the task's out-of-range test, where known."""
+    """Smallest and largest length of the task's out-of-range test, if known."""
     ceiling: np.ndarray | None = None
-    """float[L]: the best token accuracy that is possible, where inputs do not determine answers; None: 1."""
+    """float[L]: the best possible token accuracy, if inputs do not determine answers; None: 1."""
     task: str = ""
-    """Name of the task; empty where it is not known."""
+    """Name of the task; empty if unknown."""
     unit: str = ""
-    """What a length counts (tokens, digits, depth); empty where it is not known."""
+    """The unit of a length (tokens, digits, depth); empty if unknown."""
 
     @property
     def seeds(self) -> int:
@@ -106,7 +106,7 @@ class LengthCurve:
         return {name: values[:, index[0]] for name, values in self.values.items()}
 
     def save_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write one line per length: the medians over seeds, then their lowest and highest, as `<metric>_low/_high`."""
+        """Writes one line per length: the medians over seeds, then the lowest and highest, as `<metric>_low/_high`."""
         from lenmem.evaluation.statistics import summarise
 
         summaries = {name: summarise(values) for name, values in self.values.items()}
@@ -120,7 +120,7 @@ class LengthCurve:
                 writer.writerow([int(length), *(f"{value:.6g}" for value in medians + ends)])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, with the values of every seed. NaN becomes None, which strict JSON can hold."""
+        """Plain JSON data, with the values of every seed. NaN becomes None, since strict JSON has no NaN."""
         return {
             "label": self.label,
             "lengths": self.lengths.tolist(),
@@ -163,19 +163,19 @@ def length_curve(
     label: str = "",
     batch_size: int = 64,
 ) -> LengthCurve:
-    """Measure a model at every given length, all seeds at once and on the same examples.
+    """Evaluates a model at every given length, with all seeds at once and on the same examples.
 
-    Example i of a length is drawn from `key` namespaced by ("curve", length, i) and nothing else: it does not depend on
-    the other lengths asked for, on the number of samples, on the bucket or on `batch_size`.
+    Example i of a length is drawn from `key` namespaced by ("curve", length, i) only: it does not depend on the other
+    lengths, on the number of samples, on the bucket or on `batch_size`.
 
     Args:
-        model: a Linen module with the model call, its spec bound.
+        model: a Linen module with the model interface and a bound spec.
         params: its parameters with a leading seed axis S on every leaf.
         task: gives examples and metrics.
         lengths: lengths in the task's unit, each at least 1, in any order; repetitions count once.
         samples: examples per length, at least 1.
         key: random key of the examples.
-        label: what the curve is of.
+        label: name of the curve.
         batch_size: examples evaluated at a time (fewer beyond capacity 256, in proportion).
 
     Returns:
@@ -195,7 +195,7 @@ def curve_of(
     label: str = "",
     batch_size: int = 64,
 ) -> LengthCurve:
-    """`length_curve` of a network that is given by its `Apply`."""
+    """`length_curve` of a network given by its `Apply`."""
     lengths = checked_lengths(lengths)
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
@@ -254,7 +254,7 @@ def checked_lengths(lengths: Iterable[int]) -> tuple[int, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class _AtLength:
-    """A source of `rows` examples of a length from number `first` on."""
+    """A source of `rows` examples of a length, starting at number `first`."""
 
     task: Task
     capacity: int
@@ -269,9 +269,9 @@ class _AtLength:
 
 
 def _capacity(length: int, longest: int) -> int:
-    """The next power of two from 16 on, but never more than the longest length asked for.
+    """The next power of two, at least 16 and at most the longest length asked for.
 
-    Sizes may grow exponentially with the task's unit (depth of a tree), so nothing beyond the longest is allocated.
+    Sizes may grow exponentially with the task's unit (depth of a tree), so no more than the longest is allocated.
     """
     return min(max(_SMALLEST_CAPACITY, 1 << (length - 1).bit_length()), longest)
 

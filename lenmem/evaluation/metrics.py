@@ -1,8 +1,8 @@
 """Metrics of trained parameters, per example and averaged over a stream of batches.
 
-Parameters always carry a leading axis S, one entry per training seed. All seeds are measured by one compiled program on
-the *same* batches: the batch is closed over and not mapped, so whatever a model decides from it alone (such as skipping
-padded steps with `lax.cond`) stays a decision instead of becoming a computation of both branches.
+Parameters always have a leading axis S, one entry per training seed. One compiled program measures all seeds on the
+*same* batches: the batch is closed over, not mapped. Control flow that depends only on the batch (such as skipping
+padded steps with `lax.cond`) then stays control flow; if it were mapped, both branches would be computed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from lenmem.tasks.base import Source, Split, Task
 from lenmem.types import Batch, PyTree
 
 PARTS = 20
-"""Calls that a computation is cut into where somebody listens to how far it is."""
+"""Number of calls a computation is divided into when its progress is reported."""
 SEEDS = "seeds"
-"""The name of the axis of seeds, for what is mapped over it."""
+"""Name of the mapped axis of seeds."""
 Apply = Callable[[PyTree, jax.Array, jax.Array, jax.Array], jax.Array]
 """`(params, inputs, input_mask, target_mask) -> outputs`: the network of one seed. Traced under the axis `SEEDS`."""
 Metrics = Callable[[jax.Array, Batch], dict[str, jax.Array]]
@@ -34,25 +34,25 @@ Metrics = Callable[[jax.Array, Batch], dict[str, jax.Array]]
 
 @dataclasses.dataclass(frozen=True)
 class ApplyModel:
-    """The `Apply` of a Linen module; equal for equal modules, so that they share compiled programs."""
+    """The `Apply` of a Linen module. Equal modules have equal `ApplyModel`s, so they share compiled programs."""
 
     model: nn.Module
 
     def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any) -> Any:
-        """Evaluation: teacher forcing and noise are off."""
+        """The model call for evaluation, without teacher forcing and noise."""
         with parameters_fit():
             return self.model.apply({"params": params}, inputs, input_mask, target_mask, targets=None, train=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskMetrics:
-    """The `Metrics` of a task; with `loss` also that of the batch, the same for every example."""
+    """The `Metrics` of a task; with `loss` also the batch's loss, repeated for every example."""
 
     task: Task
     loss: bool = False
 
     def __call__(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """What the task says of the answers to a batch."""
+        """The task's metrics of the answers to a batch."""
         metrics = self.task.metrics(outputs, batch)
         if self.loss:
             metrics = metrics | {"loss": jnp.broadcast_to(self.task.loss(outputs, batch), outputs.shape[:1])}
@@ -64,20 +64,20 @@ def evaluate(
 ) -> dict[str, np.ndarray]:
     """Mean of the metrics over batches `start .. start + batches - 1` of a stream.
 
-    `apply`, `metrics` and `source` are compiled once for each that is equal, where they can be hashed.
+    `apply`, `metrics` and `source` are compiled once for equal values, if they are hashable.
 
     Args:
-        apply: the network, `ApplyModel(model)` for a Linen module whose spec is bound.
+        apply: the network; `ApplyModel(model)` for a Linen module with a bound spec.
         params: its parameters with a leading seed axis S on every leaf.
         metrics: `TaskMetrics(task)` for those of a task.
         source: the stream.
         key: random key of the stream.
-        batches: how many batches, at least 1.
+        batches: number of batches, at least 1.
         start: number of the first batch.
 
     Returns:
-        metric -> float[S]. Seeds with non-finite parameters are NaN: argmax would still find an answer in their
-        outputs, and a constant answer can be right.
+        metric -> float[S]. Seeds with non-finite parameters are NaN: their outputs still have an argmax, and a
+        constant answer can be right.
     """
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
@@ -97,7 +97,7 @@ def score(
 ) -> dict[str, np.ndarray]:
     """Mean of `task.metrics` over exactly `samples` examples of `task.source(split, batch_size)`, drawn from `seed`.
 
-    Returns metric -> float[S]. The lengths are those the split draws, unlike those of `length_curve`.
+    Returns metric -> float[S]. The lengths are drawn as in the split, unlike in `length_curve`.
     """
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
@@ -115,7 +115,7 @@ def per_seed(values: np.ndarray) -> np.ndarray:
 def example_metrics(
     apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> dict[str, np.ndarray]:
-    """Metrics of every example of the batches `source.batch(key, item)`, fetched: metric -> float64[items, S, B]."""
+    """Metrics of every example of the batches `source.batch(key, item)`, as NumPy: metric -> float64[items, S, B]."""
     with progress.of("scoring") as at:
         parts = dispatch_parts(apply, params, metrics, source, key, items)
         return fetch_parts(parts, len(jax.tree.leaves(items)[0]), at)
@@ -124,9 +124,9 @@ def example_metrics(
 def dispatch_parts(
     apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> list[dict[str, jax.Array]]:
-    """`dispatch`; where somebody listens to how far it is, in up to `PARTS` calls of one program.
+    """`dispatch`, divided into up to `PARTS` calls of one program if progress is reported.
 
-    The calls have equally many items: the last item is repeated at the end, and `fetch_parts` leaves that out.
+    All calls have the same number of items: the last item is repeated at the end, and `fetch_parts` drops the repeats.
     """
     count = len(jax.tree.leaves(items)[0])
     if not progress.wanted():
@@ -138,7 +138,7 @@ def dispatch_parts(
 
 
 def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) -> dict[str, np.ndarray]:
-    """`fetch` of `count` items; `at` is told the share that has come."""
+    """`fetch` of `count` items; calls `at` with the fraction that is done."""
     fetched = []
     for number, part in enumerate(parts, 1):
         fetched.append(fetch(part))
@@ -149,10 +149,10 @@ def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) 
 def dispatch(
     apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> dict[str, jax.Array]:
-    """`example_metrics`, not waited for: the next program can be compiled while this one runs.
+    """`example_metrics` without waiting for the results, so the next program can compile while this one runs.
 
-    `apply`, `metrics` and `source` are the key of the compile cache. Where one of them cannot be hashed (a field holds
-    an array or a list), the program is compiled for this call alone.
+    `apply`, `metrics` and `source` are the key of the compile cache. If one of them is not hashable (because a field
+    holds an array or a list), the program is compiled for this call alone.
     """
     seeds(params)
     try:
@@ -163,9 +163,9 @@ def dispatch(
 
 
 def fetch(values: dict[str, jax.Array]) -> dict[str, np.ndarray]:
-    """Wait for the results of `dispatch`. Means of many float32 values are taken in float64.
+    """Waits for the results of `dispatch`. Returns float64, in which means of many float32 values are accurate.
 
-    A compiled program returns its metrics in alphabetical order; the two that every task has are put first.
+    A compiled program returns its metrics in alphabetical order; the two metrics that every task has are put first.
     """
     first = [name for name in ("token_accuracy", "exact_match") if name in values]
     names = first + [name for name in values if name not in first]
@@ -207,8 +207,8 @@ def _metrics(
 def _jit(function: Callable[..., Any], static_argnums: tuple[int, ...] = ()) -> Callable[..., Any]:
     """`jax.jit` for programs that run once or a few times.
 
-    On a CPU compiling takes longer than running. LLVM's lowest optimising level compiles in two thirds of the time, and
-    runs as fast, since the time goes into matrix products that XLA does not compile.
+    On a CPU compiling takes longer than running. LLVM's lowest optimisation level compiles in two thirds of the time,
+    and the program runs as fast, since most time goes into matrix products that XLA does not compile.
     """
     options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
     return jax.jit(function, static_argnums=static_argnums, compiler_options=options)
@@ -216,5 +216,5 @@ def _jit(function: Callable[..., Any], static_argnums: tuple[int, ...] = ()) -> 
 
 @functools.cache
 def _cached_metrics() -> Callable[..., dict[str, jax.Array]]:
-    """Made when first called, since asking for the backend would start it at import."""
+    """Made at the first call, since querying the backend would start it at import."""
     return _jit(_metrics, static_argnums=(0, 1, 2))

@@ -1,10 +1,10 @@
-"""What a controller's states do over time: curvature of their paths, and maps of them.
+"""A controller's states over time: the curvature of their paths, and maps of the states.
 
-The analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E), for every network with an LSTM
-controller. All take the traces of a batch as `traces.collect` returns them, for the paper 64 examples of length 30:
+The analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E), for any network with an LSTM
+controller. All take the traces of a batch as `traces.collect` returns them; the paper uses 64 examples of length 30:
 
     controller_state float[B, T, d]    the LSTM's cell state, before any compression
-    valid, decoding bool[B, T]         the steps of a row; of these, the ones from the first answer on
+    valid, decoding bool[B, T]         the real steps of a row; the steps from the first answer on
 
 A *phase* is `encoding` (a row's steps before its first answer) or `decoding`.
 """
@@ -30,15 +30,15 @@ class States(NamedTuple):
     points: np.ndarray
     """float[n, d]: the states, or their coordinates in a map."""
     example: np.ndarray
-    """int[n]: the row each belongs to."""
+    """int[n]: the row of each state."""
     time: np.ndarray
-    """int[n]: its step, from 0 on."""
+    """int[n]: the step of each state, from 0."""
 
 
 def states_of(traces: Mapping[str, np.ndarray], phase: Phase | None = None) -> States:
     """The controller states of one phase of all examples, or of both phases.
 
-    Raises ValueError where a trace is missing, or the phase has no steps.
+    Raises ValueError if a trace is missing or the phase has no steps.
     """
     valid = steps_of(traces, phase)
     example, time = np.nonzero(valid)
@@ -53,18 +53,18 @@ class Curvature(NamedTuple):
     mean: float
     """Over all turns of all examples: 0 for straight lines, at most 2."""
     by_example: np.ndarray
-    """float[B]: of each example's own turns; NaN for one without any."""
+    """float[B]: over each example's own turns; NaN for an example without turns."""
     explained: float
-    """Share of the states' variance that the principal components keep."""
+    """Fraction of the states' variance that the principal components keep."""
 
 
 def curvature(traces: Mapping[str, np.ndarray], *, components: int = 20) -> Curvature:
     """Mean change of direction of state trajectories, both phases together.
 
     The states c_t of all examples and steps are projected on their first principal components. Then
-    d_t = (c_{t+1} - c_t) / |c_{t+1} - c_t| and kappa_t = |d_{t+1} - d_t|, which is 2 sin(angle / 2) of a turn by that
-    angle. A state that stays where it is, as far as float32 can tell, has no direction: its two turns are left out.
-    Raises ValueError where no example has a turn.
+    d_t = (c_{t+1} - c_t) / |c_{t+1} - c_t| and kappa_t = |d_{t+1} - d_t|, which is 2 sin(angle / 2) for a turn by that
+    angle. A step without movement, up to float32 precision, has no direction: its two turns are left out. Raises
+    ValueError if no example has a turn.
     """
     states = states_of(traces)
     projected = pca(states.points, components)
@@ -82,7 +82,7 @@ def curvature(traces: Mapping[str, np.ndarray], *, components: int = 20) -> Curv
 
 
 def _turns(path: np.ndarray, still: float) -> np.ndarray:
-    """Changes of direction along a path float[T, k]: at most T - 2. Steps up to the length `still` have none."""
+    """Changes of direction along a path float[T, k]: at most T - 2. Steps of length up to `still` have no direction."""
     steps = np.diff(path, axis=0)
     lengths = np.linalg.norm(steps, axis=1, keepdims=True)
     directions = steps / np.where(lengths > still, lengths, np.nan)
@@ -109,17 +109,17 @@ def tsne_map(
 ) -> States:
     """The states of a phase, reduced to their principal components, in a t-SNE map (van der Maaten & Hinton 2008).
 
-    Needs scikit-learn, from the extra `lenmem[plot]`, which is what the paper used: about ten seconds for its 2,000
-    states. Settings as published, which with the paper's version means a random start. Needs more states than
+    Needs scikit-learn, from the extra `lenmem[plot]`, which the paper used: about ten seconds for its 2,000 states.
+    Settings are the published ones; with the paper's version this means a random start. Needs more states than
     `perplexity`.
     """
     try:
         from sklearn.manifold import TSNE  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ValueError("t-SNE is done by scikit-learn: pip install 'lenmem[plot]'. PCA needs no more") from None
+        raise ValueError("t-SNE needs scikit-learn: pip install 'lenmem[plot]'. PCA does not") from None
     states = states_of(traces, phase)
     if len(states.points) <= perplexity:
-        raise ValueError(f"perplexity is {perplexity}; it has to be below the number of states, {len(states.points)}")
+        raise ValueError(f"perplexity is {perplexity}; it must be below the number of states, {len(states.points)}")
     embed = TSNE(perplexity=perplexity, learning_rate="auto", init="random", random_state=seed)
     with progress.of(f"t-SNE of {len(states.points)} states, {phase}"):
         points = np.asarray(embed.fit_transform(pca(states.points, components)), np.float64)
@@ -127,10 +127,10 @@ def tsne_map(
 
 
 def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
-    """int[B, T]: the symbol each step read, while decoding the one it had to answer; -1 where there is none.
+    """int[B, T]: the symbol each step read, or while decoding the one it had to answer; -1 if there is none.
 
-    Different inputs of a batch are numbered from 0 in ascending order, and so are different targets: symbols of the two
-    phases have nothing to do with each other. For readings without a begin symbol: step t reads input t.
+    The different inputs of a batch are numbered from 0 in ascending order, and so are the different targets; the
+    numbers of the two phases are unrelated. For interfaces without a begin symbol: step t reads input t.
     """
     decoding = np.asarray(trace_of(traces, "decoding"), bool)
     symbols = np.full(decoding.shape, -1)
@@ -141,7 +141,7 @@ def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
         steps, mask = steps_of(traces, phase), np.asarray(mask)
         values = np.asarray(values)
         numbers = np.full(mask.shape, -1)
-        # Rounded, since the same value may have been computed in two ways.
+        # Rounded, since equal values may have been computed in two ways.
         flat = np.round(values.reshape(*mask.shape, -1)[mask], 6)
         numbers[mask] = np.unique(flat, axis=0, return_inverse=True)[1].ravel()
         place = np.arange(decoding.shape[1]) - (np.argmax(decoding, axis=1)[:, None] if phase == "decoding" else 0)
@@ -162,7 +162,7 @@ def steps_of(traces: Mapping[str, np.ndarray], phase: str | None) -> np.ndarray:
 
 
 def trace_of(traces: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """A trace; ValueError where it is missing."""
+    """A trace. Raises ValueError if it is missing."""
     if name not in traces:
         raise ValueError(f"an analysis of states needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
     return traces[name]

@@ -1,4 +1,4 @@
-"""Statistics over training seeds. Dead seeds are given as NaN."""
+"""Statistics over training seeds. Diverged seeds are NaN."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from numpy.typing import ArrayLike
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Summary:
-    """What the seeds have in common, each field of the shape of one seed's values; NaN where all seeds are dead."""
+    """Summary over seeds. Each field has the shape of one seed's values; NaN if all seeds diverged."""
 
     median: np.ndarray
     low: np.ndarray
-    """The worst living seed."""
+    """The worst seed that is not NaN."""
     high: np.ndarray
     """The best seed."""
     lower_quartile: np.ndarray
     upper_quartile: np.ndarray
     solve_rate: np.ndarray
-    """Share of *all* seeds that reach the threshold: a seed that died has not solved its task."""
+    """Fraction of *all* seeds that reach the threshold; a diverged seed has not solved its task."""
     alive: np.ndarray
     """int: number of seeds that are not NaN."""
 
@@ -38,7 +38,7 @@ class Summary:
 def summarise(values: ArrayLike, *, threshold: float = 0.99) -> Summary:
     """Median, range, quartiles and solve rate over the leading axis of `values`, float[S, ...].
 
-    Quartiles interpolate linearly. A seed solves where its value is at least `threshold`.
+    Quartiles interpolate linearly. A seed solves the task if its value is at least `threshold`.
     """
     values = np.asarray(values, dtype=np.float64)
     if values.ndim < 1 or values.shape[0] < 1:
@@ -72,7 +72,7 @@ def mann_whitney(
 ) -> MannWhitney:
     """Mann-Whitney U test of two groups of seeds, float[S] each; exact for small groups without ties.
 
-    NaN is left out. Groups that are all one value have p = 1. Raises ValueError where no living seed is left.
+    NaN is left out. If both groups have only one value, p = 1. Raises ValueError if a group has no value left.
     """
     # Imported here, since scipy.stats takes most of a second.
     from scipy.stats import mannwhitneyu
@@ -101,7 +101,7 @@ def _living(values: ArrayLike, name: str) -> np.ndarray:
 def longest_length(lengths: ArrayLike, accuracies: ArrayLike, *, threshold: float = 0.95) -> int:
     """The longest measured length whose median over trials is at least `threshold`; 0 if there is none.
 
-    lengths int[L], accuracies float[S, L]. Shorter lengths may fail. A seed that died counts as accuracy 0.
+    lengths int[L], accuracies float[S, L]. Shorter lengths may fail. A diverged seed counts as accuracy 0.
     """
     lengths, accuracies = _by_length(lengths, accuracies)
     reached = np.median(np.nan_to_num(accuracies), axis=0) >= threshold
@@ -109,10 +109,10 @@ def longest_length(lengths: ArrayLike, accuracies: ArrayLike, *, threshold: floa
 
 
 def mean_over_lengths(lengths: ArrayLike, accuracies: ArrayLike, *, first: int = 2, last: int = 45) -> np.ndarray:
-    """Every trial's mean over the lengths `first` .. `last`: float[S].
+    """Each trial's mean over the lengths `first` .. `last`: float[S].
 
-    Between measured lengths accuracies are interpolated linearly, so that a sparse grid weighs lengths as a full one
-    does. lengths int[L], which have to reach from `first` to `last`; accuracies float[S, L].
+    Accuracies are interpolated linearly between measured lengths, so a sparse grid gives the same weights as a full
+    one. lengths int[L], which must reach from `first` to `last`; accuracies float[S, L].
     """
     lengths, accuracies = _by_length(lengths, accuracies)
     if first > last or first < lengths.min() or last > lengths.max():
@@ -128,7 +128,7 @@ def mean_over_lengths(lengths: ArrayLike, accuracies: ArrayLike, *, first: int =
 def benjamini_hochberg(p_values: ArrayLike) -> np.ndarray:
     """P-values of one family, float[n], adjusted for the false discovery rate (Benjamini & Hochberg 1995).
 
-    Of rank r among n: p n / r, but no more than the adjusted value of the next larger one.
+    With rank r among n: p n / r, but no more than the adjusted value of the next larger p-value.
     """
     from scipy.stats import false_discovery_control
 
@@ -147,7 +147,7 @@ class Comparison(NamedTuple):
     p_value: float
     """Two-sided, of the Mann-Whitney U test."""
     adjusted: float
-    """The same, adjusted within the family of all comparisons."""
+    """The p-value, adjusted within the family of all comparisons."""
     effect_size: float
     """P(first > second) + P(first = second) / 2; times the number of pairs, this is U of the first group."""
 
@@ -155,8 +155,8 @@ class Comparison(NamedTuple):
 def compare_pairs(tasks: Mapping[str, Mapping[str, ArrayLike]]) -> list[Comparison]:
     """Every pair of groups of every task, with p-values adjusted over *all* of them: the paper's Tables IV and VIII.
 
-    `tasks` maps a task to its groups, a group's name to one value per trial. The paper does not say what its family is;
-    that it is all pairs of all tasks can be read off its adjusted values, which belong to ranks among 70.
+    `tasks` maps a task to its groups, and a group's name to one value per trial. The paper does not define its family;
+    its adjusted values belong to ranks among 70, which shows that the family is all pairs of all tasks.
     """
     pairs = [
         (task, first, second, mann_whitney(groups[first], groups[second]))
@@ -176,16 +176,16 @@ class Kendall(NamedTuple):
     """A rank correlation."""
 
     tau: float
-    """tau-b: concordant less discordant pairs, over the pairs that are not tied."""
+    """tau-b: concordant minus discordant pairs, over the pairs that are not tied."""
     p_value: float
     """Two-sided, by the normal approximation."""
 
 
 def kendall(a: ArrayLike, b: ArrayLike) -> Kendall:
-    """Kendall's tau-b of two values of each trial, float[n] each; trials with a NaN are left out.
+    """Kendall's tau-b of two values for each trial, float[n] each; trials with a NaN are left out.
 
     The paper's Table VI, of curvature and performance; adjust the p-values of several tasks with `benjamini_hochberg`.
-    Where one of the two is constant, tau is NaN and p is 1.
+    If one of the two is constant, tau is NaN and p is 1.
     """
     from scipy.stats import kendalltau
 

@@ -20,10 +20,9 @@ METRICS = ("token_accuracy", "exact_match")
 def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRICS, rows: int = 20) -> Table:
     """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
 
-    Training lengths are marked. Of more than `rows` lengths an even selection is shown, which always holds the ends of
-    the training and test ranges and of the curve; the caption says so. NaN (a curve without a living seed, or a length
-    that it does not have) is shown as a dash. Where a task is ambiguous a last column has the best token accuracy there
-    can be.
+    Training lengths are marked. With more than `rows` lengths an even selection is shown, which includes the ends of
+    the training and test ranges and of the curve; the caption says so. NaN (all seeds of a curve diverged, or the curve
+    lacks a length) is shown as a dash. If a task is ambiguous, a last column has the best possible token accuracy.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -79,7 +78,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
 def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accuracy", columns: int = 14) -> Table:
     """Models x lengths: the metric of the median seed, in percent. For many models; `curve_table` is for few.
 
-    Of more than `columns` lengths an even selection is shown, as in `curve_table`.
+    With more than `columns` lengths an even selection is shown, as in `curve_table`.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -99,7 +98,7 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
 
 
 def tables_that_fit(curves: Sequence[LengthCurve], console: Console) -> list[Table]:
-    """Curves side by side where the console is as wide as that; else models x lengths, as many as fit, by metric."""
+    """Curves side by side if they fit the console; otherwise models x lengths, as many as fit, for each metric."""
     wide = console.options.update_width(10_000)
 
     def fits(table: Table) -> bool:
@@ -163,12 +162,12 @@ def _check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> Non
 
 
 def _ends(curve: LengthCurve) -> list[int]:
-    """Lengths a table should not leave out."""
+    """Lengths that a table should always include."""
     return [curve.lengths[0], curve.lengths[-1], *curve.train_lengths, *(curve.test_lengths or ())]
 
 
 def _selection(lengths: np.ndarray, ends: Sequence[int], rows: int) -> np.ndarray:
-    """About `rows` of the ascending lengths, evenly spread, with all `ends` that are among them."""
+    """About `rows` of the ascending lengths, evenly spaced, including all `ends` that occur."""
     if len(lengths) <= rows:
         return lengths
     kept = set(np.intersect1d(lengths, ends).tolist())
@@ -182,7 +181,7 @@ def _cell(summary: Summary, index: int, several: bool) -> str:
 
 
 def percent(value: float | np.ndarray) -> str:
-    """One decimal, but never '100.0' for what is not all of it; '-' for NaN."""
+    """One decimal, but '100.0' only for exactly 1; '-' for NaN."""
     value = float(value)
     if np.isnan(value):
         return "-"
@@ -190,7 +189,7 @@ def percent(value: float | np.ndarray) -> str:
 
 
 def _died(curve: LengthCurve) -> int:
-    """How many seeds have no value anywhere."""
+    """Number of seeds that are NaN everywhere."""
     return int(np.sum(np.all([np.isnan(values).all(axis=1) for values in curve.values.values()], axis=0)))
 
 

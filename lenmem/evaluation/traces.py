@@ -1,4 +1,4 @@
-"""What a model did, step by step: everything it sows in the `traces` collection, as NumPy arrays by example."""
+"""Traces of a model: everything it sows in the `traces` collection, as NumPy arrays with the examples first."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from lenmem.types import Batch, PyTree, Spec
 
 
 def collect(model: nn.Module, params: PyTree, batch: Batch, *, required: bool = True) -> dict[str, np.ndarray]:
-    """Run a model on a batch and return its traces.
+    """Runs a model on a batch and returns its traces.
 
     Args:
-        model: a Linen module with the model call, its spec bound.
+        model: a Linen module with the model interface and a bound spec.
         params: the parameters of *one* seed (without the seed axis; `jax.tree.map(lambda x: x[s], params)`).
         batch: the examples.
-        required: a model that sows nothing is a ValueError; False: it has no traces.
+        required: whether a model without traces is a ValueError; False: the result is empty.
 
     Returns:
-        name -> array[B, ...], usually [B, T, ...]. Names are those of `sow`; where two modules use the same one, both
-        are named by their path (`encoder/layer_0/weights`), and a value sown repeatedly is numbered (`weights_0`).
+        name -> array[B, ...], usually [B, T, ...]. Names are those given to `sow`; if two modules use the same name,
+        both are named by their path (`encoder/layer_0/weights`). A value sown repeatedly is numbered (`weights_0`).
 
     """
 
@@ -48,13 +48,13 @@ def collect(model: nn.Module, params: PyTree, batch: Batch, *, required: bool = 
     if not traces:
         raise ValueError(f'{type(model).__name__} sows no traces; values appear here through self.sow("traces", ...)')
 
-    # Scans stack time before the batch, layers may stack before that. The batch axis is the one that grows with it.
+    # Scans stack time before the batch, and layers may stack before that. The batch axis is the one that grows with it.
     larger = jax.eval_shape(run, jax.tree.map(lambda x: np.concatenate([x, x]), batch))
     return {name: _batch_major(np.asarray(value), larger[name].shape) for name, value in traces.items()}
 
 
 def _flatten(tree: Any) -> dict[str, jax.Array]:
-    """Nested {module: {name: (value, ...)}} to {name: value}."""
+    """Flattens {module: {name: (value, ...)}} to {name: value}."""
     values = {}
     leaves: dict[tuple[str, ...], Any] = dict(traverse_util.flatten_dict(tree))
     for path, sown in leaves.items():
@@ -65,13 +65,13 @@ def _flatten(tree: Any) -> dict[str, jax.Array]:
 
 
 def _batch_major(value: np.ndarray, larger: tuple[int, ...]) -> np.ndarray:
-    """Move the axis in which the shapes differ to the front."""
+    """Moves the axis in which the shapes differ to the front."""
     (axes,) = np.nonzero(np.not_equal(value.shape, larger))
     return np.moveaxis(value, axes[0], 0) if axes.size else value
 
 
 def column_names(spec: Spec, batch: Batch, example: int, names: Callable[[int], str] = str) -> list[str]:
-    """What the columns of an encoder read: the tokens, `begin` and `end`, `?` for an answer slot.
+    """Names of an encoder's columns: the tokens, `begin` and `end`, `?` for an answer slot.
 
     `names` maps a token id to its name. Inputs without tokens are numbered.
     """
@@ -98,7 +98,7 @@ def token_names(vocabulary: int) -> Callable[[int], str]:
 def pca(points: np.ndarray, k: int) -> np.ndarray:
     """Coordinates along the first k principal axes: float[n, d] -> float[n, k], by SVD of the centred points.
 
-    The sign of an axis is chosen such that its largest component in absolute value is positive. Where the points have
+    The sign of an axis is chosen so that its component with the largest absolute value is positive. If the points have
     fewer than k axes, the rest is 0.
     """
     points = np.asarray(points, dtype=np.float64)

@@ -11,20 +11,20 @@ from lenmem.errors import choices
 
 
 def names() -> tuple[str, ...]:
-    """The papers there are tables of."""
+    """The names of the papers with tables."""
     files = resources.files(__name__).iterdir()
     return tuple(sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json")))
 
 
 @functools.cache
 def about(paper: str) -> dict[str, Any]:
-    """What is known of a paper: its tables, and what the page of results says over them.
+    """The contents of a paper's file: its tables, and the texts about it on the results page.
 
-    paper, source       its title, and where it was published
-    title, short        what the page calls it
-    chosen_by_paper     how it chose the networks whose scores it prints
-    chosen_on_test      it chose by the test split: ours chosen so stand in a column of their own
-    not_in_the_paper    configurations whose networks stand for a printed row only where nothing else does
+    paper, source       its title and publication
+    title, short        its names on the page
+    chosen_by_paper     how it selected the networks whose scores it prints
+    chosen_on_test      whether it selected on the test split: our networks selected that way get their own column
+    not_in_the_paper    configurations whose networks stand for a printed row only if no others do
     tables              name -> {caption, metric, unit, notes, rows}
     """
     if paper not in names():
@@ -38,7 +38,7 @@ def tables(paper: str) -> dict[str, Any]:
 
 
 def find(paper: str, table: str, **where: Any) -> dict[str, Any]:
-    """The one row of a table whose columns have these values; ValueError if there is none or more than one."""
+    """The row of a table whose columns have these values. Raises ValueError unless there is exactly one."""
     known = tables(paper)
     if table not in known:
         raise ValueError(f"{paper} has no table {table!r}; it has {', '.join(known)}")

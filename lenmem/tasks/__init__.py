@@ -73,54 +73,54 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("bigram_flip",): "the input with the tokens of each pair swapped",
     ("double",): "a number times two",
     ("interleaved_add",): "the sum of two numbers whose digits are interleaved",
-    ("odd_first",): "the tokens at odd positions, then those at even ones",
+    ("odd_first",): "the tokens at odd positions, then the tokens at even positions",
     ("repeat_copy",): "the input, several times over",
-    ("priority_sort",): "the input tokens in the order of their priorities",
+    ("priority_sort",): "the input tokens in order of priority",
     ("fibonacci",): "the sum of two numbers, lowest digit first",
     ("palindrome",): "the digits backwards",
     ("reduce",): "the digits that are not 0",
     ("scan",): "the actions of a command",
     ("lra_listops",): "the value of a long nested expression",
     ("lra_text",): "whether a film review, read as bytes, is positive",
-    ("lra_image",): "what a picture, read pixel by pixel, shows",
-    ("ctl",): "what fixed functions, one after the other, make of a symbol",
+    ("lra_image",): "the class of a picture that is read pixel by pixel",
+    ("ctl",): "the result of applying fixed functions to a symbol, one after another",
     ("arithmetic",): "the value of nested sums and products, modulo 10",
-    ("listops",): "the value of a nested expression, by the depth of what it depends on",
+    ("listops",): "the value of a nested expression, by dependency depth",
     ("dnc_sort",): "numerals in ascending order",
-    ("dnc_copy",): "the same numerals",
-    ("dnc_differentiation",): "the differences of neighbouring numerals",
+    ("dnc_copy",): "the numerals of the input",
+    ("dnc_differentiation",): "the differences between neighbouring numerals",
     ("dnc_shift",): "the numerals rotated by half their number",
-    ("dnc_add",): "the sums of two bits each, step by step",
+    ("dnc_add",): "the sum of two bits, at each step",
     ("dnc_search",): "the positions of a numeral",
     ("dnc_logic",): "the truth value of a formula",
     ("panm_copy", "panm_reverse"): "the input, and the input backwards, without an end symbol",
-    ("panm_mix",): "the first token and the middle one in turns",
+    ("panm_mix",): "the first token and the middle token in turn",
     ("panm_dynamic_recall",): "the neighbour of a token",
-    ("panm_priority_sort",): "the tokens by their scores",
-    ("panm_id_sort",): "for each token, the one that has the same id",
-    ("dyck",): "which brackets may come next",
-    ("add_or_sub", "place_value"): "sums and differences, and a digit of a number, asked in words",
-    ("pairs",): "whatever your own inputs and answers say, in a file or in memory",
+    ("panm_priority_sort",): "the tokens in order of score",
+    ("panm_id_sort",): "for each token, the token with the same id",
+    ("dyck",): "the brackets that may come next",
+    ("add_or_sub", "place_value"): "a sum or difference, or one digit of a number, asked in words",
+    ("pairs",): "your own inputs and answers, from a file or from memory",
 }
-"""names -> what the answer is."""
+"""names -> the answer of the task."""
 
 
 def names() -> tuple[str, ...]:
-    """The names `make` knows, in the order of the papers."""
+    """The names that `make` accepts, in the order of the papers."""
     return tuple(_TASKS)
 
 
 def name_of(task: Task) -> str:
-    """The name a task goes by: that of its class in `make`, or the name of a class that is not there."""
+    """The name of a task in `make`; the name of its class if it is not registered there."""
     kind = type(task)
     return next((name for name, known in _TASKS.items() if known is kind), kind.__name__)
 
 
 def make(name: str, **fields: Any) -> Task:
-    """The task of that name, with `fields` set. Lists are taken for tuples.
+    """The task with this name and these `fields`. Lists are converted to tuples.
 
     Raises:
-        ValueError: for an unknown task or field; says what was got, the nearest name, and what is allowed.
+        ValueError: for an unknown task or field. The message gives the nearest name and the allowed ones.
     """
     if name not in _TASKS:
         raise ValueError(_unknown("task", name, _TASKS))

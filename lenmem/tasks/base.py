@@ -1,7 +1,7 @@
-"""The contract of a task, and the losses and metrics that several tasks share.
+"""The interface of tasks, and the losses and metrics that several tasks share.
 
-A task is a frozen dataclass. Its fields are its configuration; everything it does is a pure function of them and of a
-random key, so that drawing data can be compiled into the training step.
+A task is a frozen dataclass. Its fields are its configuration. Its methods are pure functions of the fields and a
+random key, so drawing data can be compiled into the training step.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ Split = str
 
 
 class Source(Protocol):
-    """An endless, reproducible stream of batches, for each key another one.
+    """An endless, reproducible stream of batches, different for each key.
 
-    It is plain frozen data, so that programs that draw from equal sources are compiled once.
+    A source is frozen, hashable data, so programs with equal sources are compiled once.
     """
 
     def batch(self, key: jax.Array, step: Any) -> Batch:
-        """The batch of optimiser step `step`: a pure function, so that a resumed run sees the same data."""
+        """The batch of optimiser step `step`. A pure function, so a resumed run sees the same data."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Base class of tasks. Subclasses give `spec`, `shapes` and `sample`, and may replace loss and metrics.
+    """Base class of tasks. Subclasses define `spec`, `shapes` and `sample`, and may override loss and metrics.
 
-    Fields hold what their types say, or a ValueError says what they may (see `lenmem.fields`).
+    Field values are checked against their types; a wrong one is a ValueError (see `lenmem.fields`).
 
     `length` and `capacity` are in the task's own unit (copy: tokens; repeat_copy: repetitions; ...).
     """
 
     per_batch_length: ClassVar[bool] = True
-    """All rows of a batch share one length. False: every row draws its own."""
+    """All rows of a batch share one length. False: each row draws its own."""
     endless: ClassVar[bool] = True
-    """Examples of any length can be drawn. False: there are those of `curve_lengths`."""
+    """Examples of any length can be drawn. False: only examples of the lengths in `curve_lengths`."""
     unit: ClassVar[str] = "tokens"
     """What a length counts."""
 
@@ -68,32 +68,32 @@ class Task:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What the input's token ids are called, to type and to show them: their numbers, unless a task says more."""
+        """Names of the input's token ids, for typing and printing. By default their numbers."""
         return tuple(map(str, range(self.spec.vocabulary)))
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The same for the answer's: where the ids are shared, those of the input."""
+        """Names of the answer's token ids. By default the input's names if ids are shared, else numbers."""
         shared = self.input_names[: self.spec.output_size] if self.spec.shared_ids else ()
         return (*shared, *map(str, range(len(shared), self.spec.output_size)))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): static input and answer slots of examples of length at most `capacity`."""
+        """(N, M): the static numbers of input and answer slots for examples of length at most `capacity`."""
         raise NotImplementedError
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """One example of the given length (may be traced), padded to `shapes(capacity)`.
+        """One example of the given length (which may be traced), padded to `shapes(capacity)`.
 
-        `jit`- and `vmap`-able. More capacity changes the padding and nothing else.
+        Works under `jit` and `vmap`. More capacity changes only the padding.
         """
         raise NotImplementedError
 
     def ceiling_at(self, length: int) -> float:
-        """The best token accuracy that is possible at a length: 1 where inputs determine answers."""
+        """The best possible token accuracy at a length: 1 if inputs determine answers."""
         return 1.0
 
     def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
-        """Mean loss per scored slot (scalar, in nats for tokens and bits, squared units for values)."""
+        """Mean loss per scored slot: a scalar, in nats for tokens and bits, in squared units for values."""
         return masked_loss(self.spec.outputs, outputs, batch)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
@@ -105,22 +105,22 @@ class Task:
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """The names of the splits, and the range of lengths each draws from. Subclasses may add some."""
+        """Names of the splits and the range of lengths each draws from. Subclasses may add splits."""
         return {"train": self.train_lengths, "validation": self.train_lengths, "test": self.test_lengths}
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """The lengths a curve of accuracy by length has unless told otherwise: from training to test, without gaps."""
+        """Default lengths for a curve of accuracy by length: from training to test, without gaps."""
         return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
 
     def lengths_of(self, split: Split) -> tuple[int, int]:
-        """The range of lengths a split draws from; a `ValueError` for a name that is not in `splits`."""
+        """The range of lengths a split draws from. Raises ValueError for a name that is not in `splits`."""
         if split not in self.splits:
             raise ValueError(f"{split!r} is not a split of {type(self).__name__}. Allowed: {', '.join(self.splits)}.")
         return self.splits[split]
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
-        """Lengths of a split, int[*shape]: uniform over `lengths_of(split)`."""
+        """Draws the lengths of a split, int[*shape]: uniform over `lengths_of(split)`."""
         shortest, longest = self.lengths_of(split)
         return jax.random.randint(key, shape, shortest, longest + 1)
 
@@ -131,11 +131,11 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class FreshSource:
-    """Batches that never repeat: every step draws anew.
+    """Batches that never repeat: each step draws new examples.
 
-    Lengths are drawn by the task's `draw_lengths` (uniform unless it says otherwise) with a key that does *not* depend
-    on the one given. Seeds trained in one program therefore share the schedule of lengths (and skip the same padding)
-    while their contents differ.
+    Lengths are drawn by the task's `draw_lengths` (uniform by default) with a key that does *not* depend on the key of
+    the batch. Seeds that are trained in one program therefore see the same lengths, and skip the same padding, with
+    different contents.
     """
 
     task: Task
@@ -143,13 +143,13 @@ class FreshSource:
     batch_size: int
 
     def lengths(self, step: jax.Array | int) -> jax.Array:
-        """int[batch_size]: the lengths of the examples for `step`."""
+        """int[batch_size]: the lengths of the examples of `step`."""
         shape = () if self.task.per_batch_length else (self.batch_size,)
         schedule = namespaced(jax.random.key(0), self.split, "length", step)
         return jnp.broadcast_to(self.task.draw_lengths(schedule, self.split, shape), (self.batch_size,))
 
     def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
-        """Draw `batch_size` examples for `step`."""
+        """Draws `batch_size` examples for `step`."""
         _, longest = self.task.lengths_of(self.split)
         key = namespaced(key, self.split, "content", step)
         return draw(self.task, key, self.lengths(step), longest)
@@ -159,8 +159,8 @@ class FreshSource:
 class RepeatedSource:
     """Passes over a fixed set of `size` examples, in whole batches.
 
-    The set is never stored: batch i of the set is drawn from key i, again in every pass. With `shuffle` the order of
-    the batches is drawn anew for each pass; without, every pass runs in the same order.
+    The set is not stored: batch i of the set is drawn again from key i in each pass. With `shuffle`, each pass visits
+    the batches in a new order; without it, in the same order.
     """
 
     source: FreshSource
@@ -168,7 +168,7 @@ class RepeatedSource:
     shuffle: bool = True
 
     def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
-        """The batch of `step`: batch `step mod (size / batch_size)` of the current pass."""
+        """The batch of `step`: number `step mod (size / batch_size)` in the order of the current pass."""
         batches = self.size // self.source.batch_size
         if batches < 1:
             raise ValueError(
@@ -184,19 +184,19 @@ class RepeatedSource:
 
 
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:
-    """One batch with the given lengths, int[B], row i drawn from key i."""
+    """One batch with the given lengths, int[B]; row i is drawn from key i."""
     keys = jax.random.split(key, lengths.shape[0])
     return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths)
 
 
 def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> jax.Array:
-    """Mean of `values` where `mask`; 0 where nothing is. Masked values may be NaN."""
+    """Mean of `values` where `mask` is True; 0 if it is True nowhere. Masked values may be NaN."""
     total = jnp.sum(jnp.where(mask, values, 0), axis=axis)
     return total / jnp.maximum(jnp.sum(mask, axis=axis), 1)
 
 
 def slot_losses(kind: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-    """Loss of every answer slot, float[B, M], computed in float32.
+    """Loss of each answer slot, float[B, M], computed in float32.
 
     tokens: cross-entropy; multi_hot: sigmoid cross-entropy, averaged over K; real: squared error, averaged over K.
     """
@@ -209,7 +209,7 @@ def slot_losses(kind: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
 
 
 def masked_loss(kind: str, outputs: jax.Array, batch: Batch) -> jax.Array:
-    """Mean of `slot_losses` over all scored slots of a batch. Padded slots cannot reach value or gradient."""
+    """Mean of `slot_losses` over all scored slots of a batch. Padded slots affect neither value nor gradient."""
     safe_outputs = jnp.where(batch.score_mask[..., None], outputs, 0)
     slots = batch.score_mask if kind == "tokens" else batch.score_mask[..., None]
     safe_targets = jnp.where(slots, batch.targets, 0)
@@ -217,15 +217,15 @@ def masked_loss(kind: str, outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def slot_hits(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """bool[B, M]: the greedy answer of a slot equals its target (tokens)."""
+    """bool[B, M]: whether the greedy answer of a slot equals its target (tokens)."""
     return jnp.argmax(outputs, axis=-1) == batch.targets
 
 
 def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """float[B]: share of the scored slots that are right (LANTM's *fine* score)."""
+    """float[B]: fraction of the scored slots that are right (LANTM's *fine* score)."""
     return masked_mean(slot_hits(outputs, batch), batch.score_mask, axis=-1)
 
 
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """float[B]: 1 where every scored slot is right (LANTM's *coarse* score)."""
+    """float[B]: 1 if all scored slots are right, else 0 (LANTM's *coarse* score)."""
     return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)

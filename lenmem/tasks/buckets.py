@@ -1,4 +1,4 @@
-"""Training batches whose rows are about equally long (Csordás et al. 2022, published code), or of all lengths alike."""
+"""Training batches with rows of similar length (Csordás et al. 2022, published code) or with uniform lengths."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from lenmem.types import Batch
 
 @dataclasses.dataclass(frozen=True)
 class BucketedSource:
-    """Passes over the training rows of a task in batches of one or few input lengths.
+    """Passes over the training rows of a task, in batches of rows with one or a few input lengths.
 
-    A pass leaves out the rows that do not fill a batch, other ones each time, sorts the rest by input length, rows of
-    one length being in random order, cuts this into batches and takes the batches in random order. A batch is found
-    without sorting anything: of every length it is known how many rows are left out, hence where it begins, and a
-    row's place within its length is a random permutation evaluated at that place.
+    A pass leaves out the rows that do not fill a batch, different ones each time. It sorts the rest by input length,
+    with rows of equal length in random order, cuts the result into batches and visits these in random order. Nothing is
+    actually sorted: the number of rows left out at each length gives the position at which a batch begins, and a row's
+    place among those of its length is a random permutation evaluated at that place.
     """
 
     task: RowTask
     batch_size: int
 
     def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
-        """Batch `step`: batch number `step mod batches` of the current pass."""
+        """Batch `step`: number `step mod batches` of the current pass."""
         rows, first = _by_length(self.task, of_inputs=True)
         batches, step = len(rows) // self.batch_size, jnp.asarray(step)
         key = namespaced(key, "train", "buckets", step // batches)
-        # not drawn by the seed: seeds trained together have batches of about the same length
+        # independent of the seed, so seeds trained together have batches of similar length
         order = namespaced(jax.random.key(0), "train", "buckets", step // batches)
         number = shuffled(order, step % batches, batches)
         place = number * self.batch_size + jnp.arange(self.batch_size)
@@ -53,10 +53,10 @@ class BucketedSource:
 
 @dataclasses.dataclass(frozen=True)
 class BalancedSource:
-    """Training rows of a task, drawn with replacement: first the length, all alike, then a row of that length.
+    """Training rows of a task, drawn with replacement: first a uniform length, then a row of that length.
 
-    A length is the task's own (`RowTask.row_lengths`), not that of the input. With a `pool` the rows of that many
-    batches are drawn together, sorted by input length, and cut into batches that come in random order.
+    The length is the task's own (`RowTask.row_lengths`), not the input's. With a `pool`, the rows of that many batches
+    are drawn together, sorted by input length and cut into batches in random order.
     """
 
     task: RowTask
@@ -74,7 +74,7 @@ class BalancedSource:
         index = jnp.asarray(first)[group] + jax.random.randint(of_row, shape, 0, sizes)
         if self.pool > 1:
             index = index[jnp.argsort(take(rows.input_lengths, index))]
-            # the same order for all seeds, as that of `BucketedSource`
+            # the same order for all seeds, as in `BucketedSource`
             order = jax.random.permutation(namespaced(jax.random.key(0), "train", "pool", pool), self.pool)
             index = jax.lax.dynamic_slice_in_dim(index, order[number] * self.batch_size, self.batch_size)
         capacity = self.task.train_lengths[1]
@@ -84,7 +84,7 @@ class BalancedSource:
 
 @functools.lru_cache(maxsize=8)
 def _by_length(task: RowTask, *, of_inputs: bool) -> tuple[Rows, np.ndarray]:
-    """The training rows in the order of their lengths, or of their inputs' lengths, and where each of these begins."""
+    """The training rows sorted by length, or by input length, and the position where each length begins."""
     rows = _tables(task)["train"]
     lengths = rows.input_lengths if of_inputs else task.row_lengths(rows)
     order = np.argsort(lengths, kind="stable")
@@ -93,10 +93,10 @@ def _by_length(task: RowTask, *, of_inputs: bool) -> tuple[Rows, np.ndarray]:
 
 
 def _permuted(key: jax.Array, group: jax.Array, index: jax.Array, size: jax.Array) -> jax.Array:
-    """Where a random permutation of 0 .. size - 1 takes `index`, another one for each group. All int32[B].
+    """The image of `index` under a random permutation of 0 .. size - 1, a different one for each group. All int32[B].
 
-    As `shuffled`, with sizes that differ between elements: a Feistel network on the 2 k bits that `size` needs, applied
-    again until the result is below `size`.
+    Like `shuffled`, but sizes may differ between elements: a Feistel network on the 2 k bits that `size` needs, applied
+    repeatedly until the result is below `size`.
     """
     bits = jnp.maximum((33 - jax.lax.clz(size - 1)) // 2, 1).astype(jnp.uint32)
     mask = (jnp.uint32(1) << bits) - 1

@@ -1,7 +1,7 @@
 """The seven tasks of the state-space-constrained DNC (Ofner & Kern, arXiv 2110.09138v2, supplement A).
 
-A network reads L steps, is told by a control channel that they were all, and answers; a signal channel says where its
-answer ends. Trained at lengths 5 to 15 (one length for a batch), tested at 2 to 100 and, with more memory, to 1000.
+A network reads L steps, is told by a control channel that the input is over, and answers; a signal channel marks the
+end of its answer. Trained at lengths 5 to 15 (one per batch), tested at 2 to 100 and, with more memory, up to 1000.
 
 Layout, with steps counted from 1 and a sequence of length L:
 
@@ -15,15 +15,15 @@ Layout, with steps counted from 1 and a sequence of length L:
         inputs   1 .. L the formula; L + 1 the flag
         answer   L + 2 the truth value
 
-Every task is in the free form with `delimited=True`: the flag (the query) is the last input, and the answer has slots
-of its own. So a recurrent reading adds no delimiter, and every other model can take the tasks too. The step that
-answers is the model's business: an interface with `delay=1` has the layout above, `delay=0` is one step earlier.
+All tasks have separate answer slots and `delimited=True`: the flag (in search the query) is the last input. Recurrent
+interfaces therefore add no delimiter, and all other models can take the tasks too. The step at which the answer begins
+depends on the model: an interface with `delay=1` has the layout above, with `delay=0` it is one step earlier.
 
 Numbers are values on channels, [sequence.. | control] in and [result.. | signal] out, with the mean squared error over
-channels and answer steps. A formula is tokens, of which the flag is one: written as one-hot vectors this is the paper's
-[tokens | control]; its answer is the class `F` or `T`, with cross-entropy.
+channels and answer steps. A formula is tokens, one of which is the flag; as one-hot vectors this is the paper's
+[tokens | control]. Its answer is the class `F` or `T`, with cross-entropy.
 
-What the paper's text has lost is a field; its default is said to be a choice.
+Details that the paper's text does not give are fields; their defaults are marked as our choice.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ BASE = 5
 
 @dataclasses.dataclass(frozen=True)
 class DncTask(Task):
-    """What the seven tasks share: their lengths."""
+    """Base class of the seven tasks: their lengths."""
 
     train_lengths: Lengths = (5, 15)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest training length, both included."""
     test_lengths: Lengths = (2, 100)  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Smallest and largest test length, both included; as in the paper they enclose the training lengths."""
+    """Smallest and largest test length, both included. As in the paper, they enclose the training lengths."""
     selection_length: Positive = 30
-    """Length of the split `selection`, on which the paper picks the iteration it keeps. It is beyond training, and a
-    choice: the length at which the paper looks at states."""
+    """Length of the split `selection`, on which the paper selects the iteration to keep. It is beyond training. Our
+    choice: the length at which the paper analyses states."""
 
     @property
     def splits(self) -> dict[str, tuple[int, int]]:
-        """Beside the usual ones `selection`, of one length."""
+        """The usual splits and `selection`, which has one length."""
         return super().splits | {"selection": (self.selection_length, self.selection_length)}
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """From the shortest to the longest length of all, at intervals that grow."""
+        """From the shortest to the longest length, with growing intervals."""
         ranges = (self.train_lengths, self.test_lengths)
         return growing_lengths(min(low for low, _ in ranges), max(high for _, high in ranges))
 
@@ -75,7 +75,7 @@ class DncTask(Task):
 
 def growing_lengths(shortest: int, longest: int) -> tuple[int, ...]:
     """Both ends, and between them every length up to 20, every 5th up to 50, every 10th up to 100, every 50th up to
-    500, and so on. All entries of the paper's Table V are among them."""
+    500, and so on. This includes all entries of the paper's Table V."""
 
     def kept(n: int) -> bool:
         unit = 10 ** (len(str(n - 1)) - 1)
@@ -88,19 +88,19 @@ def growing_lengths(shortest: int, longest: int) -> tuple[int, ...]:
 
 
 class Problem(NamedTuple):
-    """A problem and its answer; what lies beyond their sizes is arbitrary."""
+    """A problem and its answer. Entries beyond their sizes are arbitrary."""
 
     read: jax.Array
     """float[N, width]: the values of the inputs, without the control channel."""
     results: jax.Array
     """float[capacity, width]: the values of the answer, without the signal channel."""
     count: Any
-    """How many results there are."""
+    """Number of results."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ChannelTask(DncTask):
-    """Numbers in and out. Subclasses give `problem` and `chance`."""
+    """Tasks with numbers as inputs and answers. Subclasses define `problem` and `chance`."""
 
     unit: ClassVar[str] = "numerals"
     width: ClassVar[int] = 1
@@ -109,23 +109,23 @@ class ChannelTask(DncTask):
     """Inputs after the sequence, at which the control channel is 1."""
 
     interval: tuple[float, float] = (-1.0, 1.0)
-    """Values of the smallest and the largest number. A choice, but for bits, which are -1 and 1 in the paper."""
+    """Values of the smallest and the largest number. Our choice, except for bits, which are -1 and 1 in the paper."""
     clip: bool = False
-    """Before rounding, pull answers into the interval, so that 4.7 counts as 4. The paper only rounds."""
+    """Clip answers to the interval before rounding, so that 4.7 counts as 4. The paper only rounds."""
     score_last_result: bool = False
-    """The loss also wants a result of 0 at the step that ends the answer. A choice: the paper does not say."""
+    """The loss also expects a result of 0 at the step that ends the answer. Our choice: the paper does not say."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.interval[0] == self.interval[1]:
-            raise ValueError(f"interval is {self.interval}; its ends have to differ")
+            raise ValueError(f"interval is {self.interval}; its ends must differ")
 
     def problem(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Problem:
-        """A problem of a sequence of `length` in arrays for `capacity`."""
+        """A problem of length `length`, in arrays of size `capacity`."""
         raise NotImplementedError
 
     def largest(self, batch: Batch) -> Any:
-        """The largest number in a row's answer, with which `interval` ends: a number or int[B, 1, 1]."""
+        """The largest number in a row's answer, mapped to the end of `interval`: a number or int[B, 1, 1]."""
         raise NotImplementedError
 
     @property
@@ -135,7 +135,7 @@ class ChannelTask(DncTask):
 
     @property
     def spec(self) -> Spec:
-        """Real channels; the number of results is known, the end has to be signalled nevertheless."""
+        """Real channels. The number of results is known, but the end must be signalled anyway."""
         return Spec(
             vocabulary=0,
             channels=self.width + 1,
@@ -147,7 +147,7 @@ class ChannelTask(DncTask):
         )
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the sequence with its flags, and as many results with the end."""
+        """(N, M): the sequence with its flags, and the results with the end."""
         return capacity + self.flags, capacity + 1
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
@@ -163,19 +163,19 @@ class ChannelTask(DncTask):
         return Example(inputs, reading[:, 0], targets, slot[:, 0] <= length, score_mask)
 
     def normalised(self, numbers: jax.Array, largest: Any) -> jax.Array:
-        """0 .. largest -> `interval`."""
+        """Maps 0 .. largest to `interval`."""
         low, high = self.interval
         return low + (high - low) / jnp.maximum(largest, 1) * numbers
 
     def numbers(self, values: jax.Array, batch: Batch) -> jax.Array:
-        """Result channels [B, M, width] -> the numbers they stand for, rounded."""
+        """Maps result channels [B, M, width] to the numbers they stand for, rounded."""
         low, high = self.interval
         largest = jnp.maximum(self.largest(batch), 1)
         values = (values.astype(jnp.float32) - low) / (high - low)
         return jnp.round((jnp.clip(values, 0, 1) if self.clip else values) * largest)
 
     def right(self, outputs: jax.Array, batch: Batch) -> jax.Array:
-        """bool[B, M, width]: the number is that of the target."""
+        """bool[B, M, width]: whether the number equals the target's."""
         wanted = self.numbers(batch.targets[..., :-1], batch)
         return self.numbers(outputs[..., :-1], batch) == wanted
 
@@ -187,12 +187,12 @@ class ChannelTask(DncTask):
         counted = jnp.broadcast_to(batch.score_mask[..., None], outputs.shape)
         if not self.score_last_result:
             counted = counted.at[..., :-1].set(result_slots(batch)[..., None])
-        # Both are replaced before the subtraction, since what padding holds may be NaN.
+        # Both are replaced before the subtraction, since padding may be NaN.
         errors = jnp.where(counted, outputs.astype(jnp.float32), 0) - jnp.where(counted, batch.targets, 0)
         return jnp.mean(jnp.sum(errors**2, axis=(1, 2)) / jnp.maximum(jnp.sum(counted, axis=(1, 2)), 1))
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """The share of results that are right, channel by channel. Their number is known; the signal is ignored."""
+        """The fraction of results that are right, per channel. Their number is known, so the signal is ignored."""
         right, scored = self.right(outputs, batch), result_slots(batch)
         return {
             "token_accuracy": masked_mean(right.mean(axis=-1), scored, axis=-1),
@@ -201,13 +201,13 @@ class ChannelTask(DncTask):
 
 
 def result_slots(batch: Batch) -> jax.Array:
-    """bool[B, M]: the slots with a result, all that are scored but the one that ends the answer."""
+    """bool[B, M]: the slots with a result: all scored slots except the one that ends the answer."""
     return batch.score_mask & (batch.targets[..., -1] < 0.5)
 
 
 @dataclasses.dataclass(frozen=True)
 class SequenceTask(ChannelTask):
-    """A sequence of numbers answered by one of the same length. Subclasses give `draw` and `answer`."""
+    """A sequence of numbers with an answer of the same length. Subclasses define `draw` and `answer`."""
 
     def problem(self, key, length, capacity):
         """The drawn sequence, the flag, and its answer."""
@@ -226,7 +226,7 @@ class SequenceTask(ChannelTask):
         return self.top
 
     def draw(self, key: jax.Array, capacity: int) -> jax.Array:
-        """int[capacity, width]: uniform numbers. More capacity keeps the first draws."""
+        """int[capacity, width]: uniform numbers. A larger capacity keeps the first draws."""
         return jax.random.randint(key, (capacity, self.width), 0, self.top + 1, jnp.int32)
 
     def answer(self, sequence: jax.Array, length: jax.Array | int) -> jax.Array:
@@ -235,7 +235,7 @@ class SequenceTask(ChannelTask):
 
     @property
     def chance(self) -> float:
-        """Uniform numbers, unless a subclass says otherwise."""
+        """The chance for uniform numbers."""
         return 1 / BASE
 
 
@@ -244,14 +244,14 @@ class QuinarySort(SequenceTask):
     """Numerals in ascending order. Length: numerals."""
 
     def answer(self, sequence, length):
-        """Padding goes behind the largest."""
+        """Sorts the numerals; padding goes after the largest."""
         place = jnp.arange(len(sequence))[:, None]
         return jnp.sort(jnp.where(place < length, sequence, BASE), axis=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class QuinaryCopy(SequenceTask):
-    """Numerals as they were. Length: numerals."""
+    """Numerals unchanged. Length: numerals."""
 
     def answer(self, sequence, length):
         """The same."""
@@ -263,17 +263,17 @@ class Differentiation(SequenceTask):
     """Absolute differences of neighbouring numerals, then a constant. Length: numerals."""
 
     constant: Annotated[int, between(0, BASE - 1)] = 0
-    """The numeral that stands last, since there is one difference less. A choice."""
+    """The last numeral of the answer, since there is one difference fewer than numerals. Our choice."""
 
     def answer(self, sequence, length):
-        """|x_{i + 1} - x_i|, and the constant at the end."""
+        """|x_{i + 1} - x_i|, followed by the constant."""
         following = jnp.append(sequence[1:], sequence[:1], axis=0)
         last = jnp.arange(len(sequence))[:, None] == length - 1
         return jnp.where(last, self.constant, jnp.abs(following - sequence))
 
     @property
     def chance(self) -> float:
-        """Differences of 0 .. 4 come 5, 8, 6, 4 and 2 times in 25."""
+        """The differences 0 .. 4 occur 5, 8, 6, 4 and 2 times in 25."""
         last = float(np.mean([1 / length for length in self.trained]))
         shares = np.array([5, 8, 6, 4, 2]) / BASE**2 * (1 - last)
         shares[self.constant] += last
@@ -285,7 +285,7 @@ class QuinaryShift(SequenceTask):
     """Numerals rotated by half their number, rounded down. Length: numerals."""
 
     direction: Literal["left", "right"] = "left"
-    """Where to. A choice; it matters for odd lengths only."""
+    """Direction of the rotation. Our choice; it matters only for odd lengths."""
 
     def answer(self, sequence, length):
         """Left: x_{h + 1} .. x_L x_1 .. x_h with h = L // 2."""
@@ -295,13 +295,13 @@ class QuinaryShift(SequenceTask):
 
 @dataclasses.dataclass(frozen=True)
 class BinaryAdd(SequenceTask):
-    """Two bits at each step, answered by their sum 00, 01 or 10; nothing is carried. Length: pairs of bits."""
+    """Two bits at each step, answered by their sum 00, 01 or 10, without carry. Length: pairs of bits."""
 
     unit: ClassVar[str] = "pairs of bits"
     width: ClassVar[int] = 2
 
     bit_order: Literal["high_low", "low_high"] = "high_low"
-    """Which bit of the sum comes first. A choice."""
+    """Which bit of the sum comes first. Our choice."""
 
     @property
     def top(self) -> int:
@@ -315,33 +315,33 @@ class BinaryAdd(SequenceTask):
 
     @property
     def chance(self) -> float:
-        """A zero is right in 3 of 4 high and 2 of 4 low bits."""
+        """0 is right for 3 of 4 high bits and 2 of 4 low bits."""
         return (3 / 4 + 1 / 2) / 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Search(ChannelTask):
-    """A sequence of numerals and one of them: its positions in ascending order, then the end. Length: numerals.
+    """A sequence of numerals and a query numeral: its positions in ascending order, then the end. Length: numerals.
 
     Positions are scaled so that the first and the last of the sequence are the ends of `interval`. Sequence and query
-    are uniform among those with at least one hit. The slots are an upper bound, as many as there are numerals, and the
-    model has to say where its answer ends.
+    are uniform among those with at least one hit. The number of slots is an upper bound, the number of numerals; the
+    model must signal the end of its answer.
     """
 
     flags: ClassVar[int] = 2
 
     threshold: float = 0.5
-    """A signal above it ends the answer. A choice."""
+    """A signal above this threshold ends the answer. Our choice."""
 
     @property
     def spec(self) -> Spec:
-        """The answer ends by the signal, in an upper bound of slots."""
+        """The answer ends with the signal, within an upper bound of slots."""
         return dataclasses.replace(super().spec, length_rule="end")
 
     def problem(self, key, length, capacity):
-        """The query, then the first place where it stands, then what stands before and after.
+        """Draws the query, then its first position, then the numerals before and after.
 
-        The first place is geometric, cut off at the length: 1 - (4/5)^(f + 1) = u (1 - (4/5)^L) with u uniform.
+        The first position is geometric, truncated at the length: 1 - (4/5)^(f + 1) = u (1 - (4/5)^L) with u uniform.
         """
         query_key, first_key, before_key, after_key = jax.random.split(key, 4)
         query = jax.random.randint(query_key, (), 0, BASE, jnp.int32)
@@ -364,10 +364,10 @@ class Search(ChannelTask):
         return (jnp.sum(batch.input_mask, axis=-1) - self.flags - 1)[:, None, None]
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """`hit_rate`, the paper's: positions given right, in their place and before the first signal, of all hits.
+        """`hit_rate`, the paper's metric: the fraction of hits whose position is given right before the first signal.
 
-        For `token_accuracy` each scored slot stands by itself: a hit needs its position and no signal, the end a
-        signal. `exact_match` is 1 where all slots are right.
+        For `token_accuracy` each scored slot counts by itself: a hit needs its position and no signal, the end a
+        signal. `exact_match` is 1 if all slots are right.
         """
         hits = result_slots(batch)
         signalled = outputs[..., -1] > self.threshold
@@ -382,7 +382,7 @@ class Search(ChannelTask):
 
     @property
     def chance(self) -> float:
-        """Signalling always is right once in n + 1 slots, n ~ Binomial(L, 1/5) given n >= 1."""
+        """Signalling at every slot is right for one of n + 1 slots, n ~ Binomial(L, 1/5) given n >= 1."""
         p = 1 / BASE
         none = np.array([(1 - p) ** length for length in self.trained])
         ends = (1 - (1 - p) * none) / (np.array(self.trained) + 1) / p
@@ -392,34 +392,33 @@ class Search(ChannelTask):
 # Formulas -------------------------------------------------------------------------------------------------------------
 
 TRUTH = {"and": "&", "or": "|", "implies": ">", "equals": "="}
-"""Operators of two operands, and how they are written."""
+"""Binary operators, and how they are written."""
 _TABLES = {"and": (0, 0, 0, 1), "or": (0, 1, 1, 1), "implies": (1, 1, 0, 1), "equals": (1, 0, 0, 1)}
 """Value for the operands FF, FT, TF, TT."""
 FALSE, TRUE, NOT, OPEN, CLOSE, FLAG = range(6)
-"""Token ids; the operators of two operands follow."""
+"""Token ids; the binary operators follow."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Logic(DncTask):
-    """A formula of truth values -> its value. Length: tokens of the formula.
+    """A boolean formula -> its value. Length: tokens of the formula.
 
-    A formula is `F`, `T`, `!` and a formula, or `(` formula operator formula `)`. Negation has no parentheses of its
-    own: with them there would be no formula of 2, 3 or 6 tokens, but the paper has all lengths. This way every length
-    has formulas of either value. Each value is drawn as often, and then the formula is uniform among all of its length
-    and value.
+    A formula is `F`, `T`, `!` and a formula, or `(` formula operator formula `)`. Negation has no parentheses: with
+    them there would be no formula of 2, 3 or 6 tokens, but the paper uses all lengths. Without them, every length has
+    formulas of both values. The two values are equally likely; given value and length, the formula is uniform.
     """
 
     operators: tuple[Literal["and", "or", "implies", "equals"], ...] = ("and", "or")
-    """Operators of two operands, beside negation. The paper's list is lost, so this is a choice."""
+    """The binary operators, besides negation. The paper's list is lost, so this is our choice."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.operators or len(set(self.operators)) < len(self.operators):
-            raise ValueError(f"operators are {self.operators}; they have to be one or more, each once")
+            raise ValueError(f"operators are {self.operators}; they must be one or more, each once")
 
     @property
     def spec(self) -> Spec:
-        """Tokens, the flag one of them; the answer is `F` or `T`."""
+        """Tokens, including the flag; the answer is `F` or `T`."""
         return Spec(
             vocabulary=len(self.input_names),
             output_size=2,
@@ -449,11 +448,10 @@ class Logic(DncTask):
         return Example(inputs, step <= length, value[None], one, one)
 
     def formula(self, key: jax.Array, value: jax.Array, length: jax.Array | int, capacity: int) -> jax.Array:
-        """int[capacity]: a uniform formula of exactly `length` tokens and of that value.
+        """int[capacity]: a uniform formula with exactly `length` tokens and the given value.
 
-        From left to right, the tokens at which a subformula begins are rewritten: it is known how long it has to be and
-        which value to have, and each way to build it is taken as often as there are formulas of that kind. O(capacity)
-        per token.
+        Tokens at which a subformula begins are expanded from left to right. Each has a known length and value, and each
+        way to build it is chosen in proportion to the number of formulas built that way. O(capacity) per token.
         """
         counts, ways = (jnp.asarray(table, jnp.float32) for table in formula_counts(self.operators, capacity))
         place = jnp.arange(capacity)
@@ -487,10 +485,10 @@ class Logic(DncTask):
 
 @functools.cache
 def formula_counts(operators: tuple[str, ...], longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the number of formulas by tokens n and value v, and of the same by how the formula is built.
+    """Logarithms of the number of formulas by tokens n and value v, and of these numbers by construction.
 
-    Returns float64[longest + 1, 2] and float64[longest + 1, 2, 1 + 4 * operators]. The first way is negation; then for
-    each operator its operands' values FF, FT, TF, TT. -inf where there is none. O(longest^2).
+    Returns float64[longest + 1, 2] and float64[longest + 1, 2, 1 + 4 * operators]. The first construction is negation;
+    then for each operator its operands' values FF, FT, TF, TT. -inf if there is no formula. O(longest^2).
     """
     counts = np.full((longest + 1, 2), -np.inf)
     ways = np.full((longest + 1, 2, 1 + 4 * len(operators)), -np.inf)

@@ -1,21 +1,22 @@
 """Dyck languages: balanced brackets, read one by one (Suzgun et al. 2019, https://arxiv.org/abs/1911.03329).
 
-After each bracket of a word of D_n, n kinds of brackets, the network says which may come next: any opening bracket
-always may, and of the closing ones that of the innermost open bracket, if there is one. A word counts if all its
-answers are right. Trained on words of up to L brackets, tested on up to 8 L (Le et al. 2024, section 3.2, figure 3a:
-D_2 with L = 10 and D_3 with L = 20, tested at L + 2, 2 L, 4 L and 8 L).
+After each bracket of a word of D_n, with n kinds of brackets, the network says which brackets may come next: any
+opening bracket, and the closing bracket of the innermost open one, if there is one. A word is right if all its answers
+are right. Trained on words of up to L brackets, tested on up to 8 L (Le et al. 2024, section 3.2, figure 3a: D_2 with
+L = 10 and D_3 with L = 20, tested at L + 2, 2 L, 4 L and 8 L).
 
 Ids 0 .. n - 1 open, n .. 2n - 1 close. Answers are 2n bits for each bracket. Lengths are numbers of brackets, even.
 
-Words come from the grammar of Suzgun et al.,
+Words are drawn from the grammar of Suzgun et al.,
 
     S -> open_i S close_i with probability p, i uniform  |  S S with probability q  |  nothing with 1 - p - q
 
-given their length, drawn exactly from the weights of its derivations; or uniformly from all words of a length, which
-is a walk whose next step has the ratio of the numbers of words that go on either way. Their code draws from the grammar
-until a word fits, takes each word once, and cuts recursions that grow too deep. Here nothing is cut, and `distinct`
-takes each word once: where there are fewer than asked for (D_2 has only 1,618 words of up to 10 brackets) a set has all
-of them. Without it words repeat, and a third of a training set is words of two brackets.
+conditioned on their length, exactly, by the weights of its derivations; or uniformly from all words of a length, by a
+walk in which each step has the probability of the words that continue with it. The authors' code draws from the grammar
+until a word fits, takes each word once and truncates recursions that grow too deep. Here nothing is truncated, and
+`distinct` takes each word once: if there are fewer words than asked for (D_2 has only 1,618 words of up to 10
+brackets), a set has all of them. Without `distinct` words repeat, and a third of a training set is words of two
+brackets.
 """
 
 from __future__ import annotations
@@ -39,43 +40,43 @@ from lenmem.types import Batch, Example, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Dyck(RowTask):
-    """Balanced brackets; after each one, which may come next. Length: brackets.
+    """Balanced brackets; after each bracket, the brackets that may come next. Length: brackets.
 
-    The splits `plus_2`, `double`, `quadruple` and `octuple` are the four tests, `test` is all four together.
+    The splits `plus_2`, `double`, `quadruple` and `octuple` are the four tests; `test` is all four together.
     """
 
     unit: ClassVar[str] = "brackets"
     endless: ClassVar[bool] = True
 
     kinds: Positive = 2
-    """n: kinds of brackets."""
+    """n: the number of kinds of brackets."""
     longest: int = 10
-    """L: brackets of the longest training word."""
+    """L: the length of the longest training word, in brackets."""
     sampling: Literal["grammar", "uniform"] = "grammar"
-    """`grammar`: fixed sets of words drawn from it. `uniform`: new ones, lengths and words of a length all alike."""
+    """`grammar`: fixed sets of words drawn from the grammar. `uniform`: fresh words, uniform in length and in word."""
     p: float = 0.5
     """Probability that a phrase of the grammar is a phrase in brackets."""
     q: float = 0.25
-    """Probability that it is two phrases."""
+    """Probability that a phrase of the grammar is two phrases."""
     examples: Positive = 5000
-    """Words of the training set and of each test."""
+    """Number of words in the training set and in each test."""
     windows: bool = True
-    """A test holds words longer than those of the test before, or of training, and up to its own length. False: of its
-    own length only. The paper does not say."""
+    """A test has words that are longer than those of the previous test (or of training), up to its own length. False:
+    only words of its own length. The paper does not say."""
     distinct: bool = False
-    """Of sets drawn from the grammar: each word is in a set once, as published. A set has all words there are where
-    these are fewer than `examples`."""
+    """For sets drawn from the grammar: each word occurs once in a set, as published. If there are fewer words than
+    `examples`, a set has all of them."""
     data_seed: Count = 0
-    """Draws the sets."""
+    """Seed of the sets."""
     squared: bool = True
-    """The loss is the squared error of the sigmoids, as in the published code; False: cross-entropy of the bits."""
+    """The loss is the squared error of the sigmoids, as in the published code. False: cross-entropy of the bits."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.longest < 2 or self.longest % 2:
             raise ValueError(f"longest is {self.longest}; words have an even number of brackets, at least 2")
         if not (0 < self.p < 1 and 0 <= self.q and self.p + self.q < 1 and self.p + 2 * self.q <= 1):
-            # Otherwise a phrase has on average more than one phrase in it, and words without an end are likely.
+            # Otherwise a phrase contains more than one phrase on average, and words without an end are likely.
             raise ValueError(f"p is {self.p} and q is {self.q}; allowed are p > 0, q >= 0, p + q < 1 and p + 2 q <= 1")
 
     @property
@@ -98,7 +99,7 @@ class Dyck(RowTask):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """Training, a validation of the same lengths, the four tests and all of them."""
+        """Training, validation at the same lengths, the four tests, and all tests together."""
         bounds = [self.longest, self.longest + 2, 2 * self.longest, 4 * self.longest, 8 * self.longest]
         names = ("plus_2", "double", "quadruple", "octuple")
         # With L = 2 the first two tests have the same length.
@@ -125,7 +126,7 @@ class Dyck(RowTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """( [ { < and their partners; beyond four kinds they are numbered."""
+        """( [ { < and their partners; more than four kinds are numbered."""
         opening, closing = "([{<", ")]}>"
         if self.kinds <= len(opening):
             return (*opening[: self.kinds], *closing[: self.kinds])
@@ -133,8 +134,8 @@ class Dyck(RowTask):
 
     @property
     def chance(self) -> float:
-        """Share of the training brackets after which the better of two constant answers is right: that nothing can be
-        closed, or always the same bracket."""
+        """Fraction of the training brackets for which the better of two constant answers is right: that no bracket can
+        be closed, or always the same one."""
         if self.sampling == "grammar" and self.distinct:
             return _chance_of(self)
         pairs = np.arange(1, self.longest // 2 + 1)
@@ -147,7 +148,7 @@ class Dyck(RowTask):
         return float(max(empty, (1 - empty) / self.kinds))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """As many answers as brackets."""
+        """(N, M): one answer per bracket."""
         return capacity, capacity
 
     def tables(self) -> dict[Split, Rows]:
@@ -195,7 +196,7 @@ class Dyck(RowTask):
     def _distinct(
         self, pairs: np.ndarray, of_pairs: np.ndarray, of_length: np.ndarray, rng: np.random.Generator
     ) -> list[np.ndarray]:
-        """`examples` words, drawn one after the other until as many differ; all there are, where they are no more."""
+        """`examples` different words, drawn one by one; all words if there are no more than that."""
         there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
         if there <= self.examples:
             words = [word for k in pairs.tolist() for word in _words(k, self.kinds)]
@@ -213,12 +214,12 @@ class Dyck(RowTask):
         return rows.input_lengths
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
-        """One word and what may follow each of its brackets; padding is 0."""
+        """One word and the brackets that may follow each of its brackets; padding is 0."""
         word, length = row[0].astype(jnp.int32), row[1]
         return self.answered(jnp.pad(word, (0, max(0, capacity - word.shape[0])))[:capacity], length)
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """A word of that length, an odd one rounded down but to no less than 2; all such words are equally likely."""
+        """A uniform word of that length. An odd length is rounded down, but to no less than 2."""
         length = jnp.maximum(jnp.asarray(length) // 2 * 2, 2)
         steps, brackets = jax.random.split(key)
         opening = uniform_walk(jax.random.uniform(steps, (max(capacity, 2),)), length)
@@ -229,7 +230,7 @@ class Dyck(RowTask):
         return self.answered(jnp.where(jnp.arange(opening.shape[0]) < length, word, 0)[:capacity], length)
 
     def answered(self, word: jax.Array, length: jax.Array) -> Example:
-        """The example of a word, int[N], of which `length` brackets are real."""
+        """The example for a word, int[N], of which `length` brackets are real."""
         mask = jnp.arange(word.shape[0]) < length
         opening = word < self.kinds
         _, inside = innermost(opening)
@@ -243,7 +244,7 @@ class Dyck(RowTask):
         return (Task if self.sampling == "uniform" else RowTask).source(self, split, batch_size)
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
-        """Even lengths, all alike."""
+        """Uniform even lengths."""
         shortest, longest = self.lengths_of(split)
         return 2 * jax.random.randint(key, shape, (shortest + 1) // 2, longest // 2 + 1)
 
@@ -265,10 +266,10 @@ class Dyck(RowTask):
 
 
 def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:
-    """bool[N]: which steps go up in a uniformly drawn walk of `length` steps from 0 to 0 that never goes below.
+    """bool[N]: the upward steps of a uniformly drawn walk of `length` steps from 0 to 0 that never goes below 0.
 
     Of the walks from height h to 0 in r steps, (h + 2) (r - h) / (2 r (h + 1)) begin upwards (Arnold & Sleep 1980).
-    `draws` float[N] in [0, 1) decide. What lies beyond `length` goes down. O(N).
+    `draws` float[N] in [0, 1) decide each step. Steps beyond `length` go down. O(N).
     """
 
     def step(state: tuple[jax.Array, jax.Array], draw: jax.Array):
@@ -281,11 +282,11 @@ def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:
 
 
 def innermost(opening: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(partner, inside), int[N] each, of bool[N]: the bracket that a closing one closes, and the innermost one that is
-    open after each, -1 where none is.
+    """(partner, inside), int[N] each, from bool[N]: for each closing bracket, the bracket that it closes; after each
+    bracket, the innermost open one, -1 if there is none.
 
-    Brackets open at the height that they lead to; the innermost one open at height h is the latest that led there.
-    `partner` of an opening bracket, and of a closing one without a partner, is arbitrary. O(N^2).
+    An opening bracket raises the height by one; the innermost bracket open at height h is the last one that raised the
+    height to h. `partner` is arbitrary for an opening bracket, and for a closing one without a partner. O(N^2).
     """
     height = jnp.cumsum(jnp.where(opening, 1, -1))
     place = jnp.arange(opening.shape[0])
@@ -302,7 +303,8 @@ def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
     """(Z, T), float[most + 1]: the weight of all derivations of words of k pairs, and their mean number of factors.
 
     Z_0 = r + q Z_0^2 with r = 1 - p - q, and Z_k (1 - 2 q Z_0) = p Z_{k-1} + q sum_{0 < i < k} Z_i Z_{k-i}. A factor is
-    a word in brackets that none encloses; T_k adds up over the two phrases of S S and is 1 for a phrase in brackets.
+    a bracketed word that is not inside another one; T_k is the sum over the two phrases of S S, and 1 for a phrase in
+    brackets.
     """
     r = 1 - p - q
     weights, factors = np.zeros(most + 1), np.zeros(most + 1)
@@ -318,7 +320,7 @@ def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=8)
 def _chance_of(task: Dyck) -> float:
-    """`Dyck.chance`, counted in the training set."""
+    """`Dyck.chance`, counted on the training set."""
     words, lengths = task.tables()["train"].arrays[:2]
     real = np.arange(words.shape[1]) < lengths[:, None]
     heights = np.cumsum(np.where(words < task.kinds, 1, -1), axis=1)
@@ -328,7 +330,7 @@ def _chance_of(task: Dyck) -> float:
 
 @functools.cache
 def _words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
-    """All words of that many pairs: a first phrase in brackets, and what follows it."""
+    """All words with that many pairs: a first phrase in brackets, followed by the rest."""
     if not pairs:
         return ((),)
     return tuple(
@@ -341,9 +343,9 @@ def _words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _word(pairs: int, kinds: int, weights: np.ndarray, p: float, q: float, rng: np.random.Generator) -> np.ndarray:
-    """A word of that many pairs from the grammar, int[2 pairs]."""
+    """A word with that many pairs from the grammar, int[2 pairs]."""
     word: list[int] = []
-    open_phrases = [pairs]  # Phrases still to be written, and closing brackets as negative numbers.
+    open_phrases = [pairs]  # phrases still to be written, and closing brackets as negative numbers
     while open_phrases:
         count = open_phrases.pop()
         if count < 0:

@@ -1,9 +1,8 @@
 """The eight algorithmic tasks of Lie-Access Neural Turing Machines (Yang & Rush, ICLR 2017, section 5, Table 1a).
 
-Input ids 0 .. V - 1 are tokens (digits in the arithmetic tasks); the answer uses the same ids and stops with the end
+Input ids 0 .. V - 1 are tokens (digits in the arithmetic tasks); the answer uses the same ids and ends with the end
 symbol, which is scored. Begin and delimiter tokens belong to the model's interface, not to the data.
-
-Where the paper and the data its authors published differ, the paper is the default and the other is a field.
+Where the paper and the published data differ, the paper is the default and the data's variant is a field.
 """
 
 from __future__ import annotations
@@ -23,26 +22,28 @@ from lenmem.types import Example, Spec
 class Doubled(tuple[int, int]):
     """A test range that was derived from the training range, not chosen.
 
-    It compares and prints as any tuple; the type lets `dataclasses.replace(task, train_lengths=...)` derive it anew.
+    It compares and prints like a plain tuple. The type lets `dataclasses.replace(task, train_lengths=...)` derive the
+    range again.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class LantmTask(Task):
-    """What the eight tasks share. Subclasses give `pair`, and `sizes` where input and answer are not k tokens each."""
+    """Base class of the eight tasks. Subclasses define `pair`, and `sizes` if input and answer are not k tokens
+    each."""
 
     vocabulary: Annotated[int, at_least(2)] = 128
     """V: number of tokens, 0 .. V - 1 (the base of the digits in the arithmetic tasks)."""
     train_lengths: Lengths = (2, 64)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest training length, both included."""
     test_lengths: Lengths = Doubled((0, 0))  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Smallest and largest test length, both included. Unless given: (u + 1, 2 u) of the longest training length u."""
+    """Smallest and largest test length, both included. Default: (u + 1, 2 u) for the longest training length u."""
     regime: Literal["L", "S"] = "L"
     """`L`: every training batch is new. `S`: passes over a fixed training set of `small_set` examples."""
     small_set: Positive = 16_000
     """Examples of the fixed training set (regime S): 500 batches of 32, so that 10,000 updates make 20 passes."""
     shuffle_passes: bool = False
-    """Regime S: draw the order of the batches anew for each pass. The published code keeps it."""
+    """Regime S: visit the batches in a new order in each pass. The published code keeps the order."""
 
     def __post_init__(self) -> None:
         if isinstance(self.test_lengths, Doubled):
@@ -62,9 +63,9 @@ class LantmTask(Task):
 
     @property
     def spec(self) -> Spec:
-        """Input ids, then the end symbol as the answer's last id.
+        """Input ids, followed by the end symbol as the last answer id.
 
-        Where the input has symbols of its own the answer's classes of those ids stay unused, so that ids are shared.
+        If the input has extra symbols, the answer classes with their ids stay unused, so that ids are shared.
         """
         inputs = self.vocabulary + self.symbols
         return Spec(
@@ -91,14 +92,11 @@ class LantmTask(Task):
         return self.sizes(length)[1] / self.vocabulary
 
     def sizes(self, length: Any) -> tuple[Any, Any]:
-        """(input tokens, answer tokens without the end symbol) of an example: k -> k unless a subclass says otherwise.
-
-        `length` may be traced.
-        """
+        """(input tokens, answer tokens without the end symbol); (k, k) by default. `length` may be traced."""
         return length, length
 
     def pair(self, key: jax.Array, length: jax.Array | int, capacity: int) -> tuple[jax.Array, jax.Array]:
-        """Input and answer, of the static `sizes(capacity)`. What lies beyond `sizes(length)` is arbitrary."""
+        """Input and answer, of the static `sizes(capacity)`. Entries beyond `sizes(length)` are arbitrary."""
         raise NotImplementedError
 
     def shapes(self, capacity: int) -> tuple[int, int]:
@@ -118,7 +116,7 @@ class LantmTask(Task):
         return Example(jnp.where(input_mask, inputs, 0), input_mask, targets, target_mask, target_mask)
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Fresh batches; in regime S the training split repeats a fixed set. The tests are always fresh."""
+        """Fresh batches; in regime S the training split repeats a fixed set. Tests are always fresh."""
         fresh = FreshSource(self, split, batch_size)
         if self.regime == "S" and split == "train":
             return RepeatedSource(fresh, self.small_set, self.shuffle_passes)
@@ -137,8 +135,9 @@ def reversed_prefix(values: jax.Array, length: jax.Array | int) -> jax.Array:
 def add_digits(x: jax.Array, y: jax.Array, base: int) -> jax.Array:
     """Sum of two numbers of n digits, least significant first: n + 1 digits.
 
-    A place with x + y = base - 1 hands its carry on; any other place decides it alone. So the carry into a place is
-    that of the last deciding place before it, found by a running maximum over (place, carry) pairs.
+    A place with x + y = base - 1 passes its carry on; any other place determines its carry alone. The carry into a
+    place is therefore that of the last determining place before it, found by a running maximum over (place, carry)
+    pairs.
     """
     total = x + y
     place = jnp.arange(1, total.shape[0] + 1)
@@ -171,10 +170,10 @@ class _BigramTask(LantmTask):
 
     train_lengths: Lengths = (1, 16)
     published_lengths: bool = False
-    """Draw lengths as the published data does: a number of *tokens* from [2, 32] (test: [33, 64]), less one if odd.
+    """Draw lengths as the published data does: a number of *tokens* from [2, 32] (test: [33, 64]), minus one if odd.
 
-    For bigrams in general: [2 l, 2 u] tokens in training and [2 l + 1, 2 u] in the test. Bigrams are then not uniform
-    (16 has half the weight of 1 .. 15), and the test contains some of 16 bigrams, a training length.
+    In general: [2 l, 2 u] tokens in training and [2 l + 1, 2 u] in the test. Numbers of bigrams are then not uniform
+    (16 has half the weight of 1 .. 15), and the test contains some examples with 16 bigrams, a training length.
     """
 
     def doubled(self) -> Doubled:
@@ -215,16 +214,16 @@ class OddFirst(_BigramTask):
 
 @dataclasses.dataclass(frozen=True)
 class Double(LantmTask):
-    """x -> 2 x, for x of k digits, zero padded, in k + 1 digits. Length: k digits."""
+    """x -> 2 x, for x of k digits, zero padded to k + 1 digits. Length: k digits."""
 
     unit: ClassVar[str] = "digits"
     vocabulary: Annotated[int, at_least(2)] = 10
     train_lengths: Lengths = (2, 40)
     most_significant_first: bool = False
-    """Order of the digits. The paper writes the least significant first, the published data the most."""
+    """Order of the digits. The paper writes the least significant digit first, the published data the most."""
 
     def zeros(self, length: int) -> float:
-        """All digits of 2 x are uniform but the lowest, which is even, and the highest, which is 0 or 1."""
+        """All digits of 2 x are uniform except the lowest, which is even, and the highest, which is 0 or 1."""
         return (length - 1 + math.gcd(2, self.vocabulary)) / self.vocabulary + 0.5
 
     def sizes(self, length):
@@ -248,7 +247,7 @@ class InterleavedAdd(LantmTask):
     train_lengths: Lengths = (2, 16)
 
     def zeros(self, length: int) -> float:
-        """All digits of x + y are uniform but the highest, which is 1 if x + y >= 10^k."""
+        """All digits of x + y are uniform except the highest, which is 1 if x + y >= 10^k."""
         return length / self.vocabulary + (1 + self.vocabulary**-length) / 2
 
     def sizes(self, length):
@@ -263,12 +262,12 @@ class InterleavedAdd(LantmTask):
 
 @dataclasses.dataclass(frozen=True)
 class RepeatCopy(LantmTask):
-    """N times '@', then a1 .. a20 -> a1 .. a20, N times over. Length: N repetitions. '@' is input id V."""
+    """N times '@', then a1 .. a20 -> a1 .. a20, N times. Length: N repetitions. '@' is input id V."""
 
     unit: ClassVar[str] = "repetitions"
     train_lengths: Lengths = (1, 5)
     sequence_length: Positive = 20
-    """Tokens of the sequence that is repeated."""
+    """Length of the repeated sequence, in tokens."""
 
     @property
     def symbols(self) -> int:
@@ -289,17 +288,17 @@ class RepeatCopy(LantmTask):
 class PrioritySort(LantmTask):
     """Items of a priority and a value -> the values by ascending priority. Length: k items.
 
-    The priorities are a permutation of f .. f + k - 1, written in unary: priority p is p times '@', which is input id
-    V. Values may repeat.
+    The priorities are a permutation of f .. f + k - 1 in unary: priority p is p times '@', which is input id V. Values
+    may repeat.
     """
 
     train_lengths: Lengths = (2, 10)
     first_priority: Count = 1
     """f, the lowest priority. 1 in the paper, 0 in the published data."""
     unary: bool = True
-    """False: a priority is one input token (the variant of the paper's Figure 3b), f + r being input id V + r."""
+    """False: a priority is one input token, input id V + r for f + r (the variant of the paper's Figure 3b)."""
     max_priority: Positive = 64
-    """Number of priorities there are tokens for, and so the largest capacity, if not `unary`."""
+    """If not `unary`: number of priority tokens, which is also the largest capacity."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -322,18 +321,18 @@ class PrioritySort(LantmTask):
         return priorities + length, length
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M); a `ValueError` for more items than there are priorities."""
+        """(N, M). Raises ValueError if there are more items than priorities."""
         self._check(capacity)
         return super().shapes(capacity)
 
     def pair(self, key, length, capacity):
-        """Priorities from the order of uniform noise: unlike a permutation, a longer draw keeps the first ones."""
+        """Priorities are the ranks of uniform noise. Unlike for a permutation, a longer draw keeps the first ones."""
         self._check(capacity)
         value_key, order_key = jax.random.split(key)
         values = self.tokens(value_key, capacity)
         item = jnp.arange(capacity)
         noise = jnp.where(item < length, jax.random.uniform(order_key, (capacity,)), jnp.inf)
-        # rank = number of items before this one: a table of comparisons is cheaper than sorting small rows
+        # rank = number of smaller items; for small rows a table of comparisons is cheaper than sorting
         earlier = (noise < noise[:, None]) | ((noise == noise[:, None]) & (item < item[:, None]))
         rank = jnp.sum(earlier, axis=1, dtype=jnp.int32)
         answer = jnp.zeros_like(values).at[rank].set(values, unique_indices=True)

@@ -1,10 +1,9 @@
 """Three tasks of the Long Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006): one label for a long input.
 
-Neural Attention Memory judges its Transformer on these three (Nam & Seo 2022, section 4.2, Table 1). A length is a
+Neural Attention Memory evaluates its Transformer on these three (Nam & Seo 2022, section 4.2, Table 1). A length is a
 number of tokens. Training and test have the same lengths: these tasks are about long inputs, not about longer ones.
-
-The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. Inputs are
-token ids without the benchmark's own special symbols, so the ids differ from it.
+The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. The
+benchmark's own special symbols are left out, so token ids differ from the benchmark's.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from lenmem.types import Example, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Classification(RowTask):
-    """Inputs of up to so many tokens, one label. Subclasses give `tables`, `lengths` and the numbers of the spec."""
+    """Inputs up to a maximal number of tokens, one label. Subclasses define `tables`, `lengths` and the spec's
+    numbers."""
 
     vocabulary: ClassVar[int]
     classes: ClassVar[int]
@@ -82,9 +82,9 @@ class Classification(RowTask):
 class ListOps(Classification):
     """`[MAX 2 [MIN 4 7 ] 0 ]` -> 4: nested MIN, MAX, MED (median, rounded down) and SM (sum modulo 10) of digits.
 
-    Trees are drawn as the benchmark draws them and kept if they have more than `min_length` and fewer than `max_length`
-    tokens; all are different. They are made once, in about half a minute, and kept on disk (`lenmem.data.cache`). The
-    benchmark's own files have no published seed.
+    Trees are drawn as in the benchmark and kept if they have more than `min_length` and fewer than `max_length` tokens;
+    no tree occurs twice. They are generated once, in about half a minute, and cached on disk (`lenmem.data.cache`). The
+    seed of the benchmark's own files was not published.
     """
 
     vocabulary: ClassVar[int] = listops.SYMBOLS
@@ -104,17 +104,17 @@ class ListOps(Classification):
     max_length: Positive = 2_000
     """All trees have fewer tokens than this."""
     max_depth: Annotated[int, at_least(2)] = 10
-    """Greatest depth of a digit, the root's being 1."""
+    """Greatest depth of a digit; the root has depth 1."""
     max_arguments: Annotated[int, at_least(2)] = 10
-    """Most arguments of an operator."""
+    """Maximal number of arguments of an operator."""
     cut_at: Positive = 2_000
-    """Tokens after this many are cut off."""
+    """Inputs are cut after this many tokens."""
     data_seed: Count = 0
-    """Draws the trees."""
+    """Seed of the trees."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """As they are written."""
+        """The symbols as written."""
         return (*"0123456789", *listops.OPERATORS, "]")
 
     def __post_init__(self) -> None:
@@ -124,11 +124,11 @@ class ListOps(Classification):
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """Between `min_length` and `max_length`, cut."""
+        """From `min_length` to `max_length`, cut at `cut_at`."""
         return min(self.min_length + 1, self.cut_at), min(self.max_length - 1, self.cut_at)
 
     def tables(self) -> dict[Split, Rows]:
-        """The trees, in the order of drawing."""
+        """The trees, in the order in which they were drawn."""
         settings = {"version": 1} | {name: value for name, value in vars(self).items() if name != "cut_at"}
         arrays = cached("listops", settings, self._trees)
         tokens, lengths = padded(arrays["tokens"], arrays["lengths"])
@@ -171,12 +171,12 @@ class ListOps(Classification):
 
 @dataclasses.dataclass(frozen=True)
 class _FileTask(Classification):
-    """A data set from elsewhere, part of whose training set is held out."""
+    """An external data set; part of its training set is held out."""
 
     origin: str = "tfds"
-    """`tfds`, or the directory of the data set's own files."""
+    """`tfds`, or the directory with the data set's own files."""
     validation_share: Share = 0.1
-    """Share of the training set that is held out. 0: none; the split `validation` is then the test set."""
+    """Fraction of the training set that is held out. 0: none; the split `validation` is then the test set."""
     validation_seed: Count = 0
     """Chooses them."""
 
@@ -185,7 +185,7 @@ class _FileTask(Classification):
         raise NotImplementedError
 
     def tables(self) -> dict[Split, Rows]:
-        """Training less validation, validation, test."""
+        """Training without the held-out rows, validation, and test."""
         rows = self.read("train")
         train, validation = split_off(rows, share_of(len(rows), self.validation_share), self.validation_seed)
         test = self.read("test")
@@ -206,7 +206,7 @@ class ByteText(_FileTask):
     length_bin: ClassVar[int] = 100
 
     max_length: Positive = 1_000
-    """Bytes after this many are cut off."""
+    """Reviews are cut after this many bytes."""
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -221,9 +221,9 @@ class ByteText(_FileTask):
 
 @dataclasses.dataclass(frozen=True)
 class PixelImage(_FileTask):
-    """A picture of 32 x 32 grey pixels, row by row -> what it shows (CIFAR-10, 50,000 + 10,000 pictures).
+    """A picture of 32 x 32 grey pixels, row by row -> its class (CIFAR-10, 50,000 + 10,000 pictures).
 
-    The benchmark holds out the last tenth of the training set for validation; here it is a random tenth.
+    The benchmark holds out the last tenth of the training set for validation; here a random tenth is held out.
     """
 
     vocabulary: ClassVar[int] = 256

@@ -1,9 +1,9 @@
 """Addition, subtraction and place values in words (Saxton et al. 2019, https://arxiv.org/abs/1904.01557), by character.
 
 Csordás et al. (2021) and Le et al. (2024, section 3.3 and table 13) train on the three difficulties together and test
-on `extrapolate`, where numbers are longer than any in training. A length is the number of digits in a question. Splits:
-`train`; `validation`, questions of the training distribution that are held out; `interpolate`, of one middle size;
-`test`, the extrapolation.
+on `extrapolate`, whose numbers are longer than any in training. A length is the number of digits in a question. Splits:
+`train`; `validation`, held-out questions of the training distribution; `interpolate`, of one medium size; `test`, the
+extrapolation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DIGITS = "0123456789"
 PHRASES = (*mathematics.ADDITIONS, *mathematics.SUBTRACTIONS, *mathematics.DIFFERENCES, *mathematics.PLACES)
 PLACE_QUESTION = "What is the  digit of ?"
 CHARACTERS = "".join(sorted({*DIGITS, *"-.", *PLACE_QUESTION, *"".join(PHRASES).replace("{p}", "").replace("{q}", "")}))
-"""The characters of questions; their ids are their places."""
+"""The characters of questions; an id is a position in this string."""
 ANSWERS = DIGITS + "-."
 """The characters of answers; the end symbol follows."""
 END = len(ANSWERS)
@@ -37,47 +37,48 @@ END = len(ANSWERS)
 
 @dataclasses.dataclass(frozen=True)
 class MathematicsTask(RowTask):
-    """Questions and answers by character. Subclasses name the module and the sizes of its questions."""
+    """Questions and answers as characters. Subclasses name the module and the sizes of its questions."""
 
     unit: ClassVar[str] = "digits in the question"
     module: ClassVar[str]
     phrase: ClassVar[int]
-    """Characters of the longest question beside its digits."""
+    """Length of the longest question without its digits, in characters."""
     extra: ClassVar[int]
-    """Characters of the longest answer to a question of k digits, less k, without the end."""
+    """Characters of the longest answer to a question with k digits, minus k, without the end symbol."""
     digits: ClassVar[tuple[int, int]]
-    """Most digits of a question in training and in the test."""
+    """Most digits of a question in training, and in the test."""
     chance: ClassVar[float]
 
     examples: Annotated[int, at_least(3)] = 2_000_000
-    """Training questions, a third of each difficulty. The released set has as many."""
+    """Number of training questions, a third of each difficulty. The released set has the same number."""
     held_out_examples: Positive = 10_000
-    """Questions of each difficulty that are held out, and of the two tests."""
+    """Number of held-out questions of each difficulty, and of questions in each of the two tests."""
     length_given: bool = False
-    """The model is told the length of the answer. False: it has slots for the longest one and ends it itself."""
+    """The model is told the length of the answer. False: it has slots for the longest answer and must end it itself."""
     origin: str = "generator"
-    """`generator`; `tfds`, whose two sets lack the test, which is generated; or the folder of the unpacked release."""
+    """`generator`; `tfds`, whose two sets lack the test, which is generated; or the directory of the unpacked
+    release."""
     data_seed: Count = 0
-    """Draws the questions, or which ones of other origins are held out."""
+    """Seed of the questions, or with other origins of the choice of held-out ones."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:
-        """1 .. most digits."""
+        """1 .. the most digits in training."""
         return 1, self.digits[0]
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """1 .. most digits of the test, which has easy questions too."""
+        """1 .. the most digits in the test, which has easy questions too."""
         return 1, self.digits[1]
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """Beside the usual ones `interpolate`."""
+        """The usual splits and `interpolate`."""
         return super().splits | {"interpolate": self.train_lengths}
 
     @property
     def spec(self) -> Spec:
-        """Characters in, digits, sign, point and end out."""
+        """Characters in; digits, sign, point and end out."""
         return Spec(
             vocabulary=len(CHARACTERS),
             output_size=END + 1,
@@ -89,20 +90,20 @@ class MathematicsTask(RowTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The characters; a blank is `_`."""
+        """The characters; a blank is shown as `_`."""
         return tuple(CHARACTERS.replace(" ", "_"))
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The characters and the end."""
+        """The characters and the end symbol."""
         return (*ANSWERS, "<eos>")
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the longest question of that many digits, and its answer with the end."""
+        """(N, M): the longest question with that many digits, and its answer with the end symbol."""
         return capacity + self.phrase, capacity + self.extra + 1
 
     def tables(self) -> dict[Split, Rows]:
-        """Training, what is held out of it, interpolation and the test."""
+        """Training, validation, interpolation and test."""
         settings = {
             "version": 1,
             "module": self.module,
@@ -154,7 +155,7 @@ class MathematicsTask(RowTask):
         }
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Digits of the questions."""
+        """Number of digits in the question."""
         real = np.arange(rows.inputs.shape[1]) < rows.input_lengths[:, None]
         return (real & np.isin(rows.inputs, [CHARACTERS.index(digit) for digit in DIGITS])).sum(axis=1)
 
@@ -193,7 +194,7 @@ class AddOrSub(MathematicsTask):
     module: ClassVar[str] = "add_or_sub"
     # "What is the difference between  and ?", two signs and two points.
     phrase: ClassVar[int] = len(max(mathematics.DIFFERENCES, key=len)) - len("{p}{q}") + 4
-    # A sign and a point; no number has more digits than the two together, but for a carry.
+    # A sign and a point; apart from a carry, the answer has no more digits than the two numbers together.
     extra: ClassVar[int] = 3
     # A number of entropy e has up to ceil(e) digits, and a zero before the point.
     digits: ClassVar[tuple[int, int]] = (20, 24)
@@ -212,7 +213,7 @@ class PlaceValue(MathematicsTask):
 
 
 def without_repetitions(sets: dict[str, list[mathematics.Pair]]) -> dict[str, list[mathematics.Pair]]:
-    """Each question once, in the first set that has it."""
+    """Keeps each question once, in the first set that contains it."""
     seen: set[str] = set()
     kept = {}
     for name, pairs in sets.items():
@@ -221,7 +222,7 @@ def without_repetitions(sets: dict[str, list[mathematics.Pair]]) -> dict[str, li
 
 
 def encoded(pairs: Iterable[mathematics.Pair], name: str) -> Rows:
-    """Questions and answers as ids. A ValueError for a character that there is none for."""
+    """Questions and answers as ids. Raises ValueError for a character without an id."""
     questions, answers = _ids(CHARACTERS), _ids(ANSWERS)
     rows: list[Any] = []
     for number, pair in enumerate(pairs, 1):

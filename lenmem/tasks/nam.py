@@ -1,25 +1,25 @@
-"""Addition, reversal and reduction of digits, of Neural Attention Memory (Nam & Seo 2022, section 5.3, Figure 1).
+"""Addition, reversal and reduction of digits from Neural Attention Memory (Nam & Seo 2022, section 5.3, Figure 1).
 
-https://arxiv.org/abs/2302.09422. Trained on 1 to 10 digits and judged on 5 to 10 (the paper's ID set, here the split
-`validation`), 11 to 13 (OD-easy, `od_easy`) and 14 to 16 (OD-hard, `test`). A length is a number of digits n, and rows
-of a batch have different ones: as many of each.
+https://arxiv.org/abs/2302.09422. Trained on 1 to 10 digits and evaluated on 5 to 10 (the paper's ID set, here the split
+`validation`), 11 to 13 (OD-easy, `od_easy`) and 14 to 16 (OD-hard, `test`). A length is a number of digits n. The rows
+of a batch have different lengths, in equal numbers.
 
-Two forms of each task:
+Each task has two forms:
 
 * The free form (default): the model reads the problem, which ends with a delimiter, then fills the answer's slots; the
   answer is scored. `Completion` puts mask tokens there, as the paper does.
-* `whole_sequence=True`, as published: one row of fixed size, in which masks, pads and the end are tokens like others.
-  Answer t belongs to input t, and loss and accuracy run over *all* positions, copied inputs and pads included. The
-  metrics `answer_*` look at the answer alone.
+* `whole_sequence=True`, as published: one row of fixed size, in which masks, pads and the end are ordinary tokens.
+  Answer t belongs to input t, and loss and accuracy run over *all* positions, including copied inputs and pads. The
+  metrics `answer_*` cover the answer alone.
 
-A row lies at a random offset, between pads, in a frame that just holds the longest row of its split: frames are as
-long as the longest example of 10, 13 or 16 digits, and of n digits for n beyond the splits.
+A row starts at a random offset, between pads, in a frame that just holds the longest row of its split: the frame has
+the length of the longest example with 10, 13 or 16 digits, or with n digits if n is beyond the splits.
 
-Differences from the published code, where we know of any:
+Known differences from the published code:
 
 * Its palindrome data has input and target of the answer swapped: the network is shown the reversed digits and asked for
-  mask tokens, which needs no reversing. That bug is not copied, so the printed palindrome numbers are no reference.
-* It has an unused start token, and its OD sets of two tasks have 11 to 14 and 15 to 18 digits; the paper's are used.
+  mask tokens, which needs no reversal. That bug is not copied, so the printed palindrome numbers are no reference.
+* It has an unused start token, and its OD sets of two tasks have 11 to 14 and 15 to 18 digits; we use the paper's.
 * Its addition never uses the last possible offset.
 """
 
@@ -39,49 +39,49 @@ from lenmem.tasks.lantm import add_digits, reversed_prefix
 from lenmem.types import Batch, Example, Spec
 
 DELIMITER, PAD, END, MASK = 10, 11, 12, 13
-"""Ids above the digits 0 .. 9. The free form needs no masks, and has END among the answers only."""
+"""Ids above the digits 0 .. 9. The free form has no masks, and END occurs only in its answers."""
 
 
 class Problem(NamedTuple):
     """A problem and its answer, each a prefix of a static array."""
 
     tokens: jax.Array
-    """int[..]: what is read, delimiters included."""
+    """int[..]: the input, including delimiters."""
     size: Any
-    """How much of `tokens` is real."""
+    """Number of real entries in `tokens`."""
     answer: jax.Array
     """int[..]: the digits of the answer."""
     answer_size: Any
-    """How many digits the answer has."""
+    """Number of digits in the answer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class NamTask(Task):
-    """What the three tasks share. Subclasses give `problem`, `frame_size`, `answer_slots` and `chance_of`."""
+    """Base class of the three tasks. Subclasses define `problem`, `frame_size`, `answer_slots` and `chance_of`."""
 
     unit: ClassVar[str] = "digits"
     per_batch_length: ClassVar[bool] = False
     masked: ClassVar[bool] = True
-    """In the whole-sequence form the slots of the answer hold mask tokens and END follows; otherwise they hold pads."""
+    """In the whole-sequence form the answer's slots hold mask tokens, followed by END. False: they hold pads."""
 
     train_lengths: Lengths = (1, 10)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Fewest and most digits in training, both included."""
     validation_lengths: Lengths = (5, 10)
     """Digits of the split `validation`, the paper's ID set."""
     od_easy_lengths: Lengths = (11, 13)
-    """Digits of the split `od_easy`; the paper takes the epoch that is best on it."""
+    """Digits of the split `od_easy`; the paper selects the epoch that is best on it."""
     test_lengths: Lengths = (14, 16)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Digits of the split `test`, the paper's OD-hard set."""
     whole_sequence: bool = False
-    """The published form: aligned, masks and pads are tokens, every position is scored."""
+    """The published form: aligned, with masks and pads as tokens, and every position scored."""
     random_offset: bool = True
-    """Start a row at a random place of its frame. False: at once."""
+    """Place a row at a random offset in its frame. False: at the start."""
     fixed_set: bool = False
-    """Passes over fixed sets, as the paper says. False: every batch is new, as in the published code."""
+    """Passes over fixed sets, as in the paper's text. False: every batch is new, as in the published code."""
     train_size: Positive = 25_600
-    """Examples of a fixed training set."""
+    """Number of examples in a fixed training set."""
     test_size: Positive = 2_048
-    """Examples of each other fixed set."""
+    """Number of examples in each other fixed set."""
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
@@ -97,30 +97,30 @@ class NamTask(Task):
 
     @property
     def stops(self) -> bool:
-        """The free form's answer ends with the end symbol, which is scored; its slots are an upper bound."""
+        """The free form's answer ends with the end symbol, which is scored; its number of slots is an upper bound."""
         raise NotImplementedError
 
     def problem(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Problem:
-        """A problem of `length` digits in arrays for `capacity`. What lies beyond the sizes is arbitrary."""
+        """A problem of `length` digits in arrays of size `capacity`. Entries beyond the sizes are arbitrary."""
         raise NotImplementedError
 
     def problem_size(self, length: Any) -> Any:
-        """Tokens of the longest problem of that length. May be traced."""
+        """Number of tokens of the longest problem of that length. May be traced."""
         raise NotImplementedError
 
     def answer_slots(self, length: Any) -> Any:
-        """Digits of the longest answer of that length. May be traced."""
+        """Number of digits of the longest answer of that length. May be traced."""
         raise NotImplementedError
 
     def frequencies(self, length: int) -> np.ndarray:
-        """float[11]: expected share of each digit, and of the end symbol, among an answer's scored slots."""
+        """float[11]: expected frequency of each digit and of the end symbol among an answer's scored slots."""
         raise NotImplementedError
 
     # The two forms ----------------------------------------------------------------------------------------------------
 
     @property
     def spec(self) -> Spec:
-        """Digits, delimiter and pad; the answers' ids are the same. With the whole sequence also end and mask."""
+        """Digits, delimiter and pad; answers use the same ids. The whole-sequence form adds end and mask."""
         if self.whole_sequence:
             return Spec(
                 vocabulary=MASK + 1,
@@ -149,7 +149,7 @@ class NamTask(Task):
         return float(shares.max())
 
     def _shares(self, length: int) -> np.ndarray:
-        """float[..]: expected share of each possible constant answer among the scored positions of a form."""
+        """float[..]: expected frequency of each possible constant answer among the scored positions of a form."""
         if not self.whole_sequence:
             return self.frequencies(length)
         size = self.frame_size(self._frame(length))
@@ -161,11 +161,11 @@ class NamTask(Task):
         raise NotImplementedError
 
     def frame_size(self, length: Any) -> Any:
-        """Positions of the longest whole row of that length: problem, answer, and the end where there is one."""
+        """Positions of the longest whole row of that length: problem, answer and, if there is one, the end."""
         return self.problem_size(length) + self.answer_slots(length) + int(self.masked)
 
     def _frame(self, length: int) -> int:
-        """The longest length of the shortest split that reaches `length`; itself beyond all splits."""
+        """The longest length of the shortest split that reaches `length`; beyond all splits, `length` itself."""
         return min((longest for _, longest in self.splits.values() if longest >= length), default=length)
 
     def _traced_frame(self, length: jax.Array | int) -> jax.Array:
@@ -175,7 +175,7 @@ class NamTask(Task):
         return frame
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M). With offsets the frame of `capacity`, else what `capacity` digits take."""
+        """(N, M): with offsets the frame for `capacity`, otherwise the size of `capacity` digits."""
         frame = self._frame(capacity)
         if self.whole_sequence:
             return self.frame_size(frame), self.frame_size(frame)
@@ -188,7 +188,7 @@ class NamTask(Task):
         problem_key, offset_key = jax.random.split(key)
         problem = self.problem(problem_key, length, capacity)
         frame = self.frame_size(self._traced_frame(length))
-        # What is not masked has room for the longest answer, so that its length cannot be told from the row.
+        # If the answer is not masked there is room for the longest one, so the row does not reveal its length.
         room = problem.answer_size if self.masked else self.answer_slots(length)
         offset = 0
         if self.random_offset:
@@ -226,7 +226,7 @@ class NamTask(Task):
         return Example(jnp.where(mask, inputs, 0), mask, jnp.where(mask, targets, 0), mask, mask)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Token and sequence accuracy; with the whole sequence also those of the answer alone, `answer_*`."""
+        """Token and sequence accuracy; for the whole sequence also those of the answer alone, `answer_*`."""
         values = super().metrics(outputs, batch)
         if self.whole_sequence:
             answer = batch._replace(score_mask=self.answer_mask(batch))
@@ -237,8 +237,8 @@ class NamTask(Task):
     def answer_mask(self, batch: Batch) -> jax.Array:
         """bool[B, M]: the positions of the answer in a whole sequence.
 
-        Where pads stand in for masks: the answer's digits, and the pad after them (if the frame has one), which says
-        that they are all.
+        If pads take the place of masks: the answer's digits, and the pad after them (if the frame has one), which marks
+        the end of the answer.
         """
         if self.masked:
             return (batch.inputs == MASK) & batch.score_mask
@@ -247,7 +247,7 @@ class NamTask(Task):
         return after & batch.score_mask
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Fresh batches, or passes over fixed sets (in a new order each time for training)."""
+        """Fresh batches, or passes over fixed sets (for training, in a new order each time)."""
         self.lengths_of(split)
         fresh = EqualShares(self, split, batch_size)
         if not self.fixed_set:
@@ -258,18 +258,18 @@ class NamTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class EqualShares(FreshSource):
-    """Fresh batches whose rows take the lengths of the split in turn, on from one batch to the next."""
+    """Fresh batches whose rows take the lengths of the split in turn, continuing from batch to batch."""
 
     def lengths(self, step: jax.Array | int) -> jax.Array:
-        """int[batch_size]: row r of the stream has length r modulo the number of lengths."""
+        """int[batch_size]: row r of the stream has length number r modulo the number of lengths."""
         shortest, longest = self.task.lengths_of(self.split)
         count = longest - shortest + 1
-        first = jnp.asarray(step) % count * (self.batch_size % count)  # taken apart so that it cannot overflow
+        first = jnp.asarray(step) % count * (self.batch_size % count)  # reduced first, so that it cannot overflow
         return shortest + (first + jnp.arange(self.batch_size)) % count
 
 
 def _at(values: jax.Array, index: jax.Array) -> jax.Array:
-    """`values[index]`; anything where the index is out of range."""
+    """`values[index]`; arbitrary if the index is out of range."""
     return values[jnp.clip(index, 0, values.shape[0] - 1)]
 
 
@@ -280,14 +280,14 @@ def _digits(key: jax.Array, *shape: int) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class Fibonacci(NamTask):
-    """`_ a _ b _` -> a + b, least significant digit first, nothing padded with zeros. Length: n digits of b.
+    """`_ a _ b _` -> a + b, least significant digit first, without zero padding. Length: n digits of b.
 
     b is uniform among the numbers of exactly n digits. a is uniform in [1, 10^s - 2] with s uniform in 1 .. n.
     """
 
     end_symbol: bool = False
-    """Let the model say where the sum ends. False: it has as many slots as the sum has digits, as published, which
-    tells it the last carry."""
+    """The model must end the sum itself. False: there are as many slots as the sum has digits, as published, which
+    reveals the last carry."""
 
     @property
     def stops(self) -> bool:
@@ -301,7 +301,7 @@ class Fibonacci(NamTask):
         return length + 1
 
     def problem(self, key, length, capacity):
-        """All arithmetic is by digits, so any number of them will do."""
+        """Arithmetic is digit by digit, so any number of digits works."""
         size_key, a_key, b_key, top_key = jax.random.split(key, 4)
         place = jnp.arange(capacity)
         a = bounded_number(a_key, jax.random.randint(size_key, (), 1, length + 1), capacity)
@@ -316,20 +316,21 @@ class Fibonacci(NamTask):
         return Problem(tokens, size + 3 + length, total, length + (_at(total, jnp.asarray(length)) > 0))
 
     def frequencies(self, length):
-        """All digits of the sum are uniform but the two highest, of which the last is a 1, if it is there at all."""
+        """All digits of the sum are uniform except the two highest; the last, if there is one, is a 1."""
         return np.mean([_sum_shares(length, size, self.end_symbol) for size in range(1, length + 1)], axis=0)
 
     def whole_counts(self, length):
-        """Counts a of s digits as s long, which it is on average but for 0.1 digits."""
+        """Counts a as s digits long; on average it is 0.1 digits shorter."""
         digits = (length + 1) / 2 + length + length + 0.5 * 1 / length
         return digits, self.frame_size(self._frame(length)) - digits - 4
 
 
 @functools.cache
 def _sum_shares(length: int, size: int, end: bool) -> np.ndarray:
-    """float[11]: expected share of digits and end among the slots of a sum of numbers of `length` and `size` digits.
+    """float[11]: expected frequency of digits and end among the slots of a sum of numbers of `length` and `size`
+    digits.
 
-    Exact up to 3 digits. A longer b only adds uniform digits at the low end, and chances of 0.1^3 are left out.
+    Exact up to 3 digits. A longer b only adds uniform digits at the low end; probabilities of 0.1^3 are neglected.
     """
     gap = min(length - size, 2)
     high = min(length, 3)
@@ -366,7 +367,7 @@ class Palindrome(NamTask):
     """`_ s _` -> s backwards. s has n uniform digits, leading zeros included. Length: n digits."""
 
     end_symbol: bool = False
-    """Let the model also say where the answer ends. It has the right number of slots in any case: n is no secret."""
+    """The model must also end the answer. It has the right number of slots in any case, since the input shows n."""
 
     @property
     def stops(self) -> bool:
@@ -399,11 +400,11 @@ class Palindrome(NamTask):
 
 @dataclasses.dataclass(frozen=True)
 class Reduce(NamTask):
-    """Digits, `_` -> those that are not 0, in order. Length: n digits, each 0 with probability 1/2, else uniform.
+    """Digits, `_` -> the digits that are not 0, in order. Length: n digits, each 0 with probability 1/2, else uniform.
 
-    How many digits remain is the model's to say: the answer stops with the end symbol, in n + 1 slots. In the published
-    form there are no masks either: the input goes on with pads, and the target is pads everywhere but at the answer,
-    right after the delimiter (the digits that are read are not copied).
+    The model must find out how many digits remain: the answer ends with the end symbol, in n + 1 slots. In the
+    published form there are no masks: the input continues with pads, and the target is pads everywhere except for the
+    answer right after the delimiter (the input digits are not copied).
     """
 
     masked: ClassVar[bool] = False
@@ -420,7 +421,7 @@ class Reduce(NamTask):
         return length
 
     def problem(self, key, length, capacity):
-        """n digits and a delimiter; the answer collects what is not 0 by its rank."""
+        """n digits and a delimiter; the answer collects the digits that are not 0 by their rank."""
         zero_key, digit_key = jax.random.split(key)
         place = jnp.arange(capacity)
         digits = jax.random.randint(digit_key, (capacity,), 1, 10, jnp.int32)

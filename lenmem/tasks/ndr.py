@@ -1,11 +1,11 @@
 """The tasks of the Neural Data Router (Csordás et al. 2022, https://arxiv.org/abs/2110.07732, appendix C.2).
 
 Compositional table lookup, simple arithmetic and ListOps: one label for an expression, trained on up to five operations
-that depend on each other, tested on more. A length is that depth. All are built on the host once, as the published code
-builds them, quirks included, and kept on disk; but no example that is held out is in training.
+that depend on each other, tested on more. A length is that depth. The sets are built on the host once, as in the
+published code including its quirks, and cached on disk. Unlike there, no held-out example is in training.
 
-Splits: `train`; `validation` and `iid`, two sets of training depths, the one to select on and the other to report;
-`deeper_validation`, a little deeper (the paper selects on it); `test`, deeper still. Curves go on beyond the test.
+Splits: `train`; `validation` and `iid`, two sets of training depths, one for selection and the other for reporting;
+`deeper_validation`, a little deeper (the paper selects on it); `test`, deeper still. Curves continue beyond the test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lenmem.types import Example, Spec
 
 @dataclasses.dataclass(frozen=True)
 class DepthTask(RowTask):
-    """An expression, one label. Rows hold the label and, beside it as a second answer that is not asked, the depth."""
+    """An expression and one label. The answer row holds the label and the depth; only the label is asked for."""
 
     unit: ClassVar[str] = "depth"
     vocabulary: ClassVar[int]
@@ -40,12 +40,12 @@ class DepthTask(RowTask):
     chance: ClassVar[float]
 
     batches: Literal["bucketed", "mixed", "balanced"] = "bucketed"
-    """Of training. `bucketed`: inputs of about one length, as in most published runs; `mixed`: random rows; `balanced`:
-    as many rows of each depth, however few there are, which is ours and learns in fewer steps."""
+    """Training batches. `bucketed`: inputs of similar length, as in most published runs. `mixed`: random rows.
+    `balanced`: equally many rows of each depth, however few there are; this is ours and learns in fewer steps."""
     pool: Positive = 1
-    """Balanced batches drawn together and sorted by length between them, so that there is less padding."""
+    """Number of balanced batches that are drawn together and sorted by length, which reduces padding."""
     data_seed: Count = 0
-    """Draws what is random in the sets."""
+    """Seed of the random parts of the sets."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -62,7 +62,7 @@ class DepthTask(RowTask):
         return rows.answers[:, 1].astype(np.int32)
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """All splits but training, whose rows stand in at depths that have no others."""
+        """All splits except training. Depths without a held-out row use training rows."""
         held = _joined([rows for split, rows in tables.items() if split != "train"])
         train = tables["train"]
         return _joined([held, train[~np.isin(self.row_lengths(train), self.row_lengths(held))]])
@@ -76,7 +76,7 @@ class DepthTask(RowTask):
         return Example(tokens, jnp.arange(size) < length, answer[:1], one, one)
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Training as `batches` says; otherwise as every `RowTask`."""
+        """Training as `batches` says; other splits as in every `RowTask`."""
         mixed = super().source(split, batch_size)  # raises for an unknown split, or too large a batch
         if split != "train" or self.batches == "mixed":
             return mixed
@@ -86,7 +86,7 @@ class DepthTask(RowTask):
 
 
 def _joined(parts: list[Rows]) -> Rows:
-    """All rows of all parts, as wide as the widest."""
+    """The rows of all parts, padded to the widest."""
     width = max(part.inputs.shape[1] for part in parts)
     inputs = [np.pad(part.inputs, ((0, 0), (0, width - part.inputs.shape[1]))) for part in parts]
     rest = zip(*(part.arrays[1:] for part in parts), strict=True)
@@ -97,28 +97,27 @@ def _joined(parts: list[Rows]) -> Rows:
 class TableLookup(DepthTask):
     """`b a d 101` -> b(a(d(101))): fixed functions on eight symbols. Length: functions.
 
-    Tokens: symbols 000 .. 111 are 0 .. 7, functions a .. k are 8 .. 18, of which j and k occur alone only. The
-    published draws (see `lenmem.data.ctl`): training has 53,704 examples: all 88 of one function and those of j and k
-    30 times more, then 419, 3,729, 20,874 and 28,114 of 2 .. 5 functions (with the default seed). `validation` and
+    Tokens: symbols 000 .. 111 are 0 .. 7, functions a .. k are 8 .. 18; j and k occur only alone. The sets are the
+    published draws (see `lenmem.data.ctl`): training has 53,704 examples: all 88 of one function with those of j and k
+    repeated 30 times, then 419, 3,729, 20,874 and 28,114 of 2 .. 5 functions (with the default seed). `validation` and
     `iid` have 4,000 each, the deeper sets 1,000 each (330, 327, 343 of 6 .. 8 functions; 514, 486 of 9, 10). Labels are
-    uniform: 12 to 13% each in training, 11 to 14% in the test.
-
+    nearly uniform: 12 to 13% each in training, 11 to 14% in the test.
     The published halves of the held-out pool differ: by the order of a Python set, all held-out examples of two
-    functions are in its test half. Here they are shared out at random.
+    functions are in its test half. Here the halves are random.
 
-    Curves draw fresh examples beyond 5 functions, of any number of them.
+    Curves beyond 5 functions draw fresh examples, with any number of functions.
     """
 
     vocabulary: ClassVar[int] = ctl.SYMBOLS + ctl.FUNCTIONS
     classes: ClassVar[int] = ctl.SYMBOLS
     shared_ids: ClassVar[bool] = True
-    chance: ClassVar[float] = 0.127  # as of the other two: measured on training
+    chance: ClassVar[float] = 0.127  # measured on training, like those of the other two tasks
 
     order: Literal["backward", "forward"] = "backward"
-    """`forward`: the symbol comes first, then the functions as they are applied, `101 d a b`."""
+    """`forward`: the symbol comes first, then the functions in the order of application, `101 d a b`."""
     validation_depth: Annotated[int, between(6, 9)] = 8
-    """Most functions of `deeper_validation`; the test goes on from there to 10. The published baselines of 11 layers
-    have 7."""
+    """Most functions of `deeper_validation`; the test has the rest up to 10. The published baselines with 11 layers
+    use 7."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -137,7 +136,7 @@ class TableLookup(DepthTask):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """With their numbers of functions."""
+        """The splits with their numbers of functions."""
         deeper = (ctl.LONGEST + 1, self.validation_depth)
         held = (2, ctl.LONGEST)
         names = {"train": self.train_lengths, "validation": held, "iid": held}
@@ -148,7 +147,7 @@ class TableLookup(DepthTask):
         return capacity + 1, 1
 
     def tables(self) -> dict[Split, Rows]:
-        """The published sets; the pool is shared out by `data_seed`."""
+        """The published sets; `data_seed` divides the pool."""
         deeper = self.splits["deeper_validation"], self.splits["test"]
         words = cached("ctl", {"version": 1, "deeper": deeper}, lambda: _words(ctl.compositions(*deeper)))
         pool, validation, test = (words[name] for name in ("pool", "deeper_validation", "test"))
@@ -163,7 +162,7 @@ class TableLookup(DepthTask):
         return {name: self._rows(words) for name, words in sets.items()}
 
     def _rows(self, words: np.ndarray) -> Rows:
-        """Rows of int8[R, 1 + most]: a symbol and the functions in the order of application, filled up with -1."""
+        """Rows from int8[R, 1 + most]: a symbol and the functions in the order of application, padded with -1."""
         label, depths, table = words[:, 0].astype(np.intp), (words[:, 1:] >= 0).sum(1), ctl.tables()
         for function in words[:, 1:].T:
             label = np.where(function >= 0, table[function, label], label)
@@ -176,7 +175,7 @@ class TableLookup(DepthTask):
         return Rows(tokens, depths.astype(np.int32) + 1, answers, np.ones(depths.size, np.int32))
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """Up to 5 functions: a held-out row (for 1: one of the 88). Beyond: a fresh draw."""
+        """Up to 5 functions: a held-out row (for 1 function: one of the 88). Beyond: a fresh draw."""
         row = super().sample(key, jnp.minimum(length, ctl.LONGEST), capacity)
         if capacity <= ctl.LONGEST:
             return row
@@ -214,27 +213,27 @@ def _words(sets: dict[str, list[ctl.Composition]]) -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class TreeTask(DepthTask):
-    """Random expressions of digits and operators, equally many of each depth (see `lenmem.data.trees`)."""
+    """Random expressions of digits and operators, equally many at each depth (see `lenmem.data.trees`)."""
 
     lowest_depth: ClassVar[int]
-    """Training depths from here on are balanced."""
+    """The lowest training depth from which examples are balanced."""
     most: ClassVar[dict[int, int]] = {}
-    """depth -> most examples of a set, where there are few different ones."""
+    """depth -> most examples in a set, where there are few different ones."""
 
     train_size: Positive = 100_000
     """Training examples."""
     held_out_size: Positive = 1_000
-    """Examples of each other split."""
+    """Number of examples in each other split."""
     curve_size: Positive = 100
-    """Examples for each depth of a curve beyond the test."""
+    """Number of examples at each depth of a curve beyond the test."""
     clean: bool = False
-    """The paper's description instead of what its code does."""
+    """Follow the paper's text where its code differs."""
     disjoint: bool = True
-    """No held-out example is in training. False: as published, sets of training depths may share some with it."""
+    """No held-out example is in training. False: as published, held-out sets of training depths may overlap with it."""
     max_length: Annotated[int, at_least(40)] = 50
     """Greatest length of an expression."""
     curve_max_length: Annotated[int, at_least(40)] = 100
-    """The same at depths beyond the test, for which the former leaves little room or none."""
+    """The greatest length at depths beyond the test, where `max_length` would leave little room or none."""
 
     @property
     def test_lengths(self) -> tuple[int, int]:
@@ -248,21 +247,21 @@ class TreeTask(DepthTask):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """With their depths."""
+        """The splits with their depths."""
         held = dict.fromkeys(("train", "validation", "iid"), self.train_lengths)
         return held | {"deeper_validation": (6, 6), "test": self.test_lengths}
 
     def language(self, trained: bool) -> trees.Language:
-        """The expressions, for sets of training depths or for deeper ones."""
+        """The expressions, for sets of training depths or for deeper sets."""
         raise NotImplementedError
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the most tokens there can be, one label."""
+        """(N, M): the largest possible number of tokens, one label."""
         longest = self.max_length if capacity <= self.test_lengths[1] else self.curve_max_length
         return self.language(trained=True).most_tokens(longest), 1
 
     def tables(self) -> dict[Split, Rows]:
-        """Each split is a set of its own, drawn with its own seed."""
+        """Each split is a separate set, drawn with a separate seed."""
         first = (self.lowest_depth, self.train_lengths[1])
         held = {"validation": self._set("validation", 1, first)}
         held["iid"] = self._set("iid", 2, first, _trees(held["validation"]) if self.disjoint else ())
@@ -275,13 +274,13 @@ class TreeTask(DepthTask):
         return {name: self._rows(part) for name, part in {"train": train, **held, **deeper}.items()}
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """All splits but training, and depths 9 .. 12."""
+        """All splits except training, and depths 9 .. 12."""
         beyond = range(self.test_lengths[1] + 1, self.curve_lengths[-1] + 1)
         curve = [self._rows(self._set("curve", depth, (depth, depth))) for depth in beyond]
         return _joined([super().held_out(tables), *curve])
 
     def counts(self, split: Split, depths: tuple[int, int]) -> dict[int, int]:
-        """depth -> number of examples, equally many but for rounding."""
+        """depth -> number of examples, equal up to rounding."""
         left = {"train": self.train_size, "curve": self.curve_size}.get(split, self.held_out_size)
         counts = {}
         for depth in range(depths[0], depths[1] + 1):
@@ -294,7 +293,7 @@ class TreeTask(DepthTask):
     ) -> dict[str, np.ndarray]:
         language = self.language(trained=depths[1] <= self.train_lengths[1])
         wanted = trees.Wanted(
-            # a digit has depth 1 in the code, and 0 in the paper
+            # in the code a digit has depth 1, in the paper 0
             counts={depth + 1: count for depth, count in self.counts(split, depths).items() if count},
             lowest=depths[0] + 1,
             highest=depths[1] + 1,
@@ -326,16 +325,16 @@ def _trees(part: dict[str, np.ndarray]) -> list[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class Arithmetic(TreeTask):
-    """`((4*7)+2)` -> 0: nested sums and products modulo 10. Length: depth, of `(4*7)` it is 1.
+    """`((4*7)+2)` -> 0: nested sums and products modulo 10. Length: depth; that of `(4*7)` is 1.
 
     Tokens: ( ) * + and ten digits; at most 49 of them. Training has all 200 expressions of depth 1, and 25,000 of each
     depth 2 .. 5, with 12, 15, 20 and 25 tokens on average (33 at depth 6, 38 and 43 at 7 and 8). Products make the
     label 0 the most frequent: 26% in training, 30% in the test; 2, 4, 6, 8 are 10 to 11% each, 5 is 8%, the other odd
-    ones 6%. The sets are made once, in seconds.
+    ones 6%. Generating the sets takes seconds.
 
     Published quirks: a node is an operator with probability 0.2 in sets of training depths and 0.3 in deeper ones, and
     an expression that is not deep enough always becomes the right operand of a new one. `clean=True`: 0.2, and either
-    operand. `disjoint=False`: the sets of training depths hold the 200, too.
+    operand. `disjoint=False`: the held-out sets of training depths contain the 200 expressions, too.
     """
 
     vocabulary: ClassVar[int] = len(trees.ARITHMETIC_TOKENS)
@@ -347,7 +346,7 @@ class Arithmetic(TreeTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """As they are written."""
+        """The symbols as written."""
         return trees.ARITHMETIC_TOKENS
 
     def language(self, trained: bool) -> trees.Language:
@@ -369,13 +368,14 @@ class DependencyListOps(TreeTask):
     """`[MED 4 8 5 [MAX 8 4 9 ] ]` -> 6: nested MAX, MED, MIN and SM of digits. Length: dependency depth.
 
     Tokens: ten digits, four operators with their bracket, a closing bracket; at most 43 of them. The dependency depth
-    leaves out what an operator does not choose (`lenmem.data.trees.listops`). Training has 200,000 expressions of each
-    depth 1 .. 5, with 15, 18, 24, 29 and 32 tokens on average (35 at depth 6, 37 and 38 at 7 and 8). Labels are 9 to
-    11% each in training, 9 to 13% in the test. The sets are made once, in about a minute of a free core, depths
-    9 .. 12 of the curve in some more when one is drawn.
+    ignores arguments that an operator does not select (`lenmem.data.trees.listops`). Training has 200,000 expressions
+    of each depth 1 .. 5, with 15, 18, 24, 29 and 32 tokens on average (35 at depth 6, 37 and 38 at 7 and 8). Labels are
+    9 to 11% each in training, 9 to 13% in the test. Generating the sets takes about a minute of a free core, and some
+    more for depths 9 .. 12 when a curve is drawn.
 
-    Published quirks: the greatest length counts an operator and its closing bracket for three, and an expression that
-    is not deep enough is never the last argument of a new one. `clean=True`: for two, and any argument.
+    Published quirks: for the greatest length, an operator and its closing bracket count as three tokens, and an
+    expression that is not deep enough is never the last argument of a new one. `clean=True`: two tokens, and any
+    argument.
     """
 
     vocabulary: ClassVar[int] = len(trees.LISTOPS_TOKENS)
@@ -389,7 +389,7 @@ class DependencyListOps(TreeTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """As they are written."""
+        """The symbols as written."""
         return trees.LISTOPS_TOKENS
 
     def language(self, trained: bool) -> trees.Language:

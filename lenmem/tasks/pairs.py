@@ -1,7 +1,7 @@
-"""Pairs of sequences that you bring, in a file or in memory, split by length.
+"""Your own pairs of sequences, from a file or from memory, split by length.
 
 All pairs are sorted by the length of their input; the network trains on the shorter ones and is tested on the longer
-ones, as Le et al. (2024, sections 3.4 and D.4) do with question answering and translation, at 0.8 and at 0.5.
+ones. Le et al. (2024, sections 3.4 and D.4) do this for question answering and translation, at 0.8 and at 0.5.
 """
 
 from __future__ import annotations
@@ -24,50 +24,52 @@ from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
 
 Version = tuple[str, int, int]
-"""A file's absolute path, when it was last changed, in ns, and its size in bytes."""
+"""A file's absolute path, time of last change in ns, and size in bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Pairs(RowTask):
-    """Input and answer of each line of a file, `red blue<TAB>blue red`, or of rows in memory. Length: tokens of the
-    input.
+    """The input and answer on each line of a file, `red blue<TAB>blue red`, or of rows in memory. Length: tokens of
+    the input.
 
-    An id is given to every token there is, also to one that only long inputs have. Rows with the same input are never
-    on both sides of a split.
+    All tokens get an id, including those that occur only in long inputs. Rows with the same input are always on the
+    same side of a split.
     """
 
     path: str = "example"
-    """A table with tabs, or a file *.jsonl with an object in each line; `example`: 400 rows of colours, reversed."""
+    """A file with tab-separated columns, or a *.jsonl with one object per line; `example`: 400 rows of colours,
+    reversed."""
     columns: Columns = None
-    """Where input and answer are: numbers of columns from 0, or keys of the objects. None: the first two."""
+    """The columns of input and answer: column numbers from 0, or keys of the objects. None: the first two."""
     tokens: Tokens = "word"
-    """What a token is: a word between blanks, a character, or a byte."""
+    """The tokens: words between blanks, characters, or bytes."""
     train_share: Share = 0.8
-    """Share of the pairs, shortest inputs first, that is not the test. Inputs as long as the last may be in both."""
+    """Fraction of the pairs, shortest inputs first, that is not in the test. If the last input has the length of
+    others, they may be in both."""
     validation_share: Share = 0.1
-    """Share of the shorter inputs that is held out, at random."""
+    """Fraction of the shorter pairs that is held out, at random."""
     length_given: bool = False
-    """The model is told the length of the answer. False: it has slots for the longest one and ends it itself."""
+    """The model is told the length of the answer. False: it has slots for the longest answer and must end it itself."""
     data_seed: Count = 0
-    """Chooses what is held out."""
+    """Seed of the held-out pairs."""
     rows: Iterable[Any] | None = None
-    """In place of a file, from Python: an iterable of pairs of texts, or of mappings, as a Hugging Face dataset is.
-    They are saved with the run."""
+    """In Python, instead of a file: an iterable of pairs of texts, or of mappings such as a Hugging Face dataset. The
+    rows are saved with the run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.train_share:
-            raise ValueError(f"train_share is {self.train_share}; it has to be above 0 and below 1")
+            raise ValueError(f"train_share is {self.train_share}; it must be above 0 and below 1")
         if self.rows is not None:
             if self.path != "example":
-                raise ValueError(f"give either rows or a path, got both, the path {self.path}")
+                raise ValueError(f"give either rows or a path; got both, with the path {self.path}")
             object.__setattr__(self, "rows", pair_rows(self.rows, self.columns))
-            object.__setattr__(self, "columns", None)  # The rows are pairs now.
+            object.__setattr__(self, "columns", None)  # the rows are pairs now
         object.__setattr__(self, "_version", _version(self.read_path) if self.rows is None else None)
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        """The fields, and which content of which file: tasks are keys of what was read and compiled."""
+        """The fields and the version of the file. Tasks are keys of caches of data and programs."""
         return (*(getattr(self, field.name) for field in dataclasses.fields(self)), self.version)
 
     def __eq__(self, other: object) -> bool:
@@ -78,7 +80,7 @@ class Pairs(RowTask):
 
     @property
     def version(self) -> Version | None:
-        """Which file there was when the task was made; None for rows in memory, and where there was none."""
+        """The version of the file when the task was made; None for rows in memory, and if there was no file."""
         return vars(self)["_version"]
 
     @property
@@ -88,19 +90,19 @@ class Pairs(RowTask):
 
     @property
     def where(self) -> str:
-        """What errors call the data."""
+        """The name of the data in error messages."""
         return self.path if self.rows is None else "rows"
 
     @property
     def file(self) -> File:
-        """What is read, once."""
+        """The contents, read once."""
         if isinstance(self.rows, PairRows):
             return _of_memory(self.rows, self.tokens)
         return _read(self.read_path, self.columns, self.tokens, self.version)
 
     @property
     def cut(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows of the file that are the shorter ones, and the longer ones, by length; those of one input together."""
+        """The indices of the shorter and of the longer rows, by length; rows with the same input stay together."""
         file = self.file
         order = np.lexsort((file.same, file.rows.input_lengths))
         starts = np.flatnonzero(np.diff(file.same[order])) + 1
@@ -115,13 +117,13 @@ class Pairs(RowTask):
 
     @property
     def train_lengths(self) -> tuple[int, int]:
-        """Of the shorter inputs."""
+        """The lengths of the shorter inputs."""
         lengths = self.file.rows.input_lengths[self.cut[0]]
         return int(lengths[0]), int(lengths[-1])
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """Of the longer inputs."""
+        """The lengths of the longer inputs."""
         lengths = self.file.rows.input_lengths[self.cut[1]]
         return int(lengths[0]), int(lengths[-1])
 
@@ -132,7 +134,7 @@ class Pairs(RowTask):
 
     @property
     def spec(self) -> Spec:
-        """The tokens of inputs; those of answers and the end symbol, with ids of their own."""
+        """The tokens of inputs; those of answers and the end symbol, with separate ids."""
         end = len(self.file.answer_tokens)
         return Spec(
             vocabulary=len(self.file.input_tokens),
@@ -145,20 +147,20 @@ class Pairs(RowTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The tokens; a blank is `_`."""
+        """The tokens; a blank is shown as `_`."""
         return tuple("_" if token == " " else token for token in self.file.input_tokens)
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The tokens and the end."""
+        """The tokens and the end symbol."""
         return (*("_" if token == " " else token for token in self.file.answer_tokens), "<eos>")
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): inputs of that length, and the longest answer of all with its end."""
+        """(N, M): inputs of that length, and the longest of all answers with its end symbol."""
         return capacity, self.file.rows.answers.shape[1] + 1
 
     def tables(self) -> dict[Split, Rows]:
-        """The shorter pairs, less those held out; those; and the longer ones."""
+        """The shorter pairs without the held-out ones, the held-out ones, and the longer pairs."""
         shorter, longer = self.cut
         same = self.file.same[shorter]
         held = share_of(len(np.unique(same)), self.validation_share)
@@ -171,7 +173,7 @@ class Pairs(RowTask):
         return rows.input_lengths
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training pairs for lengths of which none is held out."""
+        """Validation and test; training pairs for lengths without a held-out pair."""
         held = np.concatenate([tables[split].input_lengths for split in ("validation", "test")])
         train = tables["train"]
         parts = (tables["validation"], tables["test"], train[~np.isin(train.input_lengths, held)])
@@ -191,7 +193,7 @@ class Pairs(RowTask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class File:
-    """What a file of pairs, or rows in memory, hold."""
+    """The contents of a file of pairs, or of rows in memory."""
 
     rows: Rows
     same: np.ndarray
@@ -199,7 +201,7 @@ class File:
     input_tokens: tuple[str, ...]
     answer_tokens: tuple[str, ...]
     chance: float
-    """Token accuracy of the best constant answer, the end being one."""
+    """Token accuracy of the best constant answer; the end symbol is one of them."""
 
 
 def _version(path: str) -> Version | None:
@@ -220,7 +222,7 @@ def _of_memory(rows: PairRows, tokens: Tokens) -> File:
 
 
 def _file(pairs: Iterable[tuple[str, ...]], tokens: Tokens) -> File:
-    """Of (where it stands, input, answer)."""
+    """From triples (where, input, answer)."""
     inputs, answers = [], []
     for where, *texts in pairs:
         split = [tokenised(text, tokens) for text in texts]

@@ -1,14 +1,14 @@
 """The six algorithmic tasks of Pointer-Augmented Neural Memory (Le et al., arXiv 2404.11870v1, section 3.1, app. D.1).
 
-Input tokens 0 .. 9 are uniform and independent, and so may repeat. In two tasks a token has features, float channels
-beside its one-hot vector. An answer is made of tokens of the input; it has exactly as many slots as tokens, without an
-end symbol. Trained on lengths 1 to L, one for a whole batch, and judged on five lengths from L to about 8 (L + 1):
+Input tokens 0 .. 9 are uniform and independent, so they may repeat. In two tasks a token has features, float channels
+beside its one-hot vector. An answer consists of tokens of the input; it has exactly as many slots as tokens, without an
+end symbol. Trained on lengths 1 to L, one per batch, and evaluated on five lengths from L to about 8 (L + 1):
 `length_9`, `length_10`, .. are splits, each a column of the paper's Tables 7 to 12, and `test` takes the five in turn,
-so that its score is their mean, as in Table 1. The split `selection` has length L + 1, by which the paper picks the
-parameters it keeps.
+so its score is their mean, as in Table 1. The split `selection` has length L + 1, on which the paper selects the
+parameters to keep.
 
-The published code has Copy and Reverse alone. What the text leaves open is a field; its default is said to be a choice.
-Where an input does not determine its answer, `ceiling_at` is the token accuracy that nothing can exceed.
+The published code has Copy and Reverse only. Details that the text leaves open are fields; their defaults are marked as
+our choice. If an input does not determine its answer, `ceiling_at` is the highest possible token accuracy.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from lenmem.types import Example, Spec
 
 
 class Problem(NamedTuple):
-    """A problem and its answer; what lies beyond their sizes is arbitrary."""
+    """A problem and its answer. Entries beyond their sizes are arbitrary."""
 
     inputs: jax.Array
-    """int[N]: tokens, as many as `PanmTask.input_size` says."""
+    """int[N]: `PanmTask.input_size` tokens."""
     answer: jax.Array
     """int[M]: tokens."""
     answer_size: Any
-    """How many tokens the answer has."""
+    """Number of tokens in the answer."""
     features: jax.Array | None = None
     """float[N, channels]."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PanmTask(Task):
-    """What the six tasks share. Subclasses give `problem`."""
+    """Base class of the six tasks. Subclasses define `problem`."""
 
     vocabulary: Annotated[int, at_least(2)] = 10
     """V: number of tokens."""
     train_lengths: Lengths = (1, 9)  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Smallest and largest training length, both included: the largest is the paper's L."""
+    """Smallest and largest training length, both included; the largest is the paper's L."""
     scored_lengths: tuple[int, ...] = (9, 10, 20, 40, 80)
     """Test lengths, ascending: L, L + 1, 2 (L + 1), 4 (L + 1) and 8 (L + 1) of Tables 7 to 10."""
 
@@ -56,7 +56,7 @@ class PanmTask(Task):
         super().__post_init__()
         lengths = self.scored_lengths
         if not lengths or lengths[0] < 1 or list(lengths) != sorted(set(lengths)):
-            raise ValueError(f"scored_lengths are {lengths}; they have to be one or more, ascending from 1 or later")
+            raise ValueError(f"scored_lengths are {lengths}; they must be one or more, ascending from 1 or later")
 
     def problem(self, key: jax.Array, tokens: jax.Array, length: jax.Array | int) -> Problem:
         """The problem whose input begins with the first `length` of `tokens`, int[capacity]."""
@@ -64,11 +64,11 @@ class PanmTask(Task):
 
     @property
     def channels(self) -> int:
-        """Features of a token."""
+        """Number of features of a token."""
         return 0
 
     def input_size(self, length: Any) -> Any:
-        """Tokens of an input. May be traced."""
+        """Number of tokens of an input. May be traced."""
         return length
 
     @property
@@ -78,7 +78,7 @@ class PanmTask(Task):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """Beside the usual ones `selection`, of length L + 1, and one for each test length."""
+        """The usual splits, `selection` with length L + 1, and one split for each test length."""
         selection = self.train_lengths[1] + 1
         return super().splits | {
             "selection": (selection, selection),
@@ -87,7 +87,7 @@ class PanmTask(Task):
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """From training to the longest test, at intervals that grow, and every test length."""
+        """From training to the longest test with growing intervals, including every test length."""
         first, last = self.train_lengths[0], max(self.train_lengths[1], self.scored_lengths[-1])
         return tuple(sorted({*growing_lengths(first, last), *self.scored_lengths}))
 
@@ -98,12 +98,12 @@ class PanmTask(Task):
 
     @property
     def chance(self) -> float:
-        """Token accuracy of the best constant answer, over the training lengths: tokens are uniform."""
+        """Token accuracy of the best constant answer, over the training lengths, for uniform tokens."""
         return 1 / self.vocabulary
 
     @property
     def spec(self) -> Spec:
-        """Tokens in, with features or not, and the same tokens out. The ceiling is that of the split `test`."""
+        """Tokens in, with or without features, and the same tokens out. The ceiling is that of the split `test`."""
         ceiling = float(np.mean([self.ceiling_at(length) for length in self.scored_lengths]))
         return Spec(
             vocabulary=self.vocabulary,
@@ -137,12 +137,12 @@ class PanmTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class InTurn(FreshSource):
-    """Fresh batches that take the test lengths in turn, one for each batch."""
+    """Fresh batches that take the test lengths in turn, one per batch."""
 
     task: PanmTask
 
     def lengths(self, step: jax.Array | int) -> jax.Array:
-        """int[batch_size]: all rows of batch b have test length number b modulo their number."""
+        """int[batch_size]: all rows of batch b have the test length with index b modulo their number."""
         lengths = jnp.asarray(self.task.scored_lengths)
         return jnp.broadcast_to(lengths[jnp.asarray(step) % len(lengths)], (self.batch_size,))
 
@@ -168,13 +168,13 @@ class PanmReverse(PanmTask):
 
 @dataclasses.dataclass(frozen=True)
 class Mix(PanmTask):
-    """Two rules that take turns: odd t x_{ceil(L / 2)}, even t x_1, where t = 1 .. L."""
+    """Two alternating rules: for odd t x_{ceil(L / 2)}, for even t x_1, where t = 1 .. L."""
 
     rule: Literal["formula", "example"] = "formula"
-    """`formula`: section 3.1, as above. `example`: what Table 6 shows instead, odd t x_1 and even t x_t. The formula is
-    a choice; it fits the printed numbers, 54% being one half right and the other at chance."""
+    """`formula`: section 3.1, as above. `example`: the different rule of Table 6, for odd t x_1 and for even t x_t. The
+    formula is our choice; it fits the printed numbers: 54% is one half right and the other at chance."""
     first_step: Literal[1, 0] = 1
-    """The number of the first step, which says what is odd: 0 swaps the rules. 1 as in the text and in Table 6."""
+    """The index of the first step, which determines the odd steps: 0 swaps the rules. The text and Table 6 have 1."""
 
     def problem(self, key, tokens, length):
         odd = (jnp.arange(len(tokens)) + self.first_step) % 2 == 1
@@ -189,22 +189,22 @@ class Mix(PanmTask):
 class DynamicRecall(PanmTask):
     """x_1 .. x_L q -> the neighbour of q: the left one if L is even, the right one if L is odd.
 
-    q is the token at a place drawn uniformly. The same token may stand at other places too, and which of them was drawn
-    nobody can know. So the task as described is ambiguous: at lengths 9, 10, 20, 40 and 80 no network is right more
-    often than in 71.8, 69.4, 52.3, 38.4 and 29.6% of the answers. The paper prints 92, 89, 45, 22 and 16% for PANM and
-    up to 90% for others; at 9 and 10 this takes a rule that says which place is meant, such as `occurrence="first"`.
+    q is the token at a uniformly drawn place. The same token may occur at other places too, and the input does not show
+    which of them was drawn. The task as described is therefore ambiguous: at lengths 9, 10, 20, 40 and 80 no network
+    can be right in more than 71.8, 69.4, 52.3, 38.4 and 29.6% of the answers. The paper prints 92, 89, 45, 22 and 16%
+    for PANM and up to 90% for others; at 9 and 10 this requires a rule for the place, such as `occurrence="first"`.
     """
 
     left: Literal["even", "odd"] = "even"
-    """Lengths, q not counted, that ask for the left neighbour. As in Table 6, where 10 does; the text does not say."""
+    """Lengths, without q, that ask for the left neighbour. As in Table 6 (length 10); the text does not say."""
     occurrence: Literal["any", "first", "last"] = "any"
-    """Whose neighbour is asked for: that of the place drawn, or of the first or last place of the same token."""
+    """Whose neighbour is asked for: that of the drawn place, or of the first or last occurrence of the token."""
     ends: Literal["wrap", "avoid"] = "wrap"
-    """What becomes of a place without that neighbour. `wrap`: the first and the last token are neighbours. `avoid`: no
-    such place is drawn. Wrapping is a choice; a single token is its own neighbour either way."""
+    """Treatment of a place without that neighbour. `wrap`: the first and the last token are neighbours. `avoid`: no
+    such place is drawn. Wrapping is our choice; a single token is its own neighbour either way."""
     answer: Literal["one", "rest"] = "one"
-    """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, as the text may be
-    read; the number of slots then tells where the answer starts, and nothing is ambiguous."""
+    """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
+    text; the number of slots then shows where the answer starts, and nothing is ambiguous."""
 
     def input_size(self, length):
         return length + 1
@@ -233,7 +233,7 @@ class DynamicRecall(PanmTask):
         return Problem(inputs, answer, 1 if self.answer == "one" else length - start)
 
     def ceiling_at(self, length: int) -> float:
-        """That of the commonest neighbour, where the place is not known: see `neighbour_ceiling`."""
+        """The accuracy of the most common neighbour, if the place is not known: see `neighbour_ceiling`."""
         if self.occurrence != "any" or self.answer == "rest":
             return 1.0
         return neighbour_ceiling(length, self.vocabulary, ring=self.ends == "wrap" or length == 1)
@@ -241,12 +241,13 @@ class DynamicRecall(PanmTask):
 
 @functools.cache
 def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
-    """How often the best guess of a token's right neighbour is right, if the token, but not its place, is given.
+    """Accuracy of the best guess of a token's right neighbour, given the token but not its place.
 
-    The place is uniform among all of a ring, or all but the last of a row. If the token has itself for a neighbour at J
-    of its places and others at R, which are uniform and independent, then the best guess is the commonest neighbour. So
+    The place is uniform among all of a ring, or all but the last of a row. Let the token be its own neighbour at J of
+    its places and have another neighbour at R places; these neighbours are uniform and independent. The best guess is
+    the most common neighbour, so
 
-        ceiling = V E[max(J, C_R)] / places,    C_R: the most of R balls in one of V - 1 cells,
+        ceiling = V E[max(J, C_R)] / places,    C_R: the largest count of R balls in V - 1 cells,
 
     where J and R follow from counting through the sequence. Exact; O(length^3 V). Left neighbours are the same.
     """
@@ -254,11 +255,11 @@ def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
     p = 1 / vocabulary
 
     def counted(chances: np.ndarray, axis: int) -> np.ndarray:
-        """One more in J (axis 0) or R (axis 1)."""
-        return np.roll(chances, 1, axis)  # what comes round is 0, since J + R <= places
+        """Adds one to J (axis 0) or R (axis 1)."""
+        return np.roll(chances, 1, axis)  # the wrapped entries are 0, since J + R <= places
 
     def run(token: np.ndarray, other: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Chances of (J, R) with the token, or another one, at the current place."""
+        """Probabilities of (J, R), with the token or another one at the current place."""
         for _ in range(steps):
             token, other = (counted(token, 0) + other) * p, (counted(token, 1) + other) * (1 - p)
         return token, other
@@ -267,13 +268,13 @@ def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
     start = nothing.copy()
     start[0, 0] = 1
     if ring:
-        token, other = run(start * p, nothing, length - 1)  # begins with the token, which follows the last place
+        token, other = run(start * p, nothing, length - 1)  # start at the token; in a ring it follows the last place
         joint = counted(token, 0) + other
         token, other = run(nothing, start * (1 - p), length - 1)
         joint = joint + counted(token, 1) + other
     else:
         joint = sum(run(start * p, start * (1 - p), length - 1))
-    # E[max(J, C)] = J + the sum over m >= J of the chance that C > m
+    # E[max(J, C)] = J + the sum over m >= J of P(C > m)
     above = 1 - most_in_a_cell(places, vocabulary - 1)
     excess = np.cumsum(above[:, ::-1], axis=1)[:, ::-1]  # [R, J]
     expected = np.arange(places + 1)[:, None] + excess.T
@@ -281,16 +282,16 @@ def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
 
 
 def most_in_a_cell(balls: int, cells: int) -> np.ndarray:
-    """float[balls + 1, balls + 1]: the chance that, of n balls thrown into cells, no cell gets more than m: [n, m]."""
+    """float[balls + 1, balls + 1]: entry [n, m] is the probability that no cell gets more than m of n balls."""
     n, k = np.ogrid[: balls + 1, : balls + 1]
     within = (n <= k).astype(float)
     for cell in range(2, cells + 1):
-        # in_cell[n, k]: the chance that k of n balls fall into this one of `cell` cells
+        # in_cell[n, k]: the probability that k of n balls fall into the last of the first `cell` cells
         in_cell = np.zeros((balls + 1, balls + 1))
         in_cell[0, 0] = 1
         for thrown in range(1, balls + 1):
             in_cell[thrown] = in_cell[thrown - 1] * (1 - 1 / cell) + np.roll(in_cell[thrown - 1], 1) / cell
-        rest = np.maximum(n - k, 0)  # balls in the cells before
+        rest = np.maximum(n - k, 0)  # balls in the earlier cells
         columns = [np.sum((in_cell * within[rest, m])[:, : m + 1], axis=1) for m in range(balls + 1)]
         within = np.stack(columns, axis=1)
     return within
@@ -301,9 +302,9 @@ class PanmPrioritySort(PanmTask):
     """Tokens with a score each, from N(0, 1) -> the tokens by ascending score. The score is a channel."""
 
     train_lengths: Lengths = (1, 10)
-    """Smallest and largest training length, both included: the largest is the paper's L."""
+    """Smallest and largest training length, both included; the largest is the paper's L."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
-    """Test lengths, ascending. Those that Tables 11 and 12 print, under the labels of the others."""
+    """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
     descending: bool = False
     """The highest score first, as in older code of the authors."""
 
@@ -320,21 +321,21 @@ class PanmPrioritySort(PanmTask):
 
 @dataclasses.dataclass(frozen=True)
 class IDSort(PanmTask):
-    """Tokens in pairs of the same id, a vector from N(0, I) -> for each token, the one that has the same id.
+    """Tokens in pairs with the same id, a vector from N(0, I) -> for each token, the token with the same id.
 
-    Pairs are drawn uniformly. The id is `id_size` channels. Of an odd number of tokens one has an id of its own; all
-    lengths beyond L that the paper tests are odd.
+    Pairs are drawn uniformly. The id takes `id_size` channels. With an odd number of tokens, one has an id of its own;
+    all of the paper's test lengths beyond L are odd.
     """
 
     train_lengths: Lengths = (1, 10)
-    """Smallest and largest training length, both included. A choice; the text does not say."""
+    """Smallest and largest training length, both included. Our choice; the text does not say."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
-    """Test lengths, ascending. Those that Tables 11 and 12 print, under the labels of the others."""
+    """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
     id_size: Positive = 8
-    """Components of an id. A choice."""
+    """Number of components of an id. Our choice."""
     alone: Literal["itself", "zero"] = "itself"
-    """What a token without a partner is answered by. `itself`: it has its own id. `zero`: token 0, which is what an
-    empty one-hot target comes to. Itself is a choice; PANM's 100% at 11 tokens allow either."""
+    """The answer for a token without a partner. `itself`: the token itself. `zero`: token 0, the argmax of an empty
+    one-hot target. Itself is our choice; PANM's 100% at 11 tokens allow either."""
 
     @property
     def channels(self) -> int:
@@ -343,13 +344,13 @@ class IDSort(PanmTask):
 
     @property
     def chance(self) -> float:
-        """That of token 0, which one token of an odd number may be sure of."""
+        """The chance of token 0, which may be certain for one token of an odd number."""
         odd = np.arange(self.train_lengths[0], self.train_lengths[1] + 1)
         sure = np.mean(odd % 2 / odd) if self.alone == "zero" else 0
         return float(sure + (1 - sure) / self.vocabulary)
 
     def problem(self, key, tokens, length):
-        """Tokens in a random order; ranks 0 and 1, 2 and 3, .. of it are pairs."""
+        """Tokens in a random order; ranks 0 and 1, 2 and 3, .. are pairs."""
         order_key, id_key = jax.random.split(key)
         rank = jnp.arange(len(tokens))
         order = jnp.argsort(jnp.where(rank < length, jax.random.uniform(order_key, tokens.shape), jnp.inf))

@@ -1,4 +1,4 @@
-"""Tasks whose examples are rows of a fixed data set: files, or what cannot be drawn under `jit`."""
+"""Tasks whose examples are rows of a fixed data set: files, or examples that cannot be drawn under `jit`."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from lenmem.types import Batch, Example
 
 @dataclasses.dataclass(frozen=True)
 class RowTask(Task):
-    """Base class of tasks over fixed data. Subclasses give `tables`, `row_lengths` and `example` beside the spec.
+    """Base class of tasks with fixed data. Subclasses define `tables`, `row_lengths`, `example` and the spec.
 
-    The data is made or read when the first example is drawn, once for each configuration of a task.
+    The data is made or read when the first example is drawn, once per configuration of a task.
     """
 
     per_batch_length: ClassVar[bool] = False
     endless: ClassVar[bool] = False
     length_bin: ClassVar[int] = 1
-    """`sample` takes any row of length in (length - length_bin, length]."""
+    """`sample` draws any row with a length in (length - length_bin, length]."""
 
     def tables(self) -> dict[Split, Rows]:
         """The rows of each split, in random order."""
         raise NotImplementedError
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """int[R]: the lengths in the task's unit."""
+        """int[R]: the lengths, in the task's unit."""
         raise NotImplementedError
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
@@ -41,18 +41,18 @@ class RowTask(Task):
         raise NotImplementedError
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """The rows that `sample` draws from: those of the test, unless a subclass has better."""
+        """The rows that `sample` draws from. By default those of the test."""
         return tables["test"]
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """A uniform one of the held-out rows of that length. Where there is none, of the next shorter that occurs."""
+        """A uniform held-out row of that length. If there is none, one of the next shorter length that occurs."""
         pool = _pool(self)
         bounds = jnp.asarray(pool.bounds)[jnp.clip(length, 0, pool.bounds.shape[0] - 1)]
         number = jax.random.randint(key, (), bounds[0], bounds[1])
         return self.example(_row(pool.rows, number), capacity)
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Training: passes over the split, each in a new order. Otherwise: the split in its order, over and over."""
+        """Training: passes over the split, each in a new order. Other splits: repeated passes in the same order."""
         self.lengths_of(split)
         rows = len(_tables(self)[split])
         if rows < batch_size and split == "train":
@@ -66,14 +66,14 @@ class RowTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class RowSource:
-    """Batches of rows of a split."""
+    """Batches of rows from a split."""
 
     task: RowTask
     split: Split
     batch_size: int
 
     def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
-        """Batch `step`. A training pass leaves out the rows that do not fill a batch, other ones each time."""
+        """Batch `step`. A training pass leaves out the rows that do not fill a batch, different ones each time."""
         rows = _tables(self.task)[self.split]
         size, column, step = len(rows), jnp.arange(self.batch_size), jnp.asarray(step)
         if self.split == "train":
@@ -87,10 +87,10 @@ class RowSource:
 
 
 def shuffled(key: jax.Array, index: jax.Array, size: int) -> jax.Array:
-    """Where a random permutation of 0 .. size - 1 takes `index`, int[..], without sorting them all.
+    """The image of `index` under a random permutation of 0 .. size - 1, int[..], without sorting.
 
     Four rounds of a Feistel network permute the numbers of 2 k bits, the smallest such range that holds `size`; a
-    number that lands beyond `size` is sent on until it lands inside.
+    result outside `size` is permuted again until it is inside.
     """
     bits = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = jnp.uint32(2**bits - 1)
@@ -112,15 +112,15 @@ def shuffled(key: jax.Array, index: jax.Array, size: int) -> jax.Array:
 
 
 def share_of(count: int, share: float) -> int:
-    """A share of `count` things, rounded down: a tenth of 25,000 is 2,500, whatever 0.1 is in binary."""
+    """A fraction of `count` things, rounded down. A tenth of 25,000 is 2,500, despite the rounding of 0.1 in binary."""
     return int(round(count * share, 6))
 
 
 def split_off(rows: Rows, count: int, seed: int, groups: np.ndarray | None = None) -> tuple[Rows, Rows]:
     """(the rest, `count` of the rows), both in random order.
 
-    With `groups`, int[R], that many groups are split off in place of rows, each whole. Csordás et al. (2021) split SCAN
-    in this very way, with seed 1234.
+    With `groups`, int[R], that many whole groups are split off instead of rows. Csordás et al. (2021) split SCAN in
+    this way, with seed 1234.
     """
     names, group = np.unique(np.arange(len(rows)) if groups is None else groups, return_inverse=True)
     chosen = np.random.RandomState(seed).choice(len(names), count, replace=False)

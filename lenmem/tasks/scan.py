@@ -1,16 +1,16 @@
 """SCAN: commands to actions (Lake & Baroni 2018, https://arxiv.org/abs/1711.00350), split by the number of actions.
 
-The data is made from its grammar, 20,910 pairs. The length split trains on answers of at most 22 actions, 16,990 pairs,
-and tests on the other 3,920; Newman et al. (2020) move the cut-off up to 40. A length is a number of actions; 23, 29
-and some others do not occur.
+The data is generated from its grammar, 20,910 pairs. The length split trains on answers of at most 22 actions, 16,990
+pairs, and tests on the other 3,920; Newman et al. (2020) move the cut-off up to 40. A length is a number of actions;
+23, 29 and some others do not occur.
 
-A part of the training pairs is held out for validation, as Csordás et al. (2021) do; Neural Attention Memory trains on
+Part of the training pairs is held out for validation, as in Csordás et al. (2021). Neural Attention Memory trains on
 all of them (`validation_share=0`) and, in its own words, selects on the test set, which we do not.
 
-`whole_line=True` is the form of Neural Attention Memory (section 5.3): a line `IN: <command> OUT: <actions> <eos>`, of
-which the input shows what is before `OUT:` and then placeholders `_`, and the target has placeholders up to `OUT:`.
-Answer t belongs to input t; loss and accuracy run over all positions, placeholders after the line included (there: up
-to the longest line of a batch; here: of the split). The metrics `answer_*` look at actions and end alone.
+`whole_line=True` is the form of Neural Attention Memory (section 5.3): a line `IN: <command> OUT: <actions> <eos>`. The
+input shows everything before `OUT:` and then placeholders `_`; the target has placeholders up to `OUT:`. Answer t
+belongs to input t; loss and accuracy run over all positions, including the placeholders after the line (there up to the
+longest line of a batch, here of the split). The metrics `answer_*` cover actions and end alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def grammar() -> list[Pair]:
         V -> D | D' opposite T | D' around T | walk | look | run | jump
         D -> D' T      D' -> walk | look | run | jump | turn      T -> left | right
 
-    `turn` alone does nothing; `opposite` turns twice and acts, `around` turns and acts four times; of `x after y`, y
+    `turn` alone does nothing; `opposite` turns twice and acts, `around` turns and acts four times; in `x after y`, y
     comes first.
     """
     phrases: list[Pair] = [((word,), (action,)) for word, action in zip(WORDS[:4], ACTIONS, strict=False)]
@@ -76,7 +76,7 @@ def grammar() -> list[Pair]:
 
 
 def check_pairs(pairs: list[Pair], origin: str) -> None:
-    """A `ValueError` at the first pair that the grammar does not give, and where some are missing or repeated."""
+    """Raises ValueError at the first pair that the grammar does not give, or if pairs are missing or repeated."""
     known = dict(grammar())
     for number, (words, actions) in enumerate(pairs, 1):
         if known.get(words) != actions:
@@ -97,18 +97,18 @@ class Scan(RowTask):
 
     unit: ClassVar[str] = "actions"
     max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
-    """Cut-off: longest answer in training. 22 is the split of the data set's authors."""
+    """Longest answer in training, in actions. 22 is the split of the data set's authors."""
     validation_share: Share = 0.1
-    """Share of the pairs up to the cut-off that is held out. 0: none, and no split `validation`."""
+    """Fraction of the pairs up to the cut-off that is held out. 0: none, and there is no split `validation`."""
     validation_seed: Count = 1234
     """Chooses them."""
     length_given: bool = False
-    """The model is told the length of the answer. False: every row has slots for the longest of all answers."""
+    """The model is told the length of the answer. False: every row has slots for the longest answer."""
     whole_line: bool = False
-    """The form of Neural Attention Memory: aligned, every position is scored."""
+    """The form of Neural Attention Memory: aligned, with every position scored."""
     origin: str = "grammar"
-    """`grammar`, the path of the official tasks.txt, or `tfds`. All hold the same pairs, which is checked; they differ
-    in order, and so in what is held out."""
+    """`grammar`, the path of the official tasks.txt, or `tfds`. All contain the same pairs, which is checked. They
+    differ in their order, and therefore in the held-out pairs."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -127,7 +127,7 @@ class Scan(RowTask):
 
     @property
     def spec(self) -> Spec:
-        """13 words in, 6 actions and the end symbol out; the whole line has 23 tokens on both sides."""
+        """13 words in, 6 actions and the end symbol out; a whole line has 23 tokens on both sides."""
         if self.whole_line:
             size = LINE_END + 1
             return Spec(size, size, shared_ids=True, alignment="aligned", chance=self.chance, shapes=self.shapes)
@@ -142,12 +142,12 @@ class Scan(RowTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The words; in the whole-line form actions and marks too."""
+        """The words; in the whole-line form also actions and marks."""
         return (*WORDS, *ACTIONS, "IN:", "OUT:", "_", "<eos>") if self.whole_line else WORDS
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The actions and the end; in the whole-line form all of the input's."""
+        """The actions and the end; in the whole-line form all names of the input."""
         return super().answer_names if self.whole_line else (*ACTIONS, "<eos>")
 
     @property
@@ -162,16 +162,16 @@ class Scan(RowTask):
         return MOST_WORDS, (min(capacity, MOST_ACTIONS) if self.length_given else MOST_ACTIONS) + 1
 
     def _line(self, length: int) -> int:
-        """Positions of the longest line of the split: IN:, words, OUT:, actions, end."""
+        """Number of positions of the longest line of the split: IN:, words, OUT:, actions, end."""
         return MOST_WORDS + 3 + (self.max_actions if length <= self.max_actions else MOST_ACTIONS)
 
     def tables(self) -> dict[Split, Rows]:
-        """Pairs up to the cut-off, less those held out, which are `validation`; and the longer ones."""
+        """Pairs up to the cut-off without the held-out ones, which are `validation`; and the longer ones."""
         rows = _all_rows(self.origin)
         pool, test = (
             rows[mask] for mask in (rows.answer_lengths <= self.max_actions, rows.answer_lengths > self.max_actions)
         )
-        # as published: 1 - 0.9 is a little below 0.1, which matters where a tenth is a whole number
+        # as published: 1 - 0.9 is a little below 0.1, which matters if a tenth is a whole number
         held = int(len(pool) * (1 - (1 - self.validation_share)))
         train, validation = split_off(pool, held, self.validation_seed)
         test = test[np.random.default_rng(self.validation_seed).permutation(len(test))]
@@ -182,7 +182,7 @@ class Scan(RowTask):
         return rows.answer_lengths
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training pairs for lengths (such as 1) of which none is held out."""
+        """Validation and test; training pairs for lengths (such as 1) without a held-out pair."""
         held = np.concatenate([tables[split].answer_lengths for split in ("validation", "test")])
         train = tables["train"]
         used = train[~np.isin(train.answer_lengths, held)]
@@ -248,7 +248,7 @@ def _lengths() -> tuple[int, ...]:
 
 @functools.cache
 def _chance(max_actions: int, whole_line: bool) -> float:
-    """Exact; a whole line is mostly placeholders."""
+    """Exact. A whole line consists mostly of placeholders."""
     rows = _all_rows("grammar")
     rows = rows[rows.answer_lengths <= max_actions]
     if whole_line:

@@ -93,7 +93,7 @@ def test_decimals_are_exact_and_short(numerator, places):
 
 
 def test_a_third_is_no_decimal():
-    with pytest.raises(ValueError, match="1/3 is no terminating decimal"):
+    with pytest.raises(ValueError, match="1/3 is not a terminating decimal"):
         decimal(Fraction(1, 3))
 
 

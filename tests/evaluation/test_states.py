@@ -155,7 +155,7 @@ def test_tsne_is_asked_as_the_paper_says(monkeypatch):
     states = tsne_map(clusters(), "encoding", components=5)
     assert asked == {"perplexity": 50, "learning_rate": "auto", "init": "random", "random_state": 0, "shape": (60, 5)}
     assert states.points.shape == (60, 2)
-    with pytest.raises(ValueError, match="perplexity is 60; it has to be below the number of states, 60"):
+    with pytest.raises(ValueError, match="perplexity is 60; it must be below the number of states, 60"):
         tsne_map(clusters(), "encoding", perplexity=60)
 
 

@@ -80,7 +80,7 @@ def test_to_add_one_is_a_rotation_of_phases():
 def test_all_addresses_differ(make):
     whole = np.asarray(make(5, 16, 4)).round(4)
     assert len(np.unique(whole, axis=0)) == 16
-    with pytest.raises(ValueError, match="4 bits make 16 addresses; got 17 slots"):
+    with pytest.raises(ValueError, match="4 bits give 16 addresses; got 17 slots"):
         make(0, 17, 4)
     with pytest.raises(ValueError, match="an address has 1 to 24 bits; got 0"):
         make(0, 1, 0)

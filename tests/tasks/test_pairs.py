@@ -127,16 +127,16 @@ def test_rows_in_memory_are_saved_as_data():
 @pytest.mark.parametrize(
     ("rows", "columns", "message"),
     [
-        ([], None, "rows is empty; wanted are pairs of texts"),
-        (5, None, "rows is a int; it has to be an iterable of pairs of texts, or of mappings"),
-        ({"train": ROWS}, None, "rows is a dict; it has to be an iterable"),
-        (["ab", "cd"], None, r"rows\[0\]: it is 'ab'; wanted is a pair of texts"),
-        ([("a", "b"), ("a",)], None, r"rows\[1\]: columns 0 and 1 are wanted; it has 1"),
+        ([], None, "rows is empty; expected pairs of texts"),
+        (5, None, "rows is a int; it must be an iterable of pairs of texts, or of mappings"),
+        ({"train": ROWS}, None, "rows is a dict; it must be an iterable"),
+        (["ab", "cd"], None, r"rows\[0\]: it is 'ab'; expected a pair of texts"),
+        ([("a", "b"), ("a",)], None, r"rows\[1\]: columns 0 and 1 are needed; it has 1"),
         ([{"a": "x", "b": "y"}], ("a", "c"), r"rows\[0\]: there is no key 'c'; there are a, b"),
-        ([{"id": 3, "a": "x"}], None, r"rows\[0\]: 'id' is 3; wanted is a text. `columns` says"),
+        ([{"id": 3, "a": "x"}], None, r"rows\[0\]: 'id' is 3; expected a text. `columns` names"),
         ([("a", " "), (" ", "b")], None, r"rows\[1\]: the input ' ' has no word"),
         ([("a", "b")] * 9, None, "rows has 9 pairs of 1 inputs, too few"),
-        ([("a" * 2**24, "b")], None, "more than 16,777,216 characters, .* write them to a file"),
+        ([("a" * 2**24, "b")], None, "more than 16,777,216 characters, .* write them to a"),
     ],
 )
 def test_faults_of_rows_in_memory_are_named(rows, columns, message):
@@ -195,16 +195,16 @@ def test_a_task_made_by_options_has_the_content_of_its_own_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "columns", "message"),
     [
-        ("a.tsv", "x y\tz\nno tab\n", ("0", "1"), r"a.tsv, line 2: columns 0 and 1 are wanted; it has 1"),
-        ("a.tsv", "x\ty\n", ("0", "2"), r"line 1: columns 0 and 2 are wanted; it has 2"),
+        ("a.tsv", "x y\tz\nno tab\n", ("0", "1"), r"a.tsv, line 2: columns 0 and 1 are needed; it has 1"),
+        ("a.tsv", "x\ty\n", ("0", "2"), r"line 1: columns 0 and 2 are needed; it has 2"),
         ("a.tsv", "x\ty\n", ("a", "b"), r"line 1: columns of a table are numbers"),
         ("a.tsv", "x\ty\n\ty\n", ("0", "1"), r"line 2: the input '' has no word"),
         ("a.tsv", "", ("0", "1"), r"a.tsv is empty"),
         ("a.tsv", "x\ty\n", ("0", "1"), r"has 1 pairs of 1 inputs, too few for a train_share of 0.8"),
         ("a.jsonl", '{"a": "x", "b": "y"}\n{"a": "x"}\n', ("a", "b"), r"line 2: there is no key 'b'; there are a"),
-        ("a.jsonl", '{"a": "x", "b": 3}\n', ("a", "b"), r"line 1: 'b' is 3; wanted is a text"),
+        ("a.jsonl", '{"a": "x", "b": 3}\n', ("a", "b"), r"line 1: 'b' is 3; expected a text"),
         ("a.jsonl", '["x"]\n', ("a", "b"), r"line 1: it holds list"),
-        ("a.jsonl", '{"a": "x"\n', ("a", "b"), r"line 1: it is no JSON"),
+        ("a.jsonl", '{"a": "x"\n', ("a", "b"), r"line 1: it is not valid JSON"),
     ],
 )
 def test_faults_are_named_with_their_line(tmp_path, name, text, columns, message):
@@ -222,8 +222,8 @@ def test_other_faults(tmp_path):
         list(read_pairs(tmp_path / "latin.tsv"))
     for fields, message in [
         ({"tokens": "bpe"}, "tokens is 'bpe'"),
-        ({"path": "a.tsv", "rows": ROWS}, "give either rows or a path, got both, the path a.tsv"),
-        ({"train_share": 0.0}, "train_share is 0.0; it has to be above 0 and below 1"),
+        ({"path": "a.tsv", "rows": ROWS}, "give either rows or a path; got both, with the path a.tsv"),
+        ({"train_share": 0.0}, "train_share is 0.0; it must be above 0 and below 1"),
         ({"validation_share": 1.0}, "validation_share is 1.0; it has to be a finite number, at least 0 and below 1"),
     ]:
         with pytest.raises(ValueError, match=message):

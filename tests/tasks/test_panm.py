@@ -432,7 +432,7 @@ def test_models_answer(task, name):
     ("make", "message"),
     [
         (lambda: PanmCopy(train_lengths=(0, 5)), r"train_lengths is \(0, 5\)"),
-        (lambda: PanmCopy(scored_lengths=()), r"scored_lengths are \(\); they have to be one or more, ascending"),
+        (lambda: PanmCopy(scored_lengths=()), r"scored_lengths are \(\); they must be one or more, ascending"),
         (lambda: PanmCopy(scored_lengths=(9, 9)), r"scored_lengths are \(9, 9\)"),
         (lambda: PanmCopy(scored_lengths=(0, 9)), r"scored_lengths are \(0, 9\)"),
         (lambda: PanmCopy(vocabulary=1), "vocabulary is 1; it has to be an integer, at least 2"),

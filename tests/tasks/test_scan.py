@@ -268,7 +268,7 @@ def test_files_that_differ_from_the_grammar(change, message):
 
 
 def test_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(ValueError, match=r"no_such\.txt cannot be read .* wanted is SCAN's tasks.txt"):
+    with pytest.raises(ValueError, match=r"no_such\.txt cannot be read .* expected SCAN's tasks.txt"):
         Scan(origin=str(tmp_path / "no_such.txt")).source("train", 4)
     (tmp_path / "bad.txt").write_text("IN: walk OUT: I_WALK\nwalk\tI_WALK\n")
     with pytest.raises(ValueError, match=r"bad\.txt, line 2: got 'walk\\tI_WALK'; a line is `IN:"):
@@ -296,7 +296,7 @@ def test_tfds_route(monkeypatch):
     assert {len(rows) for rows in Scan(origin="tfds").tables().values()} == {15292, 1698, 3920}
     assert asked == {"scan/length": 2}
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ValueError, match=r"reading scan/length by TFDS needs: pip install 'lenmem\[data\]'"):
+    with pytest.raises(ValueError, match=r"reading scan/length with TFDS needs: pip install 'lenmem\[data\]'"):
         read_tfds()
 
 

@@ -1,7 +1,7 @@
-"""Pictures of curves, training and memory. The only package that imports matplotlib, and never its global state.
+"""Pictures of curves, training and memory. The only package that imports matplotlib; it does not use its global state.
 
-Every `plot_` function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). What a
-network sowed on an example is drawn by `draw`, which asks the file of each paper for its pictures
+Every `plot_` function returns a `Figure` and, given `path`, also writes it (the suffix decides the format). `draw`
+draws the traces of a network on an example, with the pictures that each paper's file registers
 (`lenmem.evaluation.plots.registry`).
 """
 

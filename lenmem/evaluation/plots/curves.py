@@ -1,4 +1,4 @@
-"""Accuracy by length, and the loss of a training. A panel has at most eight lines."""
+"""Accuracy by length, and training loss. A panel has at most eight lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plot_curves(
     """Accuracy by length, one panel per metric: the median over seeds, a band from the lowest to the highest seed, and
     the training lengths shaded.
 
-    More than eight curves have a panel each (`plot_curve_grid`). The title is the task's name, unless one is given.
+    With more than eight curves, each gets its own panel (`plot_curve_grid`). The default title is the task's name.
     """
     if not curves:
         raise ValueError("no curves given; a picture needs at least one")
@@ -54,7 +54,7 @@ def plot_curve_grid(
     title: str | None = None,
     columns: int = 5,
 ) -> Figure:
-    """A small panel for each of many curves, all metrics in it: medians, seeds and training lengths as `plot_curves`.
+    """A small panel for each of many curves, with all metrics: medians, seeds and training lengths as in `plot_curves`.
 
     A curve that lacks a metric is drawn without it.
     """
@@ -85,7 +85,7 @@ def plot_curve_grid(
 
 
 def _task_title(curves: Sequence[LengthCurve]) -> str:
-    """The task that all curves are of; with one curve also its label."""
+    """The task that all curves share; with one curve also its label."""
     tasks = {curve.task for curve in curves}
     if len(tasks) > 1 or not curves[0].task:
         return ""
@@ -93,7 +93,7 @@ def _task_title(curves: Sequence[LengthCurve]) -> str:
 
 
 def _labels(curves: Sequence[LengthCurve]) -> list[str]:
-    """What the curves are called: their labels, and the task where they are of several."""
+    """Names of the curves: their labels, with the task if there are several tasks."""
     several = len({curve.task for curve in curves}) > 1
     return [f"{curve.label or 'median'}{f', {curve.task}' if several and curve.task else ''}" for curve in curves]
 
@@ -104,7 +104,7 @@ def _length_label(curves: Sequence[LengthCurve]) -> str:
 
 
 def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequence[str]) -> None:
-    """Below the panels: a line for each label, the seeds' spread, the training lengths."""
+    """The legend below the panels: a line for each label, the range of the seeds, the training lengths."""
     handles: list[Any] = [
         Line2D([], [], color=COLORS[i], linestyle=STYLES[i % len(STYLES)], linewidth=2, marker=MARKERS[i], markersize=5)
         for i in range(len(labels))
@@ -121,7 +121,7 @@ def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequenc
 
 
 def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: Path = None) -> Figure:
-    """Models x tasks: a small picture of accuracy by length in every cell, or the line that says why there is none.
+    """Models x tasks: each cell is a small picture of accuracy by length, or the line that says why there is none.
 
     `cells` maps (model, task) to a curve or to a line of text.
     """
@@ -161,7 +161,7 @@ def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None, *, ti
     """Loss by optimiser step: every seed as a thin line, their median as a thick one.
 
     `history` holds one mapping per logged step with the keys `step`, `loss` (float[S] or one number) and, if timed,
-    `seconds`; mappings without a loss are passed over.
+    `seconds`; mappings without a loss are skipped.
     """
     entries = [entry for entry in history if "loss" in entry]
     if not entries:
@@ -187,7 +187,7 @@ def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None, *, ti
 
 
 def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None:
-    """Percent from 0 to 100, the training lengths shaded."""
+    """Percent from 0 to 100, with the training lengths shaded."""
     for curve in curves:
         if metric not in curve.values:
             raise ValueError(f"unknown metric {metric!r}; {curve.label or 'the curve'} has {', '.join(curve.values)}")
@@ -197,7 +197,7 @@ def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None
     lengths = np.concatenate([curve.lengths for curve in curves])
     low, high = float(lengths.min()), float(lengths.max())
     if high > 6 * max(curve.train_lengths[1] for curve in curves):
-        # Far beyond training: equal factors get equal room, else the training lengths would vanish at the edge.
+        # Far beyond training, use a log scale; otherwise the training lengths would vanish at the edge.
         ax.set_xscale("log", base=2)
         ax.set_xlim(low / 1.1, high * 1.1)
         ax.xaxis.set_major_formatter("{x:.0f}")
@@ -212,8 +212,8 @@ def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None
 def _curve(ax: Axes, curve: LengthCurve, metric: str, number: int, linewidth: float = 2) -> None:
     """The median as line `number`, with its colour, line style and marker, over the range of the seeds."""
     summary = summarise(curve.values[metric])
-    # Every point of a sparse curve is marked: nothing was measured between them. Of a dense one every few, at other
-    # lengths than those of its neighbours.
+    # In a sparse curve every point is marked, since nothing was measured in between. In a dense curve a few points are
+    # marked, at different lengths than in neighbouring curves.
     sparse = len(curve.lengths) < 2 or np.diff(curve.lengths).max() > 1 or len(curve.lengths) < 12
     spacing = 1 if sparse else max(2, len(curve.lengths) // 8)
     ax.plot(

@@ -1,7 +1,7 @@
-"""State-constrained memory (Ofner and Kern 2021, arXiv 2110.09138): a controller's states, and modes of its memory.
+"""State-constrained memory (Ofner and Kern 2021, arXiv 2110.09138): controller states, and modes of the memory.
 
 controller_state float[B, T, d]    the states (`lenmem.evaluation.states`)
-read_modes float[B, T, R, 3]       of each head: backward, content, forward
+read_modes float[B, T, R, 3]       for each head: backward, content, forward
 allocation_gate float[B, T]        writes go to allocated (1) or to similar (0) slots
 """
 
@@ -24,12 +24,12 @@ from lenmem.evaluation.plots.scene import Scene
 from lenmem.evaluation.states import PHASES, Phase, States
 
 CONTENT = 1
-"""The read mode that looks by content; the others follow the order of writing."""
+"""Index of the content mode; the other modes follow the order of writing."""
 
 
 @draws({"controller_state": 3, "valid": 2, "decoding": 2}, examples=True)
 def _states(scene: Scene, target: Target) -> None:
-    """Maps of the states in each phase, and how far from straight their paths are."""
+    """Maps of the states in each phase, with the curvature of their paths."""
     make_map = analysis.tsne_map if scene.tsne else analysis.pca_map
     plot_states(
         {phase: make_map(scene.traces, phase) for phase in PHASES if analysis.steps_of(scene.traces, phase).any()},
@@ -46,14 +46,14 @@ def _modes(scene: Scene, target: Target) -> None:
 
 
 class Modes(NamedTuple):
-    """How memory was written and read, as shares of the steps of a phase by the value of a gate."""
+    """How memory was written and read: fractions of the steps of a phase, by the value of a gate."""
 
     edges: np.ndarray
     """float[bins + 1]: from 0 to 1."""
     write: dict[Phase, np.ndarray]
-    """float[bins]: of the allocation gate. 1: to allocated slots, 0: by content."""
+    """float[bins]: the allocation gate. 1: writes to allocated slots, 0: by content."""
     read: dict[Phase, np.ndarray]
-    """float[bins]: of the content component of the read modes of all heads. 1: by content, 0: in order of writing."""
+    """float[bins]: the content component of the read modes of all heads. 1: by content, 0: in order of writing."""
 
 
 def mode_histograms(traces: Mapping[str, np.ndarray], *, bins: int = 20) -> Modes:
@@ -88,15 +88,15 @@ def plot_states(
 ) -> Figure:
     """Maps of a controller's states, as in Figures 5, 6 and 12 to 21 of Ofner and Kern: one row of panels per phase.
 
-    A dot is a state, a faint line the path of an example. At the left dots are coloured by time (dark: early), at the
-    right by symbol.
+    A dot is a state, a faint line the path of an example. In the left panel dots are coloured by time (dark: early), in
+    the right one by symbol.
 
     Args:
         maps: phase -> states in the plane (`states.pca_map`, `states.tsne_map`).
         path: where to write the picture.
         symbols: int[B, T], the symbol of each step (`states.symbols_of`; -1: none); None: no right panels.
-        names: phase -> names of its symbols; without, they are numbered.
-        title: a line over the picture.
+        names: phase -> names of its symbols; by default they are numbered.
+        title: a line above the picture.
     """
     if not maps:
         raise ValueError("no maps given; a picture needs at least one phase")
@@ -122,7 +122,7 @@ def plot_states(
         if len(known) <= len(COLORS):
             labels = [plain(names[phase][int(n)]) if names and phase in names else str(n) for n in known]
             handles = [Line2D([], [], color=color, marker="o", markersize=4, linestyle="") for color in COLORS]
-            # Beside the panel, where no state can hide behind it.
+            # outside the panel, so that it covers no state
             row[1].legend(
                 handles[: len(known)], labels, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8
             )
@@ -131,7 +131,7 @@ def plot_states(
 
 
 def _paths(ax: Axes, states: States, colors: np.ndarray, cmap: str | None) -> PathCollection:
-    """Dots of states, and lines along examples; returns the dots. The axes of a map mean nothing and have no ticks."""
+    """Dots for states, and lines along examples; returns the dots. The axes of a map have no meaning and no ticks."""
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_color(FAINT)
     for example in np.unique(states.example):
@@ -142,8 +142,8 @@ def _paths(ax: Axes, states: States, colors: np.ndarray, cmap: str | None) -> Pa
 def plot_modes(traces: Mapping[str, np.ndarray], path: Path = None, *, bins: int = 20, title: str = "") -> Figure:
     """How memory was written and read, as in Figures 8 to 11 of Ofner and Kern: histograms for each phase.
 
-    The share of steps by allocation gate (0: writes by content, 1: to allocated slots), and by the content component of
-    the read modes of all heads (0: reads in order of writing, 1: by content).
+    The fraction of steps by allocation gate (0: writes by content, 1: to allocated slots), and by the content component
+    of the read modes of all heads (0: reads in order of writing, 1: by content).
     """
     modes = mode_histograms(traces, bins=bins)
     figure = Figure(figsize=(7.4, 4.6), layout="constrained")
@@ -161,6 +161,6 @@ def plot_modes(traces: Mapping[str, np.ndarray], path: Path = None, *, bins: int
             ax.set_xlim(-0.02, 1.02)
             ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes[0, 0].set_ylim(0, 1.02)
-    figure.supylabel("share of steps", fontsize=9, color=INK)
+    figure.supylabel("fraction of steps", fontsize=9, color=INK)
     figure.suptitle(plain(title), fontsize=11, color=INK)
     return finish(figure, path)

@@ -1,9 +1,9 @@
 """Lie-access memory (Yang and Rush 2017, arXiv 1611.02854): its keys and heads in key space.
 
-    read_head, write_head float[B, T, d]    where the heads are after each step
+    read_head, write_head float[B, T, d]    positions of the heads after each step
     write_strength float[B, T]              the strength of each write
 
-Steps before the first answer write, steps from it on read.
+Steps before the first answer write; the others read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lenmem.evaluation.traces import pca
 
 @draws({"read_head": 3, "write_head": 3, "write_strength": 2, "valid": 2, "decoding": 2})
 def _lie_access(scene: Scene, target: Target) -> None:
-    """Keys and heads in key space, where that has two or three dimensions, and row by row."""
+    """Keys and heads in key space, if it has two or three dimensions, and row by row."""
     names, title = scene.token_name, scene.title
     if scene.trace("read_head").shape[-1] in (2, 3):
         plot_key_space(scene.traces, 0, target("key_space.png"), names=names, title=title)
@@ -34,23 +34,23 @@ def _lie_access(scene: Scene, target: Target) -> None:
 
 
 class Memory(NamedTuple):
-    """What one example left in a Lie-access memory, and where it was read: W writes and R reads in key space."""
+    """The memory of one example, and where it was read: W writes and R reads in key space."""
 
     keys: np.ndarray
-    """float[W, d]: the keys written, in order of time."""
+    """float[W, d]: the written keys, in order of time."""
     strengths: np.ndarray
     """float[W] in [0, 1]: the strength of each write."""
     tokens: np.ndarray | None
-    """int[W]: the token eaten at each write; None for inputs without tokens."""
+    """int[W]: the token read at each write; None for inputs without tokens."""
     reads: np.ndarray
-    """float[R, d]: the read head at the steps that answer."""
+    """float[R, d]: the position of the read head at the answer steps."""
 
 
 def memory_of(traces: Mapping[str, np.ndarray], example: int) -> Memory:
     """The writes (steps that are valid and not decoding) and reads (valid and decoding) of one example.
 
-    Needs the traces `write_head`, `read_head`, `decoding` and `valid`; writes without `write_strength` are of full
-    strength. Raises ValueError where one is missing or the example does not exist.
+    Needs the traces `write_head`, `read_head`, `decoding` and `valid`; without `write_strength`, writes have full
+    strength. Raises ValueError if a trace is missing or the example does not exist.
     """
     for name in ("write_head", "read_head", "decoding", "valid"):
         if name not in traces:
@@ -82,16 +82,16 @@ def plot_key_space(
 ) -> Figure:
     """Lie-access memory of one example in key space, as in Figures 2b, 3 and 4 of Yang and Rush (2017).
 
-    Writes in red, connected in order of time, filled by strength (black: strong) and annotated with the token that was
-    eaten; reads in blue. Keys in the plane are drawn as they are. Keys in space are drawn on the unit sphere, and
-    beside it projected on their two principal axes; keys of more dimensions are projected only.
+    Writes are red, connected in order of time, filled by strength (black: strong) and annotated with the token read at
+    that step; reads are blue. Keys in the plane are drawn as they are. Keys in three dimensions are drawn on the unit
+    sphere, and beside it projected on their two principal axes; keys of more dimensions are only projected.
 
     Args:
-        traces: what `traces.collect` returns.
+        traces: the result of `traces.collect`.
         example: row of the batch.
         path: where to write the picture.
         names: token id -> annotation (`traces.token_names(vocabulary)` names the special ones).
-        title: a line over the picture.
+        title: a line above the picture.
     """
     memory = memory_of(traces, example)
     _require_writes(memory)
@@ -142,9 +142,9 @@ def plot_rows(
 ) -> Figure:
     """Lie-access memory of one example row by row, as in Figure 2a of Yang and Rush (2017).
 
-    The keys are projected on their principal axis. From top to bottom one row per input step, with a dot where it
-    wrote, filled by strength (black: strong). The last, taller row is the path of the read head while answering: time
-    runs downwards inside it. Long inputs have lower rows, and of more than about 80 not all are named. Arguments as of
+    The keys are projected on their principal axis. Each input step has a row, from top to bottom, with a dot at its
+    write, filled by strength (black: strong). The last, taller row is the path of the read head while answering, with
+    time running downwards. Long inputs have lower rows; with more than about 80, not all are labelled. Arguments as in
     `plot_key_space`.
     """
     memory = memory_of(traces, example)
@@ -197,7 +197,7 @@ def plot_rows(
 
 
 def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:
-    """Writes and reads on the unit sphere, seen from the side on which they lie."""
+    """Writes and reads on the unit sphere, seen from their side of it."""
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 73), np.linspace(0, np.pi, 37))
     grid_lines = {"color": "#C4C4C4", "linewidth": 0.35, "rstride": 3, "cstride": 4}
     ax.plot_wireframe(np.cos(u) * np.sin(v), np.sin(u) * np.sin(v), np.cos(v), **grid_lines)
@@ -232,7 +232,7 @@ def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:
 
 
 def _arc(points: np.ndarray, pieces: int = 12) -> np.ndarray:
-    """The path over the points, along great circles where they lie on the unit sphere."""
+    """The path over the points, along great circles if they lie on the unit sphere."""
     if len(points) < 2 or not np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-2):
         return points
     t = np.linspace(0, 1, pieces, endpoint=False)[:, None]
@@ -259,7 +259,7 @@ def _plane(ax: Axes, keys: np.ndarray, reads: np.ndarray, strengths: np.ndarray)
 
 
 def _window(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper corner of what to show of the plane: never a sliver, also where all keys lie on a line."""
+    """Lower and upper corner of the visible part of the plane; never too narrow, even if all keys lie on a line."""
     low, high = points.min(axis=0), points.max(axis=0)
     span = max(float((high - low).max()), 1e-3)
     half = np.maximum(high - low, 0.4 * span) / 2 + 0.09 * span
@@ -267,14 +267,14 @@ def _window(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _annotate(ax: Axes, points: np.ndarray, labels: Sequence[str] | None, strengths: np.ndarray) -> None:
-    """Write labels beside points, off the path; of labels that would overlap, only the first.
+    """Writes labels beside points, off the path; of overlapping labels, only the first.
 
-    Writes of hardly any strength store nothing and are not annotated.
+    Writes with almost no strength store nothing and are not annotated.
     """
     if labels is None:
         return
     figure: Any = ax.figure
-    figure.draw_without_rendering()  # settles the layout, so that distances can be taken in points
+    figure.draw_without_rendering()  # settles the layout, so that distances can be measured in points
     places = ax.transData.transform(points) * 72 / figure.dpi
     directions = _away(places)
     directions[[0, -1]] *= 1.4  # start and end are ringed
@@ -308,14 +308,14 @@ def _away(places: np.ndarray) -> np.ndarray:
     left = np.stack([-tangents[:, 1], tangents[:, 0]], axis=1)
     sharp = np.linalg.norm(bends, axis=1, keepdims=True) > 0.25
     directions = np.where(sharp, -bends, left)
-    for end in (0, -1):  # straight ahead the path of the reads may go on, so aim between ahead and left
+    for end in (0, -1):  # the path of the reads may continue straight ahead, so aim between ahead and left
         directions[end] = left[end] - 2 * bends[end]
     directions = _unit(directions)
     return np.where(directions.any(axis=1, keepdims=True), directions, [0.0, 1.0])
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors of length 1; vectors of no length stay."""
+    """Vectors scaled to length 1; zero vectors are unchanged."""
     norm = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(norm > 1e-6, norm, 1)
 

@@ -1,6 +1,6 @@
-"""How all pictures look: colours, frames, names of rows and columns, colour bars.
+"""The common style of all pictures: colours, frames, names of rows and columns, colour bars.
 
-Colours are those of Okabe and Ito, which all kinds of colour vision tell apart; line styles and markers repeat the
+Colours are those of Okabe and Ito, which are distinct in all kinds of colour vision; line styles and markers repeat the
 distinction. Figures are made without Matplotlib's global state.
 """
 
@@ -22,20 +22,20 @@ Path = str | os.PathLike[str] | None
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#888888")
 STYLES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""With the line styles they tell curves apart in black and white."""
+"""Together with the line styles they distinguish curves in black and white."""
 WRITE, READ, INK, FAINT = "#C8102E", "#0072B2", "#333333", "#DDDDDD"
 RESOLUTION = 200
-"""Dots per inch of written pictures: twice that of a plain screen."""
+"""Dots per inch of saved pictures: twice the resolution of a plain screen."""
 BELOW = "; below the line: answers"
-"""Goes on the name of an axis of steps that is cut by a mark."""
+"""Appended to the label of a step axis that has a line before the answers."""
 SMALLEST = 6.0
-"""Points of the smallest text. Where names would have to be smaller, only some are written."""
+"""Size of the smallest text in points. If names would have to be smaller, only some are written."""
 
 
 def color_scale(values: np.ndarray, top: float | None = None) -> tuple[Normalize, str]:
-    """Colours from 0 to `top`, or to the largest value, rounded up so that pictures can be compared.
+    """A colour scale from 0 to `top`, or to the largest value, rounded up so that pictures can be compared.
 
-    Values of both signs have two colours, up to the same value on both sides.
+    Values of both signs get two colours and a symmetric scale.
     """
     finite = values[np.isfinite(values)]
     low, high = float(finite.min(initial=0)), float(finite.max(initial=0))
@@ -45,26 +45,26 @@ def color_scale(values: np.ndarray, top: float | None = None) -> tuple[Normalize
 
 
 def mark_answers(ax: Axes, mark: int | None, *, across: bool = True) -> None:
-    """A line before the row (or column) with which answering begins."""
+    """Draws a line before the first row (or column) of the answers."""
     if mark is not None:
         line = ax.axhline if across else ax.axvline
         line(mark - 0.5, color=INK, linewidth=1.1, linestyle=(0, (4, 2)), zorder=5)
 
 
 def every(size: float) -> int:
-    """Of names in rows of `size` inches, every how many can be written in the smallest text."""
+    """The spacing of names along rows of `size` inches at which the smallest text fits: 1 for every row."""
     return max(1, math.ceil(1.15 * SMALLEST / 72 / size))
 
 
 def name_ticks(axis: Any, names: Sequence[str] | None, count: int, what: str, size: float) -> None:
-    """Names of rows or columns of `size` inches, as many as can be read; without names, numbers."""
+    """Labels rows or columns of `size` inches with as many names as can be read; without names, with numbers."""
     if names is None:
         axis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
         return
     if len(names) != count:
         raise ValueError(f"{what} must name {count}, got {len(names)} names")
     names = [plain(str(name)) for name in names]
-    # Short names lie; long ones stand upright below.
+    # Short names are horizontal; long ones are vertical below the axis.
     upright = axis.axis_name == "x" and max(map(len, names), default=0) > 2
     shown = range(0, count, every(size))
     axis.set_ticks(list(shown), [names[n] for n in shown])
@@ -72,7 +72,7 @@ def name_ticks(axis: Any, names: Sequence[str] | None, count: int, what: str, si
 
 
 def color_bar(figure: Figure, image: Any, ax: Any, label: str, shrink: float = 1.0) -> None:
-    """A colour bar beside some axes, with the name of what it shows."""
+    """A labelled colour bar beside some axes."""
     bar = figure.colorbar(image, ax=ax, aspect=24, fraction=0.04, pad=0.02, shrink=shrink)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
@@ -80,7 +80,7 @@ def color_bar(figure: Figure, image: Any, ax: Any, label: str, shrink: float = 1
 
 
 def style(ax: Axes) -> None:
-    """A quiet frame: two spines, a faint grid behind the data."""
+    """A plain frame: two spines, and a faint grid behind the data."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color("#999999")
     ax.tick_params(color="#999999", labelcolor=INK, labelsize=9)
@@ -89,7 +89,7 @@ def style(ax: Axes) -> None:
 
 
 def matrix(values: np.ndarray, what: str) -> np.ndarray:
-    """The values in float64; ValueError, which says what they are, unless they are a matrix."""
+    """The values as float64. Raises ValueError, naming them, if they are not a matrix."""
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or not values.size:
         raise ValueError(f"{what} must be a matrix with at least one entry, got shape {values.shape}")
@@ -97,12 +97,12 @@ def matrix(values: np.ndarray, what: str) -> np.ndarray:
 
 
 def plain(text: str) -> str:
-    """Text with dollar signs escaped, which would start a formula."""
+    """Text with escaped dollar signs, which would start a formula."""
     return text.replace("$", r"\$")
 
 
 def finish(figure: Figure, path: Path) -> Figure:
-    """The figure, written to a path if there is one."""
+    """Writes the figure to `path`, if given, and returns it."""
     if path is not None:
         figure.savefig(path, dpi=RESOLUTION)
     return figure

@@ -1,4 +1,4 @@
-"""Heat maps of weights, and strips of what a network did at each step."""
+"""Heat maps of weights, and strips of per-step values."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def plot_attention(
     title: str = "",
     mark: int | None = None,
 ) -> Figure:
-    """Heat map of weights[T, slots] in [0, 1], time running downwards.
+    """Heat map of weights[T, slots] in [0, 1], with time running downwards.
 
-    `rows` and `columns` name the steps and slots (for instance the tokens); without, they are numbered. Above the step
-    `mark` a line says that answering begins.
+    `rows` and `columns` name the steps and slots (for instance by their tokens); by default they are numbered. A line
+    above the step `mark` shows where answering begins.
     """
     weights = matrix(weights, "weights [T, slots]")
     return plot_maps(
@@ -65,23 +65,23 @@ def plot_maps(
     mark: int | None = None,
     top: float | None = None,
 ) -> Figure:
-    """Heat maps [n, T, K] of one scale, one panel each: of several heads, layers or steps.
+    """Heat maps [n, T, K] with one scale, one panel each: for several heads, layers or steps.
 
-    The scale goes from 0 to the largest value, or for values of both signs from minus to plus the largest, red being
-    negative. Other arguments as of `plot_attention`.
+    The scale goes from 0 to the largest value, or for values of both signs from minus to plus the largest, with red for
+    negative values. Other arguments as in `plot_attention`.
 
     Args:
-        maps: what is drawn.
+        maps: the values.
         path: where to write the picture.
-        titles: of the panels.
+        titles: titles of the panels.
         rows: names of the rows.
         columns: names of the columns.
-        xlabel: what the columns are.
-        ylabel: what the rows are.
-        label: what the values are.
-        title: a line over the picture.
-        mark: the row with which answering begins; a line is drawn above it.
-        top: where the scale ends; None: at the largest value, rounded up.
+        xlabel: label of the columns.
+        ylabel: label of the rows.
+        label: label of the values.
+        title: a line above the picture.
+        mark: the first row of the answers; a line is drawn above it.
+        top: end of the scale; None: the largest value, rounded up.
     """
     maps = np.asarray(maps, dtype=np.float64)
     if maps.ndim != 3 or not maps.size:
@@ -128,14 +128,14 @@ def plot_strips(
     title: str = "",
     mark: int | None = None,
 ) -> Figure:
-    """What a network did at each step, name by name: gates, actions, addresses. Each is float[T, k], a row per entry.
+    """Values of each step, name by name: gates, actions, addresses. Each is float[T, k], with a row per entry.
 
-    Time runs to the right, the same for all. `rows` names the entries of strips; without, they are numbered. Other
-    arguments as of `plot_maps`; each strip has a scale of its own.
+    Time runs to the right, on one axis for all. `rows` names the entries of strips; by default they are numbered. Other
+    arguments as in `plot_maps`; each strip has its own scale.
     """
     arrays = {name: matrix(values, f"{name} [T, k]").T for name, values in strips.items()}
     if not arrays or len({values.shape[1] for values in arrays.values()}) > 1:
-        raise ValueError("strips must be given, all of as many steps")
+        raise ValueError("at least one strip is needed, and all must have the same number of steps")
     steps = next(iter(arrays.values())).shape[1]
     cell = min(0.24, 11 / steps)
     heights = [0.16 * len(values) + 0.12 for values in arrays.values()]

@@ -1,7 +1,7 @@
-"""The tapes of a NAM Turing machine (Nam et al. 2023): where the heads were.
+"""The tapes of a NAM Turing machine (Nam et al. 2023): positions of the heads.
 
 read_position, write_position float[B, T, tapes, cells]    in each layer, the weights of the heads over cells
-jump_target float[B, T, tapes, cells]                      where a jump would have led
+jump_target float[B, T, tapes, cells]                      where a jump would lead
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from lenmem.evaluation.plots.scene import Scene
 
 @draws({"read_position": 4, "write_position": 4}, also={"jump_target": 4}, layers=True)
 def _tapes(scene: Scene, target: Target) -> None:
-    """The heads, in a picture for each layer, of its first tape or of every one."""
+    """The heads in a picture per layer, for its first tape or for each tape."""
     layers = tape_layers(scene.traces)
-    # An encoder reads the inputs and then the answer slots; what follows is padding.
+    # An encoder reads the inputs and then the answer slots; the rest is padding.
     aligned = scene.spec.alignment == "aligned"
     rows = scene.inputs if aligned else [*scene.inputs, *(f"→ {name}" for name in scene.answers)]
     real = {name: trace[:, : len(rows)] for name, trace in scene.traces.items() if trace.ndim == 4}
@@ -52,28 +52,28 @@ def _tapes(scene: Scene, target: Target) -> None:
 
 
 def tape_layers(traces: Mapping[str, np.ndarray]) -> list[str]:
-    """What comes before the names of the traces in each layer with tapes."""
+    """Prefixes of the trace names of the layers with tapes."""
     return sorted(name.removesuffix("read_position") for name in traces if name.endswith("read_position"))
 
 
 class Tape(NamedTuple):
-    """Where the heads of a tape machine were in one example: steps x cells, the cells counted from where they began."""
+    """The heads of a tape machine in one example: steps x cells, with cells counted from where the heads began."""
 
     write: np.ndarray
     """float[T, cells]: the write head."""
     read: np.ndarray
     """float[T, cells]: the read head."""
     jump: np.ndarray | None
-    """float[T, cells]: where a jump would have led at each step; None for a machine that cannot jump."""
+    """float[T, cells]: the target of a jump at each step; None for a machine that cannot jump."""
     cells: np.ndarray
     """int[cells]: number of each cell, 0 for the one in which the heads began."""
 
 
 def tape_of(traces: Mapping[str, np.ndarray], example: int, *, layer: int = 0, tape: int = 0) -> Tape:
-    """The heads of one tape of one layer of a NAM Turing machine, cut to the cells where they ever were.
+    """The heads of one tape of one layer of a NAM Turing machine, cut to the cells that they visited.
 
     Needs the traces `read_position` and `write_position` [B, T, tapes, cells] of at least one layer. Raises ValueError
-    where they are missing, or the example, layer or tape does not exist.
+    if they are missing, or if the example, layer or tape does not exist.
     """
     layers = tape_layers(traces)
     if not layers:
@@ -110,20 +110,20 @@ def plot_tape(
     mark: int | None = None,
     title: str = "",
 ) -> Figure:
-    """The heads of a NAM Turing machine on one tape, time running downwards.
+    """The heads of a NAM Turing machine on one tape, with time running downwards.
 
-    From left to right the write head, the read head and, if the machine can jump, its jump table: the cells to which
-    the query of each step would have led. Cells are counted from where the heads began; red is negative.
+    From left to right: the write head, the read head and, if the machine can jump, its jump table, the cells to which
+    the query of each step would lead. Cells are counted from where the heads began; red is negative.
 
     Args:
-        traces: what `traces.collect` returns.
+        traces: the result of `traces.collect`.
         example: row of the batch.
         path: where to write the picture.
         layer: layer of the machine.
         tape: tape of the layer.
         rows: names of the steps, for instance the tokens read.
-        mark: the step with which answering begins; a line is drawn above it.
-        title: a line over the picture.
+        mark: the first step of the answer; a line is drawn above it.
+        title: a line above the picture.
     """
     heads = tape_of(traces, example, layer=layer, tape=tape)
     panels = [("write head", heads.write), ("read head", heads.read)]

@@ -1,8 +1,8 @@
 """Data flow of a Neural Data Router (Csordas et al. 2022, arXiv 2110.07732): attention and gates by step.
 
-attention float[B, T, R, N, N]    of an encoder with one layer for all T steps
+attention float[B, T, R, N, N]    for an encoder with one layer for all T steps
 column bool[B, N]                 which columns are real
-gate, halting float[B, T, N]      how far each column was rewritten, and the weight of each step
+gate, halting float[B, T, N]      how much each column was rewritten, and the weight of each step
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONTEXT["column"] = "which columns are real"
 
 @draws({"attention": 5, "column": 2}, also={"gate": 3, "halting": 3})
 def _columns(scene: Scene, target: Target) -> None:
-    """Attention of all heads together, or of every one by itself too, and gates."""
+    """Attention, with the maximum over heads or for each head too, and gates."""
     traces = scene.traces
     real = int(scene.trace("column").sum())
     given = column_names(scene.spec, scene.batch, 0, lambda token: scene.input_names[token])
@@ -39,18 +39,18 @@ def _columns(scene: Scene, target: Target) -> None:
 
 
 class DataFlow(NamedTuple):
-    """What the columns of an encoder with one layer did in each of its steps, in one example: T steps, R heads."""
+    """The steps of an encoder with one layer, in one example: T steps, R heads, N columns."""
 
     attention: np.ndarray
-    """float[T, R, N, N]: where each column (second last axis) looked (last axis)."""
+    """float[T, R, N, N]: the attention of each column (second last axis) to the others (last axis)."""
     gates: np.ndarray | None
-    """float[T, N]: how far each column was rewritten, the mean over its units; None for layers without a gate."""
+    """float[T, N]: how much each column was rewritten, averaged over its units; None for layers without a gate."""
     halting: np.ndarray | None
-    """float[T, N]: the weight of each step in what is read of a column; None without adaptive computation time."""
+    """float[T, N]: the weight of each step in a column's output; None without adaptive computation time."""
 
     @property
     def steps_used(self) -> np.ndarray:
-        """int[N]: steps until each column halted; all steps without adaptive computation time."""
+        """int[N]: number of steps until each column halted; all steps without adaptive computation time."""
         if self.halting is None:
             return np.full(self.attention.shape[-1], len(self.attention))
         return np.sum(self.halting > 0, axis=0)
@@ -59,7 +59,7 @@ class DataFlow(NamedTuple):
 def data_flow_of(traces: Mapping[str, np.ndarray], example: int) -> DataFlow:
     """The data flow of one example, cut to its real columns.
 
-    Needs the traces `attention` [B, T, R, N, N] and `column` bool[B, N]. Raises ValueError where one is missing or the
+    Needs the traces `attention` [B, T, R, N, N] and `column` bool[B, N]. Raises ValueError if one is missing or the
     example does not exist.
     """
     attention = traces.get("attention")
@@ -90,16 +90,16 @@ def plot_ndr_attention(
 ) -> Figure:
     """Attention of a Neural Data Router in every step, as in Figures 2, 7, 8, 10, 12 and 13 of Csordás et al. (2022).
 
-    One map for each step, sources from left to right and targets from top to bottom. How an encoder with one layer for
-    all steps goes through its input can be read from them.
+    One map per step, with sources from left to right and targets from top to bottom. They show how an encoder with one
+    layer for all steps processes its input.
 
     Args:
-        traces: what `traces.collect` returns.
+        traces: the result of `traces.collect`.
         example: row of the batch.
         path: where to write the picture.
-        head: which head, counted from 0; None: the largest weight of all heads, as the colour bar says.
-        names: names of the columns (`traces.column_names`); without, they are numbered.
-        title: a line over the picture.
+        head: number of the head, from 0; None: the largest weight of all heads, as the colour bar says.
+        names: names of the columns (`traces.column_names`); by default they are numbered.
+        title: a line above the picture.
     """
     weights = data_flow_of(traces, example).attention
     heads = weights.shape[1]
@@ -126,8 +126,8 @@ def plot_ndr_gates(
 ) -> Figure:
     """Copy gates of a Neural Data Router, as in Figures 2, 9, 11 and 14 of Csordás et al. (2022): columns by steps.
 
-    The mean over the units of a column: 0, it was copied; 1, it was rewritten. Without gates, the weights by which
-    adaptive computation time reads the steps. Arguments as of `plot_ndr_attention`.
+    Averaged over the units of a column: 0 if it was copied, 1 if it was rewritten. Without gates, the weights of the
+    steps in adaptive computation time. Arguments as in `plot_ndr_attention`.
     """
     flow = data_flow_of(traces, example)
     values, label = (flow.gates, "gate: 0 copied, 1 rewritten")

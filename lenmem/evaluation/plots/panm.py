@@ -1,8 +1,8 @@
-"""Pointers of a pointer-augmented memory (Le et al. 2024, arXiv 2404.11870): where they are at each answer.
+"""Pointers of a pointer-augmented memory (Le et al. 2024, arXiv 2404.11870): their positions at each answer.
 
 pointer_weights float[B, M, H, N]     weights of the pointers over slots
 relation_weights float[B, M, H, N]    weights of the content heads
-address int[B, M, H]                  the address that each pointer is at
+address int[B, M, H]                  the address of each pointer
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
 
 HEADS = {"pointer_weights": "pointer", "relation_weights": "content head"}
-"""What the heads are called whose weights are sown under a name."""
+"""Trace of weights -> name of its heads."""
 
 
 @draws({"pointer_weights": 4}, also={"address": 3})
@@ -28,7 +28,7 @@ def _pointers(scene: Scene, target: Target) -> None:
     if "address" in scene.traces:
         values = scene.trace("address")
         columns = _answers(scene, len(values))
-        title = f"address that each pointer is at, blank where at none\n{scene.title}"
+        title = f"address of each pointer, blank if it has none\n{scene.title}"
         values = np.where(values < 0, np.nan, values)[: len(columns) if columns else None]
         plot_strips({"pointer": values}, target("address.png"), columns=columns, xlabel="answer", title=title)
 
@@ -40,7 +40,7 @@ def _relations(scene: Scene, target: Target) -> None:
 
 
 def _draw_heads(scene: Scene, target: Target, name: str) -> None:
-    """The weights of one kind, with names of slots and answers where these are known."""
+    """The weights in one trace, with names of slots and answers if these are known."""
     weights = scene.traces[name]  # [1, M, heads, slots]
     slots = scene.batch.input_mask.shape[1]
     columns = {slots: scene.inputs, slots + 2: ["begin", *scene.inputs, "end"]}.get(weights.shape[-1])
@@ -51,7 +51,7 @@ def _draw_heads(scene: Scene, target: Target, name: str) -> None:
 
 
 def _answers(scene: Scene, steps: int) -> list[str] | None:
-    """Names of the answers, where there is a step for each."""
+    """Names of the answers, if each has a step."""
     return scene.answers if steps == scene.batch.target_mask.shape[1] else None
 
 
@@ -65,16 +65,16 @@ def plot_pointers(
     columns: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
-    """Weights of the pointers over the slots of memory, one panel each, answers from top to bottom.
+    """Weights of the pointers over the slots of memory, one panel each, with answers from top to bottom.
 
     Args:
-        traces: what `traces.collect` returns.
+        traces: the result of `traces.collect`.
         example: row of the batch.
         path: where to write the picture.
         which: `pointer_weights`, or `relation_weights` for the content heads.
         rows: names of the answers.
         columns: names of the slots, for instance of the inputs that they hold.
-        title: a line over the picture.
+        title: a line above the picture.
     """
     if which not in HEADS:
         raise ValueError(f"which is {which!r}; allowed are {', '.join(HEADS)}")

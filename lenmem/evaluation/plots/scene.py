@@ -1,4 +1,4 @@
-"""An example, what a network sowed on it, and what to call the tokens, steps and slots in a picture of it."""
+"""An example, the traces of a network on it, and the names of its tokens, steps and slots in pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lenmem.types import Batch, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Scene:
-    """One example, and what a network did on it. For pictures of many examples: a batch."""
+    """One example and the traces of a network on it. For pictures of many examples: a batch."""
 
     spec: Spec
     batch: Batch
@@ -22,11 +22,11 @@ class Scene:
     input_names: Sequence[str]
     """Names of the input's tokens."""
     answer_names: Sequence[str]
-    """Names of the answer's."""
+    """Names of the answer's tokens."""
     title: str = ""
-    """What stands over every picture."""
+    """The line above every picture."""
     everything: bool = False
-    """Draw also one by one what is otherwise drawn together, such as the heads of an attention."""
+    """Also draw separately what is otherwise drawn together, such as the heads of an attention."""
     tsne: bool = False
     """Draw maps of states by t-SNE, not by principal components."""
 
@@ -37,12 +37,12 @@ class Scene:
         return token_names(len(self.input_names))(token)
 
     def trace(self, name: str) -> np.ndarray:
-        """What was sown under a name on the first example: [T, ...]."""
+        """The trace with this name on the first example: [T, ...]."""
         return self.traces[name][0]
 
     @property
     def recurrent(self) -> bool:
-        """The network read its input step by step."""
+        """Whether the network read its input step by step."""
         return "valid" in self.traces
 
     @property
@@ -54,7 +54,7 @@ class Scene:
 
     @property
     def answers(self) -> list[str]:
-        """Names of the answer slots: the right tokens, a question mark where they are not known, else numbers."""
+        """Names of the answer slots: the right tokens, a question mark if they are unknown, else numbers."""
         asked, scored = (np.asarray(mask[0]) for mask in (self.batch.target_mask, self.batch.score_mask))
         slots = np.flatnonzero(asked)
         if self.spec.outputs != "tokens":
@@ -63,13 +63,13 @@ class Scene:
         return [self.answer_name(int(targets[slot])) if scored[slot] else "?" for slot in slots]
 
     def answer_name(self, token: int) -> str:
-        """Name of a token of the answer; an end symbol that the task does not name is called `end`."""
+        """Name of an answer token; an end symbol without a name is called `end`."""
         name = str(self.answer_names[token])
         return "end" if token == self.spec.end_id and name == str(token) else name
 
     @property
     def steps(self) -> list[str] | None:
-        """Names of the real steps of a recurrent network: what was read, then what was to be answered."""
+        """Names of the real steps of a recurrent network: the tokens read, then the right answers."""
         if "valid" not in self.traces or "token" not in self.traces:
             return None
         tokens = self.traces["token"][0][: int(self.traces["valid"][0].sum())]
@@ -85,14 +85,14 @@ class Scene:
 
     @property
     def first_answer(self) -> int | None:
-        """The step with which answering begins; None where every step answers, or steps are not told apart."""
+        """The first step of the answer; None if every step answers, or if steps are not distinguished."""
         if "decoding" not in self.traces or self.spec.alignment == "aligned":
             return None
         decoding = self.traces["decoding"][0]
         return int(np.argmax(decoding)) if decoding.any() else None
 
     def naming(self, size: int) -> tuple[list[str] | None, int]:
-        """Names of an axis of `size`, and how much of it is real; None where what it counts cannot be told."""
+        """Names for an axis of length `size`, and its real length; None if it is unknown what the axis counts."""
         slots, answers = self.batch.input_mask.shape[1], self.batch.target_mask.shape[1]
         inputs = self.inputs
         known: list[tuple[int, list[str]]] = [

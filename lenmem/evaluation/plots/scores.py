@@ -17,10 +17,10 @@ from lenmem.evaluation.statistics import summarise
 def plot_sweep(
     names: Sequence[str], panels: Mapping[str, Sequence[np.ndarray]], path: Path = None, *, best: int | None = None
 ) -> Figure:
-    """A row for each combination of a sweep and a panel for each score: every seed a dot, their median a bar.
+    """A row for each combination of a sweep and a panel for each score: every seed is a dot, their median a bar.
 
-    `panels` maps a title to float[S] for each name, NaN for seeds that died. Scores are shares, but for those whose
-    title ends with `loss`. The row `best` is marked.
+    `panels` maps a title to float[S] for each name, NaN for seeds that diverged. Scores are fractions, except those
+    whose title ends with `loss`. The row `best` is marked.
     """
     if not names or not panels:
         raise ValueError("no combinations or no scores given; a picture needs at least one of each")
@@ -58,13 +58,13 @@ def plot_against_paper(
     """Rows of a table, ours beside the paper's: a panel for each metric, a line for each row.
 
     Args:
-        names: of the rows.
+        names: names of the rows.
         panels: metric -> for each row the values of our seeds float[S], the paper's number and that of our best
-            network, each None where there is none.
+            network; each is None if there is none.
         path: where to write the picture.
-        untrained: rows that have not learnt their trained lengths, which are drawn faintly and say so.
-        unit: of the values.
-        title: a line over the picture.
+        untrained: rows whose networks did not learn their training lengths; they are drawn faintly and labelled.
+        unit: unit of the values.
+        title: a line above the picture.
     """
     if not names or not panels:
         raise ValueError("no rows or no metrics given; a picture needs at least one of each")

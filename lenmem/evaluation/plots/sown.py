@@ -1,8 +1,8 @@
-"""Pictures of everything that a network sowed, first those that are registered for its traces.
+"""Pictures of all traces of a network, starting with the pictures that are registered for them.
 
-What none of them takes becomes a strip in `steps.png`, if it is a few numbers a step, and else a heat map in a file of
-its own, as attention and weights are always. Where a memory with slots was read and written is drawn for all networks
-alike.
+A trace that no picture takes becomes a strip in `steps.png` if it has only a few numbers per step. Otherwise it becomes
+a heat map in its own file, as attention and weights always do. Reads and writes of a memory with slots are drawn in the
+same way for all networks.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lenmem.evaluation.plots.registry import CONTEXT, PICTURES, Target, draws
 from lenmem.evaluation.plots.scene import Scene
 
 STRIP = 24
-"""Most numbers a step for a strip in `steps.png`."""
+"""Most numbers per step for a strip in `steps.png`."""
 PANELS = 16
-"""Most panels of a heat map; of more, so many are shown, evenly chosen."""
+"""Most panels of a heat map; if there are more, this many are shown, evenly spaced."""
 
 
 def draw(scene: Scene, target: Target) -> set[str]:
-    """Draw all traces of an example, into the files that `target` names; returns the names of those that were drawn."""
+    """Draws all traces of an example into the files that `target` names; returns the names of the traces drawn."""
     drawn = _draw_known(scene, target, examples=False)
     rest = [name for name in scene.traces if name not in drawn | CONTEXT.keys()]
     _draw_rest(scene, target, rest)
@@ -30,7 +30,7 @@ def draw(scene: Scene, target: Target) -> set[str]:
 
 
 def draw_examples(scene: Scene, target: Target) -> None:
-    """Draw what a network did on many examples. ValueError where it sowed nothing that is drawn so."""
+    """Draws pictures of many examples. Raises ValueError if no trace has such a picture."""
     if not _draw_known(scene, target, examples=True):
         wanted = [" and ".join(map(repr, picture.needs)) for picture in PICTURES if picture.examples]
         raise ValueError(
@@ -40,7 +40,7 @@ def draw_examples(scene: Scene, target: Target) -> None:
 
 
 def _draw_known(scene: Scene, target: Target, *, examples: bool) -> set[str]:
-    """Draw every registered picture of what there is; the traces that they took."""
+    """Draws every registered picture whose traces were sown; returns the traces used."""
     drawn: set[str] = set()
     for picture in PICTURES:
         taken = picture.takes(scene) - CONTEXT.keys() - (set() if examples else drawn)
@@ -52,18 +52,18 @@ def _draw_known(scene: Scene, target: Target, *, examples: bool) -> set[str]:
 
 @draws({"read_weights": (3, 4)})
 def _reads(scene: Scene, target: Target) -> None:
-    """Where a memory was read at each step."""
+    """The slots read at each step."""
     _draw_slots(scene, target, "read_weights")
 
 
 @draws({"write_weights": (3, 4)})
 def _writes(scene: Scene, target: Target) -> None:
-    """Where a memory was written at each step."""
+    """The slots written at each step."""
     _draw_slots(scene, target, "write_weights")
 
 
 def _draw_slots(scene: Scene, target: Target, name: str) -> None:
-    """Weights over slots by step, a picture for each head. Slots are named where each holds what one step wrote."""
+    """Weights over slots by step, a picture for each head. Slots are named if each holds what one step wrote."""
     steps = scene.steps
     weights = scene.trace(name)[: len(steps) if steps is not None else None]
     weights = weights[:, None] if weights.ndim == 2 else weights  # [T, heads, slots]
@@ -85,20 +85,20 @@ def _draw_slots(scene: Scene, target: Target, name: str) -> None:
 
 
 def _slot_names(scene: Scene, slots: int) -> list[str] | None:
-    """Names of the slots of a memory that each step adds one to, from how many there are; None for other memories."""
+    """Names of the slots if each step adds a slot, which follows from their number; None for other memories."""
     steps, first = scene.steps, scene.first_answer
     if steps is None or first is None or "write_weights" in scene.traces:
         return None
     if slots == scene.traces["valid"].shape[1]:
         return steps
-    # Written while reading, after those that were there at the start.
+    # Slots are written while reading, after those that exist at the start.
     reading = scene.traces["valid"].shape[1] - scene.batch.target_mask.shape[1]
     start = slots - reading
     return ["start"] * start + steps[:first] if 0 <= start <= 2 else None
 
 
 def _draw_rest(scene: Scene, target: Target, names: Iterable[str]) -> None:
-    """Draw the traces that no picture takes."""
+    """Draws the traces that no picture takes."""
     strips = {name: strip for name in names if (strip := _strip(scene, name)) is not None}
     _draw_strips(scene, target, strips)
     for name in names:
@@ -107,7 +107,7 @@ def _draw_rest(scene: Scene, target: Target, names: Iterable[str]) -> None:
 
 
 def _strip(scene: Scene, name: str) -> np.ndarray | None:
-    """[T, k] for a trace that is a few numbers at each real step or answer; None for others, and for weights."""
+    """[T, k] if a trace has a few numbers for each real step or answer; None for others, and for weights."""
     trace = scene.trace(name)
     if "attention" in name or "weights" in name:
         return None
@@ -121,7 +121,7 @@ def _strip(scene: Scene, name: str) -> np.ndarray | None:
 
 
 def _draw_strips(scene: Scene, target: Target, strips: Mapping[str, np.ndarray]) -> None:
-    """A picture for each number of steps there is, most often one."""
+    """One picture for each number of steps that occurs, usually one in all."""
     for number, steps in enumerate(sorted({len(values) for values in strips.values()}, reverse=True)):
         chosen = {name: values for name, values in strips.items() if len(values) == steps}
         static = {scene.traces[name].shape[1] for name in chosen}
@@ -140,7 +140,7 @@ def _draw_strips(scene: Scene, target: Target, strips: Mapping[str, np.ndarray])
 
 
 def _draw_map(scene: Scene, target: Target, name: str) -> None:
-    """The last two axes of a trace as heat maps, a panel for each entry of those before."""
+    """The last two axes of a trace as heat maps, with a panel for each entry of the other axes."""
     values = np.asarray(scene.trace(name), np.float64)
     recurrent = scene.recurrent
     if recurrent and values.ndim and values.shape[0] == scene.traces["valid"].shape[1]:
@@ -149,7 +149,7 @@ def _draw_map(scene: Scene, target: Target, name: str) -> None:
     values = values.reshape(sizes or [1])
     if values.ndim == 1:
         values = values[None]
-    # [T, n] over steps is one map. Of [T, heads, n] each head is a panel, as it is of [heads, N, N].
+    # [T, n] over steps is one map. In [T, heads, n], as in [heads, N, N], each head is a panel.
     answers = scene.batch.target_mask.shape[1]
     over_time = values.ndim == 3 and values.shape[0] in (answers, len(scene.steps or ())) != values.shape[1]
     if over_time and values.shape[1] <= PANELS:

@@ -26,7 +26,7 @@ def test_strips_and_marks(tmp_path):
     np.testing.assert_array_equal(bottom.images[0].get_array(), strips["address"].T)
     assert [line.get_xdata()[0] for line in (top.lines[0], bottom.lines[0])] == [2.5, 2.5]
     assert bottom.get_xlabel() == "step; right of the line: answers"
-    with pytest.raises(ValueError, match="all of as many steps"):
+    with pytest.raises(ValueError, match="the same number of steps"):
         plots.plot_strips({"a": np.zeros((2, 1)), "b": np.zeros((3, 1))})
 
 
