@@ -4,9 +4,9 @@
     result = lenmem.train(experiment)
     curve = lenmem.measure(result)
 
-`lenmem.ops` holds the papers' mathematics, `lenmem.nn` cells and interfaces, `lenmem.models` and `lenmem.tasks` the
-networks and tasks, `lenmem.papers` the numbers the papers printed, `lenmem.parallel` operations over several devices.
-Pictures are in `lenmem.evaluation.plots`. Everything is imported when it is first used.
+`lenmem.ops` has the papers' mathematics, `lenmem.nn` cells and interfaces, `lenmem.models` and `lenmem.tasks` the
+networks and tasks, `lenmem.papers` the papers' printed numbers, `lenmem.parallel` operations over several devices.
+Pictures are in `lenmem.evaluation.plots`. Submodules are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The entry point: `lenmem`, or `python -m lenmem`. It heeds signals first, and then imports all the rest."""
+"""The entry point: `lenmem`, or `python -m lenmem`. It installs signal handlers before importing the rest."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from lenmem import stopping
 
 
 def main() -> None:
-    """What `lenmem.cli.main` does."""
-    with stopping.watched(f"nothing was changed; again with\n  {shlex.join(['lenmem', *sys.argv[1:]])}"):
+    """Runs `lenmem.cli.main`."""
+    with stopping.watched(f"nothing was changed; start again with\n  {shlex.join(['lenmem', *sys.argv[1:]])}"):
         from lenmem.cli import main as command_line
 
         command_line()

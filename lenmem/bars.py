@@ -1,4 +1,4 @@
-"""What the command line shows of work that takes long: bars on a terminal, plain lines elsewhere."""
+"""Progress output of the command line: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.text import Text
 from lenmem.progress import At, duration
 
 QUIET = 3.0
-"""Seconds that something takes before it is mentioned."""
+"""Seconds after which progress is shown."""
 BETWEEN = 10.0
-"""Seconds between two plain lines about it, at least."""
+"""Minimal seconds between two plain lines about the same work."""
 
 
 class Bars:
-    """Bars of one console, one below the other; also that of a training."""
+    """The progress bars of one console, one below the other, including that of a training."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -38,7 +38,7 @@ class Bars:
 
     @contextmanager
     def bar(self, what: str, **options: Any) -> Iterator[Any]:
-        """A bar on a terminal: its number. What is being shown is refreshed as long as one is there."""
+        """Adds a bar on a terminal and yields its number. The display refreshes while there is a bar."""
         with self.lock:
             if not self.open:
                 self.progress.start()
@@ -55,7 +55,7 @@ class Bars:
 
     @contextmanager
     def shown(self, what: str) -> Iterator[At]:
-        """The listener of `lenmem.progress`: silent for what is over within `QUIET` seconds."""
+        """The listener for `lenmem.progress`. Silent for work that takes less than `QUIET` seconds."""
         with self._on_terminal(what) if self.console.is_terminal else self._in_lines(what) as at:
             yield at
 
@@ -71,7 +71,7 @@ class Bars:
     @contextmanager
     def _in_lines(self, what: str) -> Iterator[At]:
         started = time.monotonic()
-        said = [0.0]  # When the last line was printed; 0: none was.
+        said = [0.0]  # time of the last line; 0: none yet
         lock = threading.Lock()
 
         def say(text: str) -> None:
@@ -100,7 +100,7 @@ class Bars:
 
 
 class _Left(TextColumn):
-    """Time left, as soon as there is a share to tell it from."""
+    """Time left, once progress allows an estimate."""
 
     def __init__(self) -> None:
         super().__init__("")

@@ -1,6 +1,6 @@
 """Finding and loading configurations: Python files that define `experiment = Experiment(...)`.
 
-Named configurations (`lantm/copy`) live in `configs/` of the repository and travel inside the wheel.
+Named configurations (`lantm/copy`) are in `configs/` of the repository and are part of the wheel.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from lenmem.training import Optimizer
 
 _PACKAGE = Path(__file__).parent
 ROOT = _PACKAGE / "_configs" if (_PACKAGE / "_configs").is_dir() else _PACKAGE.parent / "configs"
-"""The folder of named configurations."""
+"""The directory of named configurations."""
 
 
 def names() -> tuple[str, ...]:
-    """All named configurations."""
+    """The names of all configurations."""
     paths = (path.relative_to(ROOT).with_suffix("") for path in ROOT.rglob("*.py"))
     return tuple(sorted(path.as_posix() for path in paths if not any(part.startswith("_") for part in path.parts)))
 
 
 def find(name: str | os.PathLike[str]) -> Path:
-    """The file of a named configuration, or of a path to one; ValueError with the nearest name if there is none."""
+    """The file of a configuration, by name or path. Raises ValueError with the nearest name if there is none."""
     text = os.fspath(name)
     direct = Path(text)
     if direct.suffix == ".py" and direct.is_file():
@@ -50,14 +50,14 @@ def find(name: str | os.PathLike[str]) -> Path:
 
 
 class _SourceOnly(importlib.machinery.SourceFileLoader):
-    """Keeps no bytecode: that of a file edited twice within a second, to the same size, passes for the newer one's."""
+    """Ignores bytecode: a file edited twice within a second, to the same size, would load stale bytecode."""
 
     def get_code(self, fullname: str) -> Any:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def module_of(name: str | os.PathLike[str]) -> ModuleType:
-    """Run a configuration file and return its module. It may import its neighbours: `from ._recipe import ...`."""
+    """Runs a configuration file and returns its module. It may import its neighbours: `from ._recipe import ...`."""
     path = find(name).resolve()
     package = f"_lenmem_configs_{zlib.crc32(os.fsencode(path.parent)):08x}"  # the same in every process
     if package not in sys.modules:
@@ -79,7 +79,7 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
 
 
 def own_modules(names: Iterable[str]) -> list[ModuleType]:
-    """What the user passes as `--modules`: files *.py, or modules that Python finds by name. They are run."""
+    """The modules that the user passes as `--modules`: files *.py, or module names. They are executed."""
     modules = []
     for name in names:
         if name.endswith(".py"):
@@ -95,7 +95,7 @@ def own_modules(names: Iterable[str]) -> list[ModuleType]:
 
 
 def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:
-    """Where a configuration went wrong, and how; with the nearest field where one is misspelled."""
+    """Where and how a configuration failed; for a misspelled field, with the nearest one."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     text = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -107,9 +107,9 @@ def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:
 
 
 def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
-    """The `optimizers` of a configuration, by model name: what other models are trained with when set beside its own.
+    """The `optimizers` of a configuration, by model name: the training of other models that are compared with its own.
 
-    None, where the configuration does not define them. ValueError for a model there is not.
+    None if the configuration does not define them. Raises ValueError for an unknown model.
     """
     optimizers: dict[str, Optimizer] = getattr(module_of(name), "optimizers", {})
     for model in optimizers:
@@ -118,21 +118,19 @@ def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
 
 
 def sweep_of(name: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
-    """The `over` of a configuration: path of a field -> the values that `lenmem sweep` gives it; empty without."""
+    """The `over` of a configuration: path of a field -> its values for `lenmem sweep`; empty if it defines none."""
     return dict(getattr(module_of(name), "over", {}))
 
 
 def models_of(name: str | os.PathLike[str]) -> dict[str, nn.Module]:
-    """The `models` of a configuration, by a name of its own: networks that `lenmem compare` sets side by side.
+    """The `models` of a configuration, by its own names for them: networks that `lenmem compare` compares.
 
-    None, where the configuration does not define them. ValueError for what is no network.
+    None if the configuration does not define them. Raises ValueError for a value that is not a network.
     """
     named: dict[str, nn.Module] = getattr(module_of(name), "models", {})
     for label, model in named.items():
         if not isinstance(model, nn.Module):
-            raise ValueError(
-                f"{find(name)} has a {type(model).__name__} as model {label!r}; it has to be a Linen module"
-            )
+            raise ValueError(f"{find(name)} has a {type(model).__name__} as model {label!r}; it must be a Linen module")
     return named
 
 
@@ -140,5 +138,5 @@ def load_config(name: str | os.PathLike[str]) -> Experiment:
     """The `experiment` of a configuration."""
     experiment: Any = getattr(module_of(name), "experiment", None)
     if not isinstance(experiment, Experiment):
-        raise ValueError(f"{find(name)} has to define `experiment = Experiment(...)`, got {type(experiment).__name__}")
+        raise ValueError(f"{find(name)} must define `experiment = Experiment(...)`, got {type(experiment).__name__}")
     return experiment

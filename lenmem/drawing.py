@@ -1,4 +1,4 @@
-"""Pictures of a run: its training, its accuracy by length, and what the network did on an example."""
+"""Pictures of a run: its training, its accuracy by length, and the traces of the network on an example."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def draw_run(
     text: str | None = None,
     only_trace: bool = False,
 ) -> list[Path]:
-    """Pictures of a run: training, what the network did on one example (where it sows traces), and its curve.
+    """Draws a run: its training, the traces of the network on one example (if it sows any), and its curve.
 
-    They go to the run's folder, those of a step from the middle of training to `step-<n>/`.
+    Pictures go to the run's directory; for a step in the middle of training, to `step-<n>/` in it.
 
     Args:
-        run: what is drawn.
-        length: length of the example; None: the longest of training.
-        seed: whose network; None: that of the first seed that lives.
-        example: which example of that length.
+        run: the run.
+        length: length of the example; None: the longest training length.
+        seed: seed whose network is used; None: the first seed that did not diverge.
+        example: number of the example among those of that length.
         text: the example itself, typed as for `predict`.
-        only_trace: not training and curve, but of what the network did everything: each head's attention by itself.
+        only_trace: draw only the traces, but all of them, including the attention of each head.
 
-    With `only_trace` a network that sows no traces is a ValueError.
+    With `only_trace`, raises ValueError for a network that sows no traces.
     """
     from lenmem.evaluation import plots
 
@@ -55,7 +55,7 @@ def draw_run(
     scene = _scene(run, batch, seed, what, required=only_trace, everything=only_trace)
     folder, written = _folder(run), []
     target = _target(folder, written)
-    if not only_trace and (run.directory / METRICS).exists():  # A file need not have them.
+    if not only_trace and (run.directory / METRICS).exists():  # an exported file may have no metrics
         plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject_of(run.experiment))
     plots.draw(scene, target)
     if not only_trace:
@@ -64,7 +64,7 @@ def draw_run(
 
 
 def subject_of(experiment: Experiment) -> str:
-    """`<model> on <task>`, by the names they go by."""
+    """`<model> on <task>`, by their names."""
     model = models.name_of(experiment.model) or type(experiment.model).__name__
     return f"{model} on {tasks.name_of(experiment.task)}"
 
@@ -72,17 +72,17 @@ def subject_of(experiment: Experiment) -> str:
 def draw_states(
     run: Run, *, length: int | None = None, seed: int | None = None, examples: int = 64, tsne: bool = False
 ) -> list[Path]:
-    """What a network did on many examples: maps of its controller's states, and whatever else its traces show.
+    """Draws a network on many examples: maps of its controller's states, and other pictures of its traces.
 
-    ValueError where nothing that it sows is drawn so.
+    Raises ValueError if no trace has such a picture.
 
     Args:
-        run: what is drawn.
-        length: of the examples; None: that of the task's split `selection`, where there is one, else the longest of
-            training.
-        seed: whose network; None: that of the first seed that lives.
-        examples: how many.
-        tsne: maps by t-SNE, which needs scikit-learn, instead of principal components.
+        run: the run.
+        length: length of the examples; None: that of the task's split `selection` if there is one, else the longest
+            training length.
+        seed: seed whose network is used; None: the first seed that did not diverge.
+        examples: number of examples.
+        tsne: draw maps by t-SNE, which needs scikit-learn, instead of principal components.
     """
     from lenmem.evaluation import plots
 
@@ -96,7 +96,7 @@ def draw_states(
 
 
 def _scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool = True, **options: bool) -> Scene:
-    """What the network of a seed did on a batch, for pictures; `options` are fields of `Scene`."""
+    """The traces of a seed's network on a batch, for pictures; `options` are fields of `Scene`."""
     from lenmem.evaluation.plots import Scene
 
     task = run.experiment.task
@@ -106,12 +106,12 @@ def _scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: boo
 
 
 def _folder(run: Run) -> Path:
-    """Where pictures of a run go: to its directory, or for a step from the middle of training to a folder in it."""
+    """The directory for pictures of a run: its own, or for a step in the middle of training a subdirectory."""
     return run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
 
 
 def _target(folder: Path, written: list[Path]) -> Callable[[str], Path]:
-    """A function from the name of a picture to its path, which is noted in `written`."""
+    """A function from the name of a picture to its path; it appends the path to `written`."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def target(name: str) -> Path:
@@ -122,7 +122,7 @@ def _target(folder: Path, written: list[Path]) -> Callable[[str], Path]:
 
 
 def _own_curve(run: Run, folder: Path) -> LengthCurve:
-    """The run's curve as it was measured; that of a step from the middle is measured now."""
+    """The run's saved curve; for a step in the middle of training, a newly measured one."""
     saved = folder / "curve.json"
     if folder != run.directory or not saved.exists():
         return measure(run)

@@ -1,4 +1,4 @@
-"""What an error message says beside the fact, and other libraries' errors in our words."""
+"""Suggestions in error messages, and translations of other libraries' errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from flax.errors import ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeParamShapeError
 
 FEW = 8
-"""So many names are told in a message; of more only the nearest are."""
+"""Most names listed in a message; of more, only the nearest are listed."""
 
 
 def nearest(got: object, allowed: Iterable[str]) -> str:
-    """` Did you mean 'one', 'two' or 'three'?`, with the allowed names most like `got`; empty if none is like it.
+    """` Did you mean 'one', 'two' or 'three'?`, with the allowed names most similar to `got`; empty if none is similar.
 
-    A name such as `lantm/copy` or `--training.steps` is like its last part too.
+    A name such as `lantm/copy` or `--training.steps` is also compared by its last part.
     """
     text = str(got)
 
@@ -33,9 +33,9 @@ def nearest(got: object, allowed: Iterable[str]) -> str:
 
 
 def choices(got: object, allowed: Iterable[str], listed: str = "") -> str:
-    """What could have been meant: ` Did you mean 'this'? Allowed: this, that.`
+    """Suggestions: ` Did you mean 'this'? Allowed: this, that.`
 
-    Where there are many names, those that are near take the place of all; `listed` is the command that lists them.
+    If there are many names, only the nearest are given; `listed` is the command that lists them all.
     """
     names = list(dict.fromkeys(allowed))
     if len(names) <= FEW:
@@ -50,7 +50,7 @@ def _ratio(a: str, b: str) -> float:
 
 @contextmanager
 def parameters_fit() -> Iterator[None]:
-    """ValueError where a network meets parameters that are not its own, as of other sizes or another vocabulary."""
+    """Raises ValueError if a network gets another network's parameters, for instance of other sizes."""
     try:
         yield
     except (ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeParamShapeError) as error:

@@ -1,11 +1,11 @@
-"""What the fields of a configuration may hold: declared as their types, checked when it is made.
+"""Validation of configuration fields: the types declare what a field may hold, and constructors check it.
 
     hidden_size: Positive = 50
     dropout: Share = 0.1
     cell: Literal["gru", "lstm"] = "gru"
 
-Tasks, models and the parts of an experiment are dataclasses that call `check_fields` in `__post_init__`. What depends
-on several fields at once, or on the task, is checked where it matters.
+Tasks, models and the parts of an experiment are dataclasses that call `check_fields` in `__post_init__`. Conditions on
+several fields at once, or on the task, are checked where they are used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lenmem.types import Dtype
 
 
 class Rule:
-    """What a value has to be beyond its type, in words and as a test."""
+    """A condition on a value beyond its type, in words and as a test."""
 
     def __init__(self, wanted: str, holds: Callable[[Any], bool]):
         self.wanted, self.holds = wanted, holds
@@ -47,24 +47,24 @@ def between(least: float, most: float) -> Rule:
 
 
 Positive = Annotated[int, at_least(1)]
-"""A size: an integer from 1 on."""
+"""A size: an integer that is at least 1."""
 Count = Annotated[int, at_least(0)]
-"""An integer from 0 on."""
+"""An integer that is at least 0."""
 Weight = Annotated[float, at_least(0)]
-"""A number from 0 on."""
+"""A number that is at least 0."""
 PositiveFloat = Annotated[float, Rule("above 0", lambda value: value > 0)]
 """A number above 0."""
 Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
-"""A share or a probability that is not 1."""
+"""A fraction or a probability below 1."""
 Lengths = Annotated[tuple[int, int], Rule("(shortest, longest) with both >= 1", lambda ends: 1 <= ends[0] <= ends[1])]
 """A range of lengths, both ends included."""
 
 
 def check_fields(config: Any, *names: str) -> None:
-    """ValueError at the first field of a dataclass, or of those named, that does not hold what its type declares.
+    """Raises ValueError at the first field of a dataclass, or among `names`, whose value does not have its type.
 
-    It says what was got and what is allowed. Types that are not known here are not checked, nor is what is an array:
-    a number of a sweep, which may be traced.
+    The message gives the value and the allowed ones. Unknown types are not checked, nor are arrays: a number of a sweep
+    may be traced.
     """
     for name, kind in kinds(type(config)).items():
         value = getattr(config, name)
@@ -73,12 +73,12 @@ def check_fields(config: Any, *names: str) -> None:
             if typing.get_origin(kind) is Literal:
                 choices = [str(choice) for choice in typing.get_args(kind)]
                 raise ValueError(f"{got}; allowed are {', '.join(choices)}.{nearest(value, choices)}")
-            raise ValueError(f"{got}; it has to be {described(kind)}")
+            raise ValueError(f"{got}; it must be {described(kind)}")
 
 
 @functools.cache
 def kinds(config: type) -> dict[str, Any]:
-    """The types of the fields, by name; none where they name something that only the inside of a function knows."""
+    """The types of the fields, by name; empty if one of them is defined only inside a function."""
     try:
         hints = typing.get_type_hints(config, include_extras=True)
     except NameError:
@@ -93,7 +93,7 @@ def _is_class_wide(kind: Any) -> bool:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type."""
+    """Whether a value has a type."""
     if kind == Dtype:
         return _is_floating(value)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -123,7 +123,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _is_floating(value: Any) -> bool:
-    """A dtype of numbers with a fraction, or None."""
+    """Whether the value is a floating-point dtype or None."""
     try:
         return value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
     except TypeError:
@@ -131,12 +131,12 @@ def _is_floating(value: Any) -> bool:
 
 
 def described(kind: Any) -> str:
-    """A field's type in words: what it may hold."""
+    """A field's type in words."""
     if kind == Dtype:
         return "a floating dtype or None"
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        whole = typing.get_origin(arguments[0]) is tuple  # A rule for a tuple says what its items are.
+        whole = typing.get_origin(arguments[0]) is tuple  # the rule of a tuple describes its items
         return ", ".join([*([] if whole else [described(arguments[0])]), *(rule.wanted for rule in _rules(arguments))])
     if origin in (Union, types.UnionType):
         return " or ".join(map(described, arguments))

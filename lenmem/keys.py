@@ -1,4 +1,4 @@
-"""Random keys. They are typed keys (`jax.random.key`) everywhere; only files hold their bits."""
+"""Random keys. They are typed keys (`jax.random.key`) everywhere; only files hold their raw bits."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _IMPLEMENTATIONS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
 def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
-    """Fold names (strings or integers) into a key, one by one.
+    """Folds names (strings or integers) into a key, one by one.
 
-    JAX draws are prefix-stable (`randint(k, (20,)) == randint(k, (40,))[:20]`), so a key used for two purposes would
-    repeat itself: training sequences would come back as prefixes of longer test sequences.
+    JAX draws are prefix-stable (`randint(k, (20,)) == randint(k, (40,))[:20]`), so one key must not serve two purposes:
+    training sequences would occur as prefixes of longer test sequences.
     """
     for name in names:
         key = jax.random.fold_in(key, zlib.crc32(name.encode()) if isinstance(name, str) else name)
@@ -25,12 +25,12 @@ def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
 
 
 def is_key(leaf: Any) -> bool:
-    """The leaf is an array of typed keys, or describes one."""
+    """Whether a leaf is an array of typed keys, or a shape of one."""
     return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def bits(tree: PyTree) -> PyTree:
-    """The tree with the bits of its keys, uint32, in their place, or with their shapes; other leaves as they are."""
+    """The tree with keys replaced by their raw uint32 bits, or by the bits' shapes; other leaves are unchanged."""
 
     def bits_or_leaf(leaf: Any) -> Any:
         if not is_key(leaf):
@@ -44,7 +44,7 @@ def bits(tree: PyTree) -> PyTree:
 
 
 def typed(tree: PyTree, like: PyTree) -> PyTree:
-    """The inverse of `bits`: keys again where `like` has some."""
+    """The inverse of `bits`: turns bits back into keys where `like` has keys."""
 
     def key_or_leaf(leaf: Any, of: Any) -> Any:
         if not is_key(of):

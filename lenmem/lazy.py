@@ -1,9 +1,9 @@
-"""Packages whose submodules, and names that live in them, are imported on first use (PEP 562).
+"""Packages that import their submodules, and names defined in these, on first use (PEP 562).
 
     if not TYPE_CHECKING:
         __getattr__, __dir__ = lazy.attach(__name__, {"runs": ("measure",)})
 
-Then `import package; package.measure` and `package.submodule.name` work, and importing the package costs nothing.
+Then `import package; package.measure` and `package.submodule.name` work, and importing the package is cheap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def attach(
 
     Args:
         package: the package's `__name__`.
-        homes: submodule -> the names that the package takes from it.
+        homes: submodule -> the names that the package exports from it.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
 

@@ -1,14 +1,14 @@
 """Normalized outer-product attention with the sequence split over devices.
 
-Every device sums the outer products of its own stretch of the sequence, and only these d_v x d_k memories are exchanged
-(Nam & Seo, arXiv 2302.09422, section 3.2): O(d_v d_k) numbers per device and head, however long the sequence.
+Every device sums the outer products of its own part of the sequence, and only these d_v x d_k memories are exchanged
+(Nam & Seo, arXiv 2302.09422, section 3.2): O(d_v d_k) numbers per device and head for any sequence length.
 
 * `pmap_outer_product_attention`: arrays in, arrays out, compiled with `jax.pmap`.
-* `sharded_outer_product_attention`: by `jax.shard_map` over an axis of a mesh, for use inside a larger jitted model;
+* `sharded_outer_product_attention`: with `jax.shard_map` over an axis of a mesh, for use inside a larger jitted model;
   `make_mesh` makes such a mesh.
 
-Values and gradients are those of `lenmem.ops.normalized_outer_product_attention` on one device, up to the order of
-sums. Take gradients from outside of both: inside a shard_map, `pmean` of a local gradient is not what it is in pmap.
+Values and gradients equal those of `lenmem.ops.normalized_outer_product_attention` on one device, up to the order of
+sums. Take gradients outside of both functions: `pmean` of a local gradient differs between shard_map and pmap.
 """
 
 from __future__ import annotations
@@ -42,19 +42,18 @@ def pmap_outer_product_attention(
     causal: bool = False,
     devices: Sequence[Any] | None = None,
 ) -> Float[Array, "... S v"]:
-    """`normalized_outer_product_attention` with the sequence split over `devices` (all local ones if not given).
+    """`normalized_outer_product_attention` with the sequence split over `devices` (default: all local ones).
 
     Compiled with `jax.pmap`, once for given shapes, devices and `causal`; call it outside of `jax.jit`. Bidirectional:
-    one `psum` of the memories. Causal: one `all_gather` of them, of which each device adds up those before its own. A
-    length that the number of devices does not divide is padded with zeros, which write nothing, and cut again.
+    one `psum` of the memories. Causal: one `all_gather` of them; each device adds up those before its own. If the
+    number of devices does not divide the length, the sequence is padded with zeros, which write nothing, and cut again.
     Differentiable. Per device O(S d_v d_k / devices) time, O(d_v d_k) communication (times the devices if causal).
-
-    Raises ValueError where shapes do not fit.
+    Raises ValueError for mismatched shapes.
     """
     _check_shapes(query, key, value)
     devices = tuple(jax.local_devices() if devices is None else devices)
     if not devices:
-        raise ValueError("devices has to name at least one device")
+        raise ValueError("devices must contain at least one device")
     length = query.shape[-2]
     query, key, value = (_split(array, len(devices)) for array in (query, key, value))
     read = _pmapped(causal, devices, value.ndim - 3)(query, key, value)
@@ -74,12 +73,11 @@ def sharded_outer_product_attention(
 ) -> Float[Array, "... S v"]:
     """`normalized_outer_product_attention` with the sequence split over an axis of a mesh, for use under `jax.jit`.
 
-    By `jax.shard_map`: the second to last axis of the arrays is split over `axis` of `mesh`, the first one over
-    `batch_axis` if given, which has to divide it; everything else stays whole. `key_mask` has the shape of the keys
-    without their last axis, or one that broadcasts to it. Padding, communication and cost as in
-    `pmap_outer_product_attention`.
+    Uses `jax.shard_map`: the second to last axis of the arrays is split over `axis` of `mesh`, the first one over
+    `batch_axis` if given, which must divide it; other axes are not split. `key_mask` has the shape of the keys without
+    their last axis, or one that broadcasts to it. Padding, communication and cost as in `pmap_outer_product_attention`.
 
-    Raises ValueError where shapes do not fit, or the mesh has no such axis.
+    Raises ValueError for mismatched shapes, or if the mesh has no such axis.
     """
     _check_shapes(query, key, value)
     for name in (axis, batch_axis):
@@ -95,7 +93,7 @@ def sharded_outer_product_attention(
             )
         leading = [batch_axis, *leading[1:]]
     if key_mask is not None:
-        # As many writes as without it, and one form for all: zero rows write nothing.
+        # An explicit mask of the full shape: masked rows are zero and write nothing.
         mask = jnp.broadcast_to(key_mask, key.shape[:-1])[..., None]
         key, value = jnp.where(mask, key, 0), jnp.where(mask, value, 0)
     length, count = query.shape[-2], mesh.shape[axis]
@@ -107,10 +105,10 @@ def sharded_outer_product_attention(
 
 
 def make_mesh(*, data: int = 1, sequence: int | None = None, devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh with the axes `data` and `sequence` over `devices` (all if not given).
+    """A mesh with the axes `data` and `sequence` over `devices` (default: all).
 
-    `sequence` is by default what `data` leaves of the devices. Raises ValueError where there are too few of them, or
-    `data` does not divide them.
+    `sequence` defaults to the number of devices divided by `data`. Raises ValueError if there are too few devices, or
+    if `data` does not divide their number.
     """
     devices = tuple(jax.devices() if devices is None else devices)
     if sequence is None:
@@ -125,7 +123,7 @@ def make_mesh(*, data: int = 1, sequence: int | None = None, devices: Sequence[A
 
 
 def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, causal: bool, axis: str, count: int) -> jax.Array:
-    """What one device does with its stretch of the sequence."""
+    """The computation of one device on its part of the sequence."""
     if not causal:
         memory = jax.lax.psum(outer_product_memory(key, value), axis)
         return outer_product_read(memory, query).astype(value.dtype)
@@ -137,7 +135,7 @@ def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, causal: bool,
 
 @functools.lru_cache(maxsize=64)
 def _pmapped(causal: bool, devices: tuple[Any, ...], axis: int) -> Callable[..., Any]:
-    """The compiled form: kept, since `jax.pmap` compiles anew for each new function."""
+    """The compiled function. It is cached, since `jax.pmap` compiles again for each new function."""
     body = functools.partial(_attend, causal=causal, axis=SEQUENCE, count=len(devices))
     return jax.pmap(body, axis_name=SEQUENCE, in_axes=axis, out_axes=axis, devices=devices)
 
@@ -157,6 +155,6 @@ def _split(array: jax.Array, count: int) -> jax.Array:
 def _check_shapes(query: jax.Array, key: jax.Array, value: jax.Array) -> None:
     if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
         raise ValueError(
-            "queries and keys have to be of one shape, and values as long: "
+            "queries and keys must have the same shape, and values the same length: "
             f"got query {query.shape}, key {key.shape}, value {value.shape}"
         )

@@ -1,4 +1,4 @@
-"""How far something is that may take long. What computes says so; it prints nothing, and whoever wants to know listens.
+"""Progress of long computations. The library reports it and prints nothing; callers may listen.
 
 with progress.of("measuring") as at:    # in the library
     at(0.5)
@@ -14,16 +14,16 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 At = Callable[[float], None]
-"""Takes the share that is done, from 0 to 1."""
+"""Takes the fraction that is done, from 0 to 1."""
 Listener = Callable[[str], AbstractContextManager[At]]
-"""Takes what is done, in words, and is entered and left with it."""
+"""Takes a description of the work; used as a context manager around it."""
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def listened(listener: Listener) -> Iterator[None]:
-    """Tell the listener of everything that is under way within."""
+    """Reports all work inside the context to the listener."""
     token = _listener.set(listener)
     try:
         yield
@@ -38,7 +38,7 @@ def wanted() -> bool:
 
 @contextmanager
 def of(what: str) -> Iterator[At]:
-    """Something is under way; what this gives says how far it is, where that can be known."""
+    """Reports that some work is under way. Yields a function that takes its progress."""
     listener = _listener.get()
     if listener is None:
         yield lambda share: None

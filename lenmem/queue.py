@@ -1,8 +1,8 @@
-"""Measuring many rows of the papers' tables, several at a time, each in a single-threaded process of its own.
+"""Measuring many rows of the papers' tables, several at a time, each in its own single-threaded process.
 
-One training of a small network gains little from a second core; two trainings gain all of it. `run_queue` starts
-`lenmem reproduce CONFIG --rows ROW` for one row after another. A row that has a record is skipped, and one that was cut
-off is resumed, so that the same command always goes on where the last one stopped.
+Training a small network gains little from a second core; two trainings in parallel use it fully. `run_queue` starts
+`lenmem reproduce CONFIG --rows ROW` for one row after another. Rows with a record are skipped and interrupted rows are
+resumed, so the same command always continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Entry:
     """Name of the row."""
     row: Row
     paper: str
-    """The folder of its configuration, and of its record."""
+    """Directory name of its configuration and of its record."""
 
     def record(self, results: Path) -> dict[str, Any] | None:
-        """What was measured of this very row; None if it was not."""
+        """The record of this exact row; None if it was not measured."""
         return recorded(results / self.paper / f"{self.name}.json", self.row)
 
 
 def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
     """The rows of a file, in its order, or all rows of a paper.
 
-    A line of a file is a configuration and names of its rows, all of them if none is named; `#` starts a comment. A
-    paper is one of `lenmem.papers`. ValueError for anything else, with the line where it stands.
+    A line of a file is a configuration and the names of its rows, or of none for all rows; `#` starts a comment. A
+    paper is a name in `lenmem.papers`. Raises ValueError for anything else, with the line number.
     """
     path = Path(queue)
     if not path.is_file():
         if os.fspath(queue) not in papers.names():
-            raise ValueError(f"{queue} is no file, and no paper.{choices(queue, papers.names())}")
+            raise ValueError(f"{queue} is neither a file nor a paper.{choices(queue, papers.names())}")
         named = [name for name in configs.names() if name.startswith(f"{queue}/")]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     entries = []
@@ -70,7 +70,7 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
 def _entries(lines: Iterable[tuple[str, Sequence[str]]]) -> list[Entry]:
     entries = []
     for config, names in lines:
-        paper = configs.find(config).parent.name  # Once for all rows: it lists the configurations.
+        paper = configs.find(config).parent.name  # outside the loop, since it lists all configurations
         entries += [Entry(config, name, row, paper) for name, row in select(rows_of(config), names or None).items()]
     return entries
 
@@ -84,19 +84,19 @@ def run_queue(
     say: Callable[[str], None] = print,
     command: Sequence[str] = (sys.executable, "-m", "lenmem"),
 ) -> list[Entry]:
-    """Measure the rows that have no record, in their order; returns those that failed.
+    """Measures the rows without a record, in order; returns the rows that failed.
 
-    Each worker is a process of one thread. What a row prints goes to `runs/<paper>/<row>.log`. At a signal the workers
-    are told to stop, which saves their runs, and are waited for; then KeyboardInterrupt. A row that fails is named,
-    with the last line it printed, and the others go on.
+    Each worker is a process with one thread. The output of a row goes to `runs/<paper>/<row>.log`. At a signal the
+    workers are told to stop, save their runs and are waited for; then KeyboardInterrupt is raised. If a row fails, its
+    name and last line of output are reported, and the other rows continue.
 
     Args:
-        entries: rows, as `read_queue` gives them.
-        workers: rows measured at the same time.
-        results: folder of the records.
-        runs: folder of the runs.
-        say: told what starts, ends and is left.
-        command: what starts lenmem.
+        entries: rows, as returned by `read_queue`.
+        workers: number of rows measured at the same time.
+        results: directory of the records.
+        runs: directory of the runs.
+        say: called with a line of text at every start, end and change of what is left.
+        command: the command that starts lenmem.
     """
     waiting = [entry for entry in entries if entry.record(results) is None]
     seconds = estimates(waiting, results)
@@ -122,7 +122,7 @@ def run_queue(
                     how = f"FAILED {entry.name}, exit status {process.returncode}: {_last_line(_log(entry, runs))}"
                 say(f"{how}; {_left([*waiting, *(entry for entry, _ in running.values())], seconds, workers)}")
     if stop.is_set():
-        raise KeyboardInterrupt("stopped; the same command goes on")
+        raise KeyboardInterrupt("stopped; the same command continues")
     return failed
 
 
@@ -138,10 +138,10 @@ def _stopped_at_the_end(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[
 
 
 def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:
-    """Row -> seconds it may take, from the records of its paper; rows of which nothing is known are missing.
+    """Row -> estimated seconds, from the records of its paper; rows without an estimate are missing.
 
-    The median seconds a seed and step of the records most like the row, those of its model and task, of its model, or
-    of its task, times its own seeds and steps.
+    The estimate is the median time per seed and step of the most similar records (same model and task, same model, or
+    same task), times the row's number of seeds and steps.
     """
     known: dict[str, list[tuple[Mapping[str, Any], float]]] = {}
     found = {}
@@ -167,7 +167,7 @@ def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:
 
 
 def _left(entries: Sequence[Entry], seconds: Mapping[str, float], workers: int) -> str:
-    """`12 left, about 3.5 h`: rows under way are counted whole."""
+    """`12 left, about 3.5 h`. A row in progress counts in full."""
     known = [seconds[entry.name] for entry in entries if entry.name in seconds]
     unknown = len(entries) - len(known)
     parts = [f"{len(entries)} left"]
@@ -179,7 +179,7 @@ def _left(entries: Sequence[Entry], seconds: Mapping[str, float], workers: int) 
 
 
 def _start(entry: Entry, results: Path, runs: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """The process that measures a row."""
+    """Starts the process that measures a row."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
     alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     folders = ["--results", os.fspath(results), "--runs", os.fspath(runs)]
@@ -192,7 +192,7 @@ def _start(entry: Entry, results: Path, runs: Path, command: Sequence[str]) -> s
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches this process alone, which stops its workers in order.
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops its workers in order
         )
 
 

@@ -1,6 +1,6 @@
-"""Measuring the rows of a paper's tables, and keeping what was measured.
+"""Measuring the rows of a paper's tables, and recording the results.
 
-A configuration may define `rows: dict[str, Row]`. `reproduce` trains a row, scores it as the paper does, follows the
+A configuration may define `rows: dict[str, Row]`. `reproduce` trains a row, scores it as the paper does, extends the
 curve far beyond, and writes `results/<paper>/<row>.json`. Such a file is never written by hand. `results_table` prints
 records beside the paper's numbers.
 """
@@ -38,17 +38,17 @@ from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import METRICS
 
 FAR_SAMPLES = 16
-"""Examples per length beyond four times the training length, where sequences are long."""
+"""Examples per length beyond four times the longest training length, where sequences are long."""
 SHARED_PARAMETERS = 500_000
-"""Parameters (all seeds together) up to which they are kept beside the results."""
+"""Parameters are stored with the results up to this number (all seeds together)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ByLength:
-    """Scores read off a curve of accuracy by length (Ofner & Kern 2021), in place of those of a split.
+    """Scores computed from a curve of accuracy by length (Ofner & Kern 2021), instead of those of a split.
 
-    `longest_length`: the longest length at which the median over seeds is at least `threshold`; of one seed, at which
-    it is itself. `mean_accuracy`: the mean over the lengths `mean_over`.
+    `longest_length`: the longest length at which the median over seeds is at least `threshold`; for one seed, its own
+    accuracy. `mean_accuracy`: the mean over the lengths `mean_over`.
     """
 
     lengths: tuple[int, ...]
@@ -56,11 +56,11 @@ class ByLength:
     samples: int = 640
     """Examples per length."""
     metric: str = "token_accuracy"
-    """The task's metric that makes the curve."""
+    """The metric of the curve."""
     threshold: float = 0.95
-    """Least accuracy of a length that is mastered."""
+    """Accuracy at which a length counts as mastered."""
     mean_over: tuple[int, int] = (2, 45)
-    """First and last length of the mean; the curve has to reach that far."""
+    """First and last length of the mean; the curve must reach that far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,26 +68,26 @@ class Row:
     """One printed row of a paper's table, and the experiment that measures it."""
 
     experiment: Experiment
-    """What is run."""
+    """The experiment."""
     table: str
     """The table's name in `lenmem/papers/<paper>.json`."""
     where: Mapping[str, Any]
     """Columns that identify the row in the table."""
     metrics: Mapping[str, str]
-    """Our metric -> the paper's column. `exact_match` is of the split `test`, `od_easy/exact_match` of another. With
-    `by_length` they are its scores."""
+    """Our metric -> the paper's column. `exact_match` is measured on the split `test`, `od_easy/exact_match` on
+    another. With `by_length`, metrics are its scores."""
     lengths: tuple[int, ...] = ()
-    """Lengths of the recorded curve beside multiples of the longest training length."""
+    """Lengths of the recorded curve, besides multiples of the longest training length."""
     by_length: ByLength | None = None
-    """Score by a curve over these lengths; None: by splits."""
+    """Score by a curve over these lengths. None: by splits."""
     after_training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of the model that are changed once it is trained: more slots of a memory, more steps."""
+    """Fields of the model that are changed after training, such as the number of memory slots or of steps."""
     trained_as: str | None = None
-    """Another row of the same experiment, whose training this one scores; None: it has its own."""
+    """Another row with the same experiment, whose training is scored here. None: the row has its own training."""
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
-    """The rows of these names, in this order; all for None. ValueError with the nearest name for an unknown one."""
+    """The rows with these names, in this order. None: all rows. Raises ValueError for an unknown name."""
     if names is None:
         return dict(rows)
     chosen = {}
@@ -108,22 +108,22 @@ def reproduce(
     report: Callable[[dict[str, Any]], None] | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Train (or resume), score and record one row; returns the record.
+    """Trains (or resumes), scores and records one row; returns the record.
 
-    The run lives in `runs/<paper>/<name>` and is resumed if it was cut off; one that had finished is scored again. The
-    record goes to `results/<paper>/<name>.json`, and the parameters of small networks beside it.
+    The run is in `runs/<paper>/<name>` and is resumed if it was interrupted; a finished run is scored again. The record
+    is `results/<paper>/<name>.json`, with the parameters of small networks beside it.
 
     Args:
         paper: the paper's name in `lenmem.papers`.
         name: the row's name.
-        row: what is run, and the cell of the table that it measures.
-        results: folder of the records.
-        runs: folder of the runs.
+        row: the experiment, and the cell of the table that it measures.
+        results: directory of the records.
+        runs: directory of the runs.
         report: called with every entry of the training's history.
-        command: the command recorded; default: the one of this process.
+        command: the command to record; default: that of this process.
 
-    Raises ValueError where the paper has no such cell (before anything is trained), `DivergedError` where every seed
-    dies, and KeyboardInterrupt where a signal stopped the training; nothing is recorded then.
+    Raises ValueError if the paper has no such cell (before anything is trained), `DivergedError` if every seed
+    diverges, and KeyboardInterrupt if a signal stopped the training. In these cases nothing is recorded.
     """
     experiment = row.experiment
     printed = _printed(paper, row)
@@ -131,9 +131,9 @@ def reproduce(
     for split in splits:
         experiment.task.lengths_of(split)  # raises for an unknown one
     measured_as = dataclasses.replace(experiment, model=experiment.model.clone(**row.after_training))
-    environment = describe_environment()  # of the code that was loaded, not of what the clone holds hours later
+    environment = describe_environment()  # of the loaded code; the working tree may change during a long training
     directory = runs / paper / (row.trained_as or name)
-    resume = (directory / METRICS).exists()  # A run cut off before its first checkpoint starts again.
+    resume = (directory / METRICS).exists()  # a run interrupted before its first checkpoint starts again
     result = train(experiment, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
@@ -147,7 +147,7 @@ def reproduce(
         measured = {metric: _in_percent(values) for metric, values in scores.items()}
     missing = [metric for metric in row.metrics if metric not in measured]
     if missing:
-        raise ValueError(f"row {name!r} wants the metric {missing[0]!r}; there are {', '.join(measured)}")
+        raise ValueError(f"row {name!r} needs the metric {missing[0]!r}; there are {', '.join(measured)}")
     record = {
         "paper": paper,
         "row": name,
@@ -181,7 +181,7 @@ def reproduce(
 
 
 def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:
-    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of the others that are named."""
+    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of the given `splits`."""
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     scores = {}
     for split in dict.fromkeys(["test", *splits]):
@@ -192,7 +192,7 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
 
 
 def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:
-    """The curve that `how` scores, and one of the lengths of `far_curves` beyond its own, with fewer examples."""
+    """The curve that `how` scores, and one with the lengths of `far_curves` beyond it, with fewer examples."""
     longest = experiment.task.train_lengths[1]
     far = {longest * factor for factor in (4, 8, 16)} - set(how.lengths)
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
@@ -201,7 +201,7 @@ def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list
 def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, Any]]:
     """The scores that `ByLength` describes, each with the value of every seed, the median and the best seed's."""
     if how.metric not in curve.values:
-        raise ValueError(f"the curve is to be of {how.metric!r}; the task has {', '.join(curve.values)}")
+        raise ValueError(f"the curve needs the metric {how.metric!r}; the task has {', '.join(curve.values)}")
     shares = curve.values[how.metric]
     dead = np.any(np.isnan(shares), axis=1).tolist()
     first, last = how.mean_over
@@ -219,7 +219,7 @@ def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, A
 
 
 def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
-    """The rows that a configuration defines; ValueError, with the configurations that do, if it defines none."""
+    """The rows that a configuration defines. If it defines none, ValueError with the configurations that do."""
     rows = getattr(configs.module_of(config), "rows", None)
     if not rows:
         others = [name for name in configs.names() if getattr(configs.module_of(name), "rows", None)]
@@ -237,15 +237,15 @@ def reproduce_config(
     again: bool = False,
     report: Callable[[str, Experiment], Callable[[dict[str, Any]], None] | None] | None = None,
 ) -> list[dict[str, Any]]:
-    """The records of rows of a configuration, in the order asked for; those that are missing are measured.
+    """The records of rows of a configuration, in the given order; missing ones are measured.
 
     Args:
-        config: name or path of the configuration. The folder it lies in is the name of its paper.
-        names: names of rows; none: the row of the configuration's own experiment (all rows, if no row is that).
-        results: folder of the records.
-        runs: folder of the runs.
-        again: measure rows again of which there is a record of the same experiment.
-        report: called with name and experiment before a row is measured; returns what is told of its training.
+        config: name or path of the configuration. The name of its directory is the name of its paper.
+        names: names of rows; none: the row of the configuration's own experiment (all rows, if there is no such row).
+        results: directory of the records.
+        runs: directory of the runs.
+        again: measure rows again that have a record of the same experiment.
+        report: called with name and experiment before a row is measured; returns the `report` of its training.
     """
     rows = rows_of(config)
     own = to_plain(configs.load_config(config))
@@ -263,12 +263,12 @@ def reproduce_config(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record; a NaN of a dead seed, as in old records, is read as None."""
+    """A record. Old records have NaN for a diverged seed, which is read as None."""
     return json.loads(path.read_text(), parse_constant=lambda _: None)
 
 
 def recorded(path: Path, row: Row) -> dict[str, Any] | None:
-    """The record of this very row, if there is one. Fields that were added since have their defaults."""
+    """The record of this exact row, if there is one. Fields that were added later have their defaults."""
     if not path.exists():
         return None
     try:
@@ -281,11 +281,11 @@ def recorded(path: Path, row: Row) -> dict[str, Any] | None:
 
 
 def best_seed(record: Mapping[str, Any]) -> int:
-    """The seed whose answers are most often right: by exact match where it is measured, then by the other metrics."""
+    """The seed with the highest exact match, if it is measured; ties are broken by the other metrics."""
     measured = record["measured"]
     names = sorted(measured, key=lambda name: name != "exact_match")
     seeds = zip(*(measured[name]["seeds"] for name in names), strict=True)
-    # A dead seed has None everywhere, which sorts below every number.
+    # A diverged seed has None everywhere, which sorts below every number.
     ranks = [tuple(-1.0 if value is None else value for value in values) for values in seeds]
     return max(range(len(ranks)), key=lambda seed: ranks[seed])
 
@@ -293,8 +293,9 @@ def best_seed(record: Mapping[str, Any]) -> int:
 def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     """Records beside the paper: for every row the median over seeds, the best seed, and the printed number, in percent.
 
-    Metrics that the paper prints are joined by slashes, in the order that the header names. The best seed is one seed
-    (`best_seed`), so that its numbers belong together. A dash stands for dead seeds and for what was not printed.
+    Metrics that the paper prints are joined by slashes, in the order of the header. The best seed is a single seed
+    (`best_seed`), so its numbers belong together. A dash stands for diverged seeds and for numbers that are not
+    printed.
     """
     if not records:
         raise ValueError("no records given; a table needs at least one")
@@ -319,7 +320,7 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The metrics that the rows set beside the paper, in their order; without any, those it prints, or all."""
+    """The metrics that the rows compare with the paper, in order; without any, those the paper prints, or all."""
     records = list(records)
     named = [metric for record in records for metric in record.get("metrics", ())]
     items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
@@ -328,26 +329,26 @@ def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def unit(record: Mapping[str, Any]) -> str:
-    """The unit of the table a record belongs to, to be put behind the names of its metrics."""
+    """The unit of the table a record belongs to, to be appended to the names of its metrics."""
     printed = papers.tables(record["paper"])[record["table"]]["unit"]
     return ", in percent" if printed == "percent" else f" ({printed})"
 
 
 def metric_name(metric: str) -> str:
-    """How a metric is called in a table: `exact match`, or `exact match on od_easy` for one of another split."""
+    """The name of a metric in a table: `exact match`, or `exact match on od_easy` for one of another split."""
     split, _, name = metric.rpartition("/")
     return name.replace("_", " ") + (f" on {split}" if split else "")
 
 
 def shown(value: float | None) -> str:
-    """A percentage with one decimal, but never '100.0' for what is not all of it; a dash for None."""
+    """A percentage with one decimal, but '100.0' only for exactly 100; a dash for None."""
     return "-" if value is None else percent(value / 100)
 
 
 def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ()) -> list[LengthCurve]:
     """Curves from within the training range to 16 times its end: up to 4 times, then beyond with fewer examples.
 
-    `lengths` are measured too. A task that is not `endless` has one curve, over the lengths there are.
+    `lengths` are measured too. A task that is not `endless` has one curve, over all its lengths.
     """
     task, evaluation = experiment.task, experiment.evaluation
     longest = task.train_lengths[1]
@@ -362,7 +363,7 @@ def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ())
 
 
 def _curves(experiment: Experiment, params: Any, parts: Iterable[tuple[Iterable[int], int]]) -> list[LengthCurve]:
-    """A curve for each part, (lengths, examples per length), that has lengths."""
+    """A curve for each part, (lengths, examples per length), with at least one length."""
     evaluation, model, task = experiment.evaluation, experiment.bound_model, experiment.task
     key = jax.random.key(evaluation.seed)
     return [
@@ -373,7 +374,7 @@ def _curves(experiment: Experiment, params: Any, parts: Iterable[tuple[Iterable[
 
 
 def _printed(paper: str, row: Row) -> dict[str, Any]:
-    """The paper's row, with all the columns that are to be compared."""
+    """The paper's row. Raises ValueError if it lacks a column that is to be compared."""
     printed = papers.find(paper, row.table, **row.where)
     for column in row.metrics.values():
         if column not in printed:
@@ -382,7 +383,7 @@ def _printed(paper: str, row: Row) -> dict[str, Any]:
 
 
 def _in_percent(shares: np.ndarray) -> dict[str, Any]:
-    """Shares of the seeds, float[S], for a record: all of them, the median and the best."""
+    """Fractions of the seeds, float[S], for a record: all of them, the median and the best."""
     summary = summarise(shares)
     return {
         "seeds": [_percent(x) for x in shares],
@@ -392,6 +393,6 @@ def _in_percent(shares: np.ndarray) -> dict[str, Any]:
 
 
 def _percent(share: float | np.ndarray) -> float | None:
-    """Percent for a record; None, which strict JSON can hold, for NaN."""
-    # With four decimals one wrong token of 3,200 long answers still shows.
+    """Percent for a record; None for NaN, since strict JSON has no NaN."""
+    # Four decimals, so that one wrong token in 3,200 long answers is visible.
     return None if np.isnan(share) else round(100 * float(share), 4)

@@ -1,4 +1,4 @@
-"""What the command line does with experiments, importable from a notebook: measure a run, ask it, compare runs."""
+"""The verbs of the command line as functions, for use in a notebook: measure a run, query it, compare runs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def numbered(directory: Path) -> Iterator[Path]:
 
 
 def fresh_directory(directory: Path) -> Path:
-    """`directory`, or with -2, -3, ... appended if it holds a run already: nothing is ever overwritten."""
+    """`directory`, or with -2, -3, ... appended if it holds a run already. Nothing is overwritten."""
     return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
 
 
 def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
-    """The parameters [S, ...] with NaN for the seeds that died (`alive` bool[S] False): they count as unmeasured."""
+    """The parameters [S, ...] with NaN for diverged seeds (`alive` bool[S] False), so they count as unmeasured."""
     return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
 
 
@@ -57,15 +57,15 @@ def measure(
     alive: np.ndarray | None = None,
     apply: Apply | None = None,
 ) -> LengthCurve:
-    """The length curve that an experiment asks for, of what was trained: `measure(result)`, `measure(run)`, or an
-    experiment with parameters. Seeds that died (`alive` False) count as NaN.
+    """The length curve of an experiment for trained parameters: `measure(result)`, `measure(run)`, or
+    `measure(experiment, params)`. Diverged seeds (`alive` False) are NaN.
 
-    `apply` is the network, where it is not that of the experiment's model.
+    `apply` is the network, if it is not the experiment's model.
     """
     if isinstance(trained, Experiment):
         experiment = trained
         if params is None:
-            raise ValueError("an experiment is measured with parameters: measure(experiment, params)")
+            raise ValueError("to measure an experiment, pass its parameters: measure(experiment, params)")
     else:
         experiment = trained.experiment
         params, alive = (trained.params if params is None else params), trained.alive if alive is None else alive
@@ -85,9 +85,9 @@ def measure(
 
 
 def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
-    """Write `curve.png` with all curves, and `curve.csv` and `curve.json` of the first.
+    """Writes `curve.png` with all curves, and `curve.csv` and `curve.json` of the first.
 
-    `curve.json` is written last, whole or not at all: where it is, the run is finished.
+    `curve.json` is written last and atomically: a run that has it is finished.
     """
     from lenmem.evaluation.plots import plot_curves
 
@@ -106,7 +106,7 @@ def train_and_measure(
     tensorboard: bool = False,
     label: str = "",
 ) -> tuple[Result, LengthCurve | None]:
-    """Train into `directory`, and measure unless the run was interrupted."""
+    """Trains into `directory`, and measures unless the run was interrupted."""
     result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
     if result.interrupted:
         return result, None
@@ -117,7 +117,7 @@ def train_and_measure(
 
 
 def finished(experiment: Experiment, directory: Path) -> bool:
-    """`directory` holds a finished run of this very experiment."""
+    """Whether `directory` holds a finished run of this exact experiment."""
     if checkpoint.latest(directory / CHECKPOINTS) != experiment.training.steps:
         return False
     return (directory / "curve.json").exists() and _same(experiment, directory)
@@ -129,10 +129,10 @@ def compare(
     *,
     report: Callable[[str, str, Experiment], Report | None] = lambda task, model, experiment: None,
 ) -> dict[tuple[str, str], LengthCurve | str]:
-    """Train every (task, model) cell and measure it; a cell that is a reason stays one.
+    """Trains and measures every (task, model) cell. A cell that is a reason, not an experiment, is returned unchanged.
 
-    The run of a cell is at `directory(task, model)`, or there with -2, -3, ... appended. A finished one of the same
-    experiment is not trained again, an unfinished one is resumed.
+    The run of a cell is in `directory(task, model)`, possibly with -2, -3, ... appended. A finished run of the same
+    experiment is not trained again; an unfinished one is resumed.
     """
     cells: dict[tuple[str, str], LengthCurve | str] = {}
     for (task, model), experiment in experiments.items():
@@ -164,7 +164,7 @@ def save_comparison(
     experiments: Mapping[tuple[str, str], Experiment | str],
     cells: Mapping[tuple[str, str], LengthCurve | str],
 ) -> None:
-    """Write as JSON what `compare` measured: every curve with its whole experiment, the command, the machine."""
+    """Writes the results of `compare` as JSON: every curve with its whole experiment, the command, the machine."""
     networks = [
         {"task": task, "model": model, "experiment": to_plain(experiments[task, model]), "curve": cell.to_dict()}
         for (task, model), cell in cells.items()
@@ -174,9 +174,9 @@ def save_comparison(
 
 
 def comparison_directory(directory: Path, command: str) -> Path:
-    """Where `lenmem compare` puts what it found: `directory`/comparison, or with -2, -3, ... appended.
+    """The output directory of `lenmem compare`: `directory`/comparison, or with -2, -3, ... appended.
 
-    It is never that of another command, nor one that holds a run.
+    It is never the directory of another command, nor of a run.
     """
 
     def free(candidate: Path) -> bool:
@@ -189,7 +189,7 @@ def comparison_directory(directory: Path, command: str) -> Path:
 
 
 def _same(experiment: Experiment, directory: Path) -> bool:
-    """`directory` holds a checkpoint of this very experiment."""
+    """Whether `directory` holds a checkpoint of this exact experiment."""
     saved = directory / CHECKPOINTS
     if checkpoint.latest(saved) is None:
         return False
@@ -207,9 +207,10 @@ def cross(
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
-    With `base` its task (under the one name in `task_names`) and evaluation are used, and its model under that model's
-    own name. A model in `optimizers` is trained with that one; no rate suits them all. A model in `named` is that one,
-    whatever else goes by its name. A task that is `made` already is taken for the one in `task_names`.
+    With `base`, its task (under the only name in `task_names`) and evaluation are used, and its model under that
+    model's own name. `optimizers` maps model names to their optimisers, since no learning rate suits all models.
+    `named` maps names to models and takes precedence over other models with these names. `made` is a task that replaces
+    the one in `task_names`.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:
@@ -236,7 +237,7 @@ def cross(
 
 
 def task_named(name: str) -> Task:
-    """The task of that name, or that of a named configuration."""
+    """The task with that name, or the task of a named configuration."""
     return configs.load_config(name).task if name in configs.names() else tasks.make(name)
 
 
@@ -248,7 +249,7 @@ def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
 
 
 def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
-    """The answer of one seed's network to an input typed as text (see `typed_batch`); it stops at the end symbol."""
+    """The answer of one seed's network to an input typed as text (see `typed_batch`), up to the end symbol."""
     task = run.experiment.task
     batch = typed_batch(task, text, answers)
     outputs = np.asarray(run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)[0])
@@ -260,22 +261,22 @@ def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a network answered to an example of its task, slot by slot."""
+    """A network's answer to an example of its task, slot by slot."""
 
     inputs: list[str]
     right: list[str]
     given: list[str]
     hits: list[bool]
-    """Whether the task counts the slot as right; slots that it does not score are."""
+    """Whether the task counts the slot as right; slots that are not scored count as right."""
 
 
 def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> Answer:
-    """One seed's answer to the task's `example`-th example of a length, beside the right one."""
+    """One seed's answer to number `example` of the task's examples of a length, beside the right answer."""
     task = run.experiment.task
     batch = example_batch(task, length, example)
     outputs = run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)
     there = np.flatnonzero(batch.target_mask[0])
-    # Each slot scored alone, by the metric of whole answers.
+    # One copy of the example per slot, with that slot alone scored.
     alone = jax.tree.map(lambda x: jnp.repeat(x, len(there), axis=0), batch)
     alone = alone._replace(score_mask=alone.score_mask & jax.nn.one_hot(there, batch.score_mask.shape[1], dtype=bool))
     scores = task.metrics(jnp.repeat(outputs, len(there), axis=0), alone)
@@ -289,14 +290,14 @@ def answer_example(run: Run, length: int, *, seed: int | None = None, example: i
 
 
 def _names_of_answers(task: Task, outputs: np.ndarray) -> list[str]:
-    """What the outputs [M, K] of a network say, slot by slot."""
+    """The outputs [M, K] of a network as text, slot by slot."""
     if task.spec.outputs == "tokens":
         return [task.answer_names[i] for i in np.argmax(outputs, axis=-1)]
     return _written(task, outputs > 0 if task.spec.outputs == "multi_hot" else outputs)
 
 
 def _written(task: Task, slots: np.ndarray) -> list[str]:
-    """Bits or values [M, K] of answer slots."""
+    """Bits or values [M, K] of answer slots as text."""
     if task.spec.outputs == "multi_hot":
         return ["".join(str(int(bit)) for bit in slot) for slot in slots]
     return _values(slots)
@@ -307,11 +308,11 @@ def _values(slots: np.ndarray) -> list[str]:
 
 
 def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
-    """A batch of one, of an input that was typed and an answer that is not known.
+    """A batch of one with a typed input and an unknown answer.
 
     Token tasks: names of tokens (`Task.input_names`) separated by spaces. Float tasks: one step's values separated by
-    spaces, steps by semicolons. There are `answers` slots, or as many as the task has for an input of that size.
-    ValueError for what the task cannot take.
+    spaces, steps by semicolons. There are `answers` slots; by default as many as the task has for an input of that
+    size. Raises ValueError for an input that the task cannot take.
     """
     spec = task.spec
     inputs = _parse(text, task)
@@ -334,7 +335,7 @@ def _parse(text: str, task: Task) -> jax.Array:
         unknown = [word for word in words if word not in ids]
         if unknown or not words:
             raise ValueError(
-                f"the input has to be tokens separated by spaces, out of {_listed(task.input_names)}; "
+                f"the input must be tokens separated by spaces, out of {_listed(task.input_names)}; "
                 f"got {', '.join(map(repr, unknown)) or 'nothing'}"
             )
         return jnp.array([ids[word] for word in words])
@@ -345,12 +346,12 @@ def _parse(text: str, task: Task) -> jax.Array:
         return jnp.array(rows)
     except ValueError as error:
         raise ValueError(
-            f"the input has to be {spec.input_width} numbers per step, steps separated by semicolons; {error}"
+            f"the input must be {spec.input_width} numbers per step, with steps separated by semicolons; {error}"
         ) from None
 
 
 def _listed(names: Sequence[str], most: int = 40) -> str:
-    """The names of tokens: numbers as a range, others one by one, of very many the beginning."""
+    """The names of tokens: numbers as a range, others one by one; if there are very many, the first ones."""
     if names[-1] == str(len(names) - 1):
         return f"0 to {names[-1]}"
     more = f" and {len(names) - most} more" if len(names) > most else ""
@@ -358,11 +359,11 @@ def _listed(names: Sequence[str], most: int = 40) -> str:
 
 
 def open_run(directory: str | Path, step: int | None = None, modules: Iterable[type | ModuleType] = ()) -> Run:
-    """`lenmem.load`, for a run's path, its name under `runs/`, or a file."""
+    """`lenmem.load` for a run's path, its name under `runs/`, or a file."""
     return load(find_run(directory), step=step, modules=modules)
 
 
 def find_run(directory: str | Path) -> Path:
-    """A run's path, given as such or as its name under `runs/`."""
+    """A run's path, given as a path or as a name under `runs/`."""
     path = Path(directory)
     return Path("runs") / path if not path.is_dir() and (Path("runs") / path).is_dir() else path

@@ -1,18 +1,19 @@
-"""Stopping at a signal: SIGINT, which is Ctrl-C, or SIGTERM.
+"""Stopping at a signal: SIGINT (Ctrl-C) or SIGTERM.
 
-A Python handler runs in the main thread, between two of Python's own instructions: while XLA compiles or computes, it
-waits. And an interpreter that is taken down while threads of XLA are at work crashes. The command line is therefore
-watched by a thread of its own, from before JAX is imported (`watched`):
+A Python handler runs in the main thread between two Python instructions, so it waits while XLA compiles or computes.
+And the interpreter crashes if it exits while XLA threads are running. The command line is therefore watched by its own
+thread, started before JAX is imported (`watched`):
 
-* It says at once that the process is stopping. Where nothing would be lost, it ends it right away.
-* A training (`heeded`) finishes the steps that run, saves and ends by itself. If that takes longer than `PATIENCE`
-  seconds, what it holds out to be saved, the state before these steps, is saved in its place.
-* A checkpoint that is being written is finished. A second signal ends the process without that; what was there before
-  stays whole.
+* It reports at once that the process is stopping. If nothing would be lost, it ends the process immediately.
+* A training (`heeded`) finishes its current steps, saves and ends by itself. If that takes longer than `PATIENCE`
+  seconds, the thread saves the state before these steps instead.
+* A checkpoint that is being written is finished. A second signal ends the process without finishing it; earlier
+  checkpoints stay intact.
 
-The process ends by `os._exit`, which runs nothing, with 130 for SIGINT and 143 for SIGTERM, as of a shell.
+The process ends with `os._exit`, which runs no cleanup, and with status 130 for SIGINT and 143 for SIGTERM, as in a
+shell.
 
-Outside of the command line, in a notebook, a training heeds the first signal, and the second acts as usual.
+Outside of the command line, in a notebook, the first signal stops a training, and a second one acts as usual.
 """
 
 from __future__ import annotations
@@ -28,68 +29,69 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.5
-"""Seconds that a training has to stop by itself; with the time to save it is to be less than 5."""
+"""Seconds that a training has to stop by itself. Together with the time for saving it should stay below 5."""
 
 
 class Stop:
-    """A training's side: whether it is to stop, and what would be lost if it ended now."""
+    """The training's view of a stop: whether it was requested, and what would be lost if the process ended now."""
 
     def __init__(self, watched: bool) -> None:
         self.watched = watched
         """Another thread may end the process."""
         self.alone = True
-        """No other process waits for this one; else it has to stop by itself, however long that takes."""
+        """No other process waits for this one. Otherwise it must stop by itself, however long that takes."""
         self.lock = threading.RLock()
-        """Held while something is written, and while what is to be saved changes."""
+        """Held while something is written, and while the state to be saved changes."""
         self.ended = threading.Event()
         self._requested = threading.Event()
         self._save: Callable[[], object] | None = None
         self._unsaved = False
 
     def request(self) -> None:
-        """Ask the training to stop."""
+        """Asks the training to stop."""
         self._requested.set()
 
     def is_set(self) -> bool:
-        """It was asked to stop."""
+        """Whether a stop was requested."""
         return self._requested.is_set()
 
     def offer(self, save: Callable[[], object]) -> None:
-        """There is something to lose, which `save` writes, from whatever thread."""
+        """Registers unsaved state; `save` writes it, from any thread."""
         with self.lock:
             self._save, self._unsaved = save, True
 
     def withdraw(self, save: Callable[[], object] | None) -> None:
-        """What was offered changes now; `save` writes an earlier state, None: nothing can be saved for a while."""
+        """Marks the registered state as changing. `save` writes an earlier state; None: nothing can be saved for
+        now."""
         with self.lock:
             self._save = save
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Everything is saved afterwards."""
+        """A context for saving. Afterwards nothing is unsaved."""
         with self.lock:
             yield
             self._unsaved = False
 
     def may_end_now(self) -> bool:
-        """Nothing would be lost, and nobody waits."""
+        """Whether nothing would be lost and no process waits."""
         return self.alone and not self._unsaved
 
     def save(self) -> None:
-        """Save what was offered, if anything was."""
+        """Saves the registered state, if there is one."""
         if self._unsaved and self._save is not None:
             self._save()
 
 
 class _Watch:
-    """The thread that reads the numbers of signals from a pipe, into which Python's handler in C writes them."""
+    """The thread that reads signal numbers from a pipe, which Python's C handler writes."""
 
     def __init__(self, advice: Callable[[], str]):
         self.advice = advice
         self.training: Stop | None = None
         self.number = 0
         self.reading, self.writing = os.pipe()
-        os.set_blocking(self.writing, False)  # as `set_wakeup_fd` wants it
+        os.set_blocking(self.writing, False)  # required by `set_wakeup_fd`
         self.thread = threading.Thread(target=self._read, name="lenmem-signals", daemon=True)
         self.thread.start()
 
@@ -120,22 +122,22 @@ class _Watch:
             _say("stopping")
             self._leave()
         training.request()
-        _say("stopping: the steps that run are finished and saved; a second Ctrl-C ends at once, without that")
+        _say("stopping: the current steps are finished and saved; a second Ctrl-C ends at once, without saving")
         if not training.ended.wait(PATIENCE if training.alone else None):
-            with training.lock:  # Never released: the training goes no further.
+            with training.lock:  # never released, so the training cannot continue
                 if not training.ended.is_set():
                     try:
                         training.save()
                     except Exception as error:
                         _say(f"error: {error}")
                     self._leave()
-        time.sleep(PATIENCE / 2)  # The main thread says the rest.
+        time.sleep(PATIENCE / 2)  # the main thread prints the rest
         self._leave()
 
     def _leave(self) -> NoReturn:
         try:
             _say(self.advice())
-        finally:  # whatever the advice met
+        finally:  # whatever the advice raised
             leave(128 + self.number)
 
 
@@ -145,10 +147,10 @@ _last: int = signal.SIGINT
 
 @contextmanager
 def watched(advice: str) -> Iterator[None]:
-    """The command line: within it, signals are heeded as the module says. `advice` says how to go on.
+    """The context of the command line, with signals handled as described above. `advice` tells how to continue.
 
-    A signal that the process was started to ignore, as in the background of a shell, is ignored. Afterwards all are:
-    what had to be done is done.
+    A signal that was ignored when the process started, as in the background of a shell, stays ignored. After the
+    context all signals are ignored, since the work is done.
     """
     global _watch
     _watch = _Watch(lambda: advice)
@@ -173,14 +175,14 @@ def watched(advice: str) -> Iterator[None]:
 
 
 def advise(advice: Callable[[], str]) -> None:
-    """Say from now on at the end how to go on. It is asked from another thread, at any time."""
+    """Sets the message that tells how to continue. It is called from another thread, at any time."""
     if _watch is not None:
         _watch.advice = advice
 
 
 @contextmanager
 def heeded() -> Iterator[Stop]:
-    """What tells a training to stop: the command line's watch; else handlers, of which the second signal is rid."""
+    """The `Stop` of a training: that of the command line, or one with handlers that the second signal removes."""
     stop = Stop(watched=_watch is not None)
     if _watch is not None:
         _watch.training = stop
@@ -211,18 +213,18 @@ def heeded() -> Iterator[Stop]:
 
 
 def status() -> int:
-    """The exit status of what was stopped: 128 and the number of the signal."""
+    """The exit status of a stopped process: 128 plus the number of the signal."""
     return 128 + ((_watch and _watch.number) or _last)
 
 
 def leave(status: int) -> NoReturn:
-    """End the process now; threads that compute are not waited for."""
+    """Ends the process now, without waiting for threads that compute."""
     flushed = threading.Thread(target=lambda: (sys.stdout.flush(), sys.stderr.flush()), daemon=True)
     flushed.start()
-    flushed.join(0.5)  # Nobody may be reading.
+    flushed.join(0.5)  # flushing blocks if nobody reads
     for stream in (1, 2):
         if os.isatty(stream):
-            os.write(stream, b"\x1b[?25h")  # A progress bar hides the cursor.
+            os.write(stream, b"\x1b[?25h")  # a progress bar hides the cursor
             break
     os._exit(status)
 

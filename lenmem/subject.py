@@ -1,10 +1,10 @@
-"""What a command that trains is about: a configuration, a task and a model by name, or a run that goes on.
+"""The subject of a training command: a configuration, a task and a model by name, or a run to continue.
 
     lenmem train lantm/copy                      a configuration, by its name or its file
     lenmem train lantm/copy --model lstm         the same with another model
     lenmem train copy --model panm               any task with any model
     lenmem train --task copy --model panm        the same
-    lenmem train --resume runs/lantm/copy        a run, which knows its experiment
+    lenmem train --resume runs/lantm/copy        a run, with its own experiment
 
 These words are read before the other options, whose names and defaults depend on them.
 """
@@ -25,15 +25,15 @@ from lenmem.serialize import class_path, classes_in
 from lenmem.training import Optimizer, Training
 
 DEFAULT_TRAINING = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
-"""How a task and a model that are given by name are trained, unless told otherwise."""
+"""Default training for a task and a model that are given by name."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is trained, and the options that are still to be read."""
+    """What is trained, and the options that are still unread."""
 
     name: str
-    """What its directory is called."""
+    """The name for its directory."""
     experiment: dict[str, Any]
     """The fields of the experiment, before other options change them."""
     options: list[str]
@@ -41,29 +41,29 @@ class Subject:
     """The configuration, by name or file."""
     resume: bool = False
     run: Path | None = None
-    """The run that goes on, where the command names it."""
+    """The run to continue, if the command names it."""
     modules: tuple[str, ...] = ()
-    """What `--modules` says."""
+    """The values of `--modules`."""
 
     def directory(self, asked: Path | None) -> Path:
-        """Where the run is, or is to be: what `--resume` names, else what was asked for, else runs/<name>."""
+        """The run's directory: that of `--resume`, else the one asked for, else runs/<name>."""
         if self.run is not None and asked not in (None, self.run):
             raise ValueError(f"--resume {self.run} and --directory {asked} are two runs; give one")
         directory = self.run or asked or Path("runs") / self.name
         return directory if self.resume else runs.fresh_directory(directory)
 
     def resuming(self, directory: Path, experiment: Experiment) -> str:
-        """The command that goes on with a run, the way it was begun."""
+        """The command that continues a run, in the form in which it was started."""
         own = self.modules or ((self.config,) if self.config and self.config.endswith(".py") else ())
         flags = [word for word in self.options if word in ("--distributed", "--tensorboard")]
         return " ".join([resuming(directory, experiment, own, self.config or "CONFIG"), *flags])
 
 
 def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (), config: str = "CONFIG") -> str:
-    """The command that goes on with a run.
+    """The command that continues a run.
 
-    It names `modules` where the experiment has classes of their own, and the configuration where that holds what is not
-    saved, an update rule that is not an `Optimizer`.
+    It includes `modules` if the experiment uses classes from them, and the configuration if the experiment has
+    something that is not saved, an update rule that is not an `Optimizer`.
     """
     if not isinstance(experiment.training.optimizer, Optimizer):
         return shlex.join(["lenmem", "train", config, "--resume", "--directory", str(directory)])
@@ -73,7 +73,7 @@ def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (
 
 
 def subject(arguments: Sequence[str], usage: str) -> Subject:
-    """What the words after the verb are about. ValueError, with `usage` where they say nothing of it."""
+    """The subject given by the words after the verb. Raises ValueError, with `usage` if they give none."""
     given, words = ahead(arguments, resume="?", task=None, model=None, modules="+")
     name = words.pop(0) if words and not words[0].startswith("-") else None
     if name is not None and is_task(name):
@@ -95,10 +95,10 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
         label = f"{given.task.replace('/', '-')}-{given.model}"
         return Subject(label, parts | {"training": DEFAULT_TRAINING, "evaluation": Evaluation()}, **common)
     if given.task is not None:
-        raise ValueError(f"{given.task} is a task; say which model learns it, as in --model lstm (`lenmem list`)")
+        raise ValueError(f"{given.task} is a task; add the model that learns it, as in --model lstm (`lenmem list`)")
     if given.model is not None:
         raise ValueError(
-            f"say which task {given.model} learns, as in --task copy (`lenmem list`), or give a configuration"
+            f"add the task that {given.model} learns, as in --task copy (`lenmem list`), or give a configuration"
         )
     if not given.resume:
         raise ValueError(usage)
@@ -107,7 +107,7 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
 
 
 def ahead(arguments: Sequence[str], **options: str | None) -> tuple[argparse.Namespace, list[str]]:
-    """The values of these options, and the other words. Each has one value, or as many as `?` or `+` says."""
+    """The values of these options, and the other words. An option has one value, or as many as `?` or `+` allows."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, count in options.items():
         parser.add_argument(f"--{name}", nargs=count, const="" if count == "?" else None)
@@ -123,19 +123,19 @@ def fields_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def stem(config: str) -> str:
-    """What a configuration is called: `lantm/copy` itself; a file by its name without ending."""
+    """The short name of a configuration: `lantm/copy` itself; for a file its name without suffix."""
     return Path(config).stem if config.endswith(".py") else config
 
 
 def is_task(name: str) -> bool:
-    """A name that only a task has; a configuration goes before it."""
+    """Whether only a task has this name. A configuration takes precedence."""
     return name in tasks.names() and name not in configs.names()
 
 
 def _configured(config: str, model: str | None) -> tuple[str, dict[str, Any]]:
-    """(what its directory is called, fields) of a configuration, with another model where one is named.
+    """(name for its directory, fields) of a configuration, optionally with another model.
 
-    That has the optimiser that the configuration has for it, as in `compare`.
+    The other model gets the optimiser that the configuration defines for it, as in `compare`.
     """
     fields = fields_of(configs.load_config(config))
     name = stem(config)

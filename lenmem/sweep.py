@@ -1,10 +1,11 @@
-"""Sweeps: an experiment with other values of some of its fields, in every combination.
+"""Sweeps: an experiment with all combinations of given values for some of its fields.
 
-Combinations that differ in numbers only are trained by one program, together with all their seeds (`training.lanes`);
-those that differ in more, in shapes say, one after the other. Each ends as a run of its own, as if trained alone.
+Combinations that differ only in numbers are trained by one program, together with all their seeds (`training.lanes`).
+Combinations that differ in other ways, such as in shapes, are trained one after another. Each becomes a run of its own,
+as if trained alone.
 
     <directory>/sweep.json          the experiment and the values
-    <directory>/<combination>/      a run, and score.json, which is written when all the rest is there
+    <directory>/<combination>/      a run, and score.json, which is written last
     <directory>/programs/<number>/  checkpoints of a program with several combinations, until they are finished
     <directory>/sweep.csv, .png     the table and its picture
 """
@@ -52,9 +53,9 @@ class Combination:
     """One experiment of a sweep."""
 
     name: str
-    """Its directory: `learning_rate=0.01,hidden_size=50`."""
+    """Name of its directory: `learning_rate=0.01,hidden_size=50`."""
     values: Mapping[str, Any]
-    """Path of each swept field -> its value here."""
+    """Path of each swept field -> its value."""
     experiment: Experiment
 
 
@@ -64,21 +65,21 @@ class Together:
 
     combinations: tuple[Combination, ...]
     numbers: Numbers
-    """What they differ in; empty for a single one."""
+    """The numbers in which they differ; empty for a single combination."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of a combination."""
+    """The result of a combination."""
 
     combination: Combination
     scores: Mapping[str, np.ndarray]
-    """metric -> float[S], and `loss`, on the split that selects; NaN for seeds that died; empty if all died early."""
+    """metric -> float[S], and `loss`, on the selection split; NaN for diverged seeds; empty if all diverged early."""
     curve: LengthCurve | None
 
 
 def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[Combination, ...]:
-    """All combinations of the values, the last field's changing fastest; ValueError for what cannot be."""
+    """All combinations of the values; the last field changes fastest. Raises ValueError for invalid values."""
     if not over:
         raise ValueError("nothing to sweep over: give fields with their values")
     for path, values in over.items():
@@ -87,8 +88,8 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
             raise ValueError(f"no values for {path}: give at least one")
         if any(isinstance(value, optax.GradientTransformation) for value in values):
             raise ValueError(
-                f"values of {path} cannot be an optax.GradientTransformation: nothing but its functions tells one from "
-                "another; sweep over the fields of lenmem.Optimizer, or train an experiment for each"
+                f"values of {path} cannot be an optax.GradientTransformation: a saved sweep cannot tell two of them "
+                "apart; sweep over the fields of lenmem.Optimizer, or train an experiment for each"
             )
     names = short_names(over)
     combinations = []
@@ -98,19 +99,19 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
         combinations.append(Combination(re.sub(r"[^\w.=+,-]+", "_", name), of, replaced(experiment, of)))
     twice = [name for name in {c.name for c in combinations} if sum(c.name == name for c in combinations) > 1]
     if twice:
-        raise ValueError(f"{twice[0]} is there twice: give each value once")
+        raise ValueError(f"{twice[0]} occurs twice: give each value once")
     return tuple(combinations)
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """path -> its last part, or all of it where two end in the same."""
+    """path -> its last part, or the whole path if two have the same last part."""
     paths = list(paths)
     last = [path.rpartition(".")[2] for path in paths]
     return {path: name if last.count(name) == 1 else path for path, name in zip(paths, last, strict=True)}
 
 
 def plan(combinations: Sequence[Combination]) -> tuple[tuple[Together, ...], tuple[str, ...]]:
-    """(programs, remarks): who is trained together, and which numbers had to be left out of that and why."""
+    """(programs, remarks): the groups of combinations that are trained together, and why some numbers are not."""
     paths = combinations[0].values
     numbers = [path for path in paths if all(_is_number(path, c.values[path]) for c in combinations)]
     programs, remarks = [], {}
@@ -121,7 +122,7 @@ def plan(combinations: Sequence[Combination]) -> tuple[tuple[Together, ...], tup
             reasons = {path: untraceable(alike[0].experiment, path) for path in varying}
         fixed = [path for path, reason in reasons.items() if reason]
         remarks |= {
-            path: f"values of {path} are trained one after the other, since it cannot be traced: {reasons[path]}"
+            path: f"values of {path} are trained one after another, since it cannot be traced: {reasons[path]}"
             for path in fixed
         }
         for group in _grouped(alike, lambda c, fixed=fixed: tuple(c.values[path] for path in fixed)):
@@ -131,13 +132,13 @@ def plan(combinations: Sequence[Combination]) -> tuple[tuple[Together, ...], tup
 
 
 def _is_number(path: str, value: Any) -> bool:
-    """It may be traced: in a model only floats, for its integers are sizes."""
+    """Whether the field may be traced. In a model only floats may be: integers are sizes."""
     kinds = (int, float) if path.startswith("training.optimizer.") else (float,)
     return path.startswith(TRACEABLE) and isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _structure(combination: Combination, numbers: Sequence[str]) -> Hashable:
-    """What those trained together have in common. A number of the optimiser that is zero may leave out a part of it."""
+    """What combinations of one program must share. A zero optimiser number is kept apart: it may remove a part."""
     values = combination.values
     zeros = tuple(values[path] == 0 for path in numbers if path.startswith("training."))
     return zeros, tuple(repr(values[path]) for path in values if path not in numbers)
@@ -160,17 +161,17 @@ def sweep(
     say: Callable[[str], None] = lambda text: None,
     report: Callable[[Experiment], Report | None] = lambda experiment: None,
 ) -> list[Outcome]:
-    """Train and measure every combination, and write the table and its picture.
+    """Trains and measures every combination, and writes the table and its picture.
 
-    The same call goes on with a sweep that was cut off. ValueError for a directory that holds another one;
-    `DivergedError` where every seed of every combination died.
+    The same call continues an interrupted sweep. Raises ValueError for a directory with another sweep, and
+    `DivergedError` if every seed of every combination diverged.
 
     Args:
-        experiment: what all combinations share.
-        over: path of a field, `training.optimizer.learning_rate` say -> its values.
-        directory: where all of it goes.
-        say: is told what is done.
-        report: called with the experiment of a program before it is trained; returns what is told of its training.
+        experiment: the common experiment.
+        over: path of a field, such as `training.optimizer.learning_rate` -> its values.
+        directory: directory of the sweep.
+        say: called with a line of text about each program.
+        report: called with the experiment of a program before it is trained; returns the `report` of its training.
     """
     combinations = combine(experiment, over)
     for combination in combinations:
@@ -199,7 +200,7 @@ def sweep(
 
 
 def _check_selection(experiment: Experiment) -> None:
-    """ValueError, before hours of training, for a split or a metric to select by that the task does not have."""
+    """Raises ValueError, before hours of training, if the task lacks the split or the metric to select by."""
     task, training = experiment.task, experiment.training
     _, longest = task.lengths_of(training.scored_split)
 
@@ -213,7 +214,7 @@ def _check_selection(experiment: Experiment) -> None:
 
 
 def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> None:
-    """Note what is swept, or see that it is the same as before."""
+    """Writes what is swept, or checks that it is the same as before."""
     planned = {"experiment": to_plain(experiment), "over": [[path, to_plain(list(v))] for path, v in over.items()]}
     path = directory / PLAN
     if path.exists():
@@ -278,7 +279,7 @@ def _lanes(together: Together, number: int) -> slice:
 
 
 def _split(together: Together, where: Path, directory: Path) -> None:
-    """Write the run of each combination, as `train` would have written it for that alone."""
+    """Writes the run of each combination, as if `train` had written it for that combination alone."""
     group, experiment = together.combinations, together.combinations[0].experiment
     keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
     like = initial_lanes(experiment, together.numbers, keys, abstract=True)
@@ -291,7 +292,7 @@ def _split(together: Together, where: Path, directory: Path) -> None:
     for number, combination in enumerate(group):
         lanes, target = _lanes(together, number), directory / combination.name
         own = {"experiment": to_plain(combination.experiment), "environment": manifest.get("environment")}
-        # What is common to all has been saved with the program; the rest is cut out of it.
+        # The common part was saved with the program; the rest is cut out of it.
         shared = {name: value for name, value in manifest.items() if name not in ("experiment", "numbers")}
         cut = State(state.step, jax.tree.map(lambda x, lanes=lanes: x[lanes], state.members))
         checkpoint.save(target / CHECKPOINTS, int(state.step), cut, own | shared, keep=1)
@@ -302,7 +303,7 @@ def _split(together: Together, where: Path, directory: Path) -> None:
 
 
 def _entry_of(entry: Mapping[str, Any], lanes: slice) -> dict[str, Any]:
-    """The part of a line of metrics that is about some lanes."""
+    """The part of a metrics line that belongs to some lanes."""
     own = {name: value[lanes] if isinstance(value, list) else value for name, value in entry.items() if name != "died"}
     died = [
         death | {"seed": death["seed"] - lanes.start}
@@ -329,16 +330,16 @@ def _outcome(combination: Combination, where: Path) -> Outcome:
 
 
 def rule(experiment: Experiment) -> str:
-    """In words, which combination is the best."""
+    """The rule by which the best combination is chosen, in words."""
     training = experiment.training
     metric, split = training.selection_metric.replace("_", " "), training.scored_split
     if training.selection_metric == "loss":
         return f"the smallest loss on the split {split}, median over seeds"
-    return f"the highest {metric} on the split {split}, median over seeds; of equal ones that of the smallest loss"
+    return f"the highest {metric} on the split {split}, median over seeds; ties by the smallest loss"
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:
-    """The best by `rule`; a seed that died counts as the worst there is."""
+    """The best outcome by `rule`. A diverged seed counts as the worst possible value."""
     metric = outcomes[0].combination.experiment.training.selection_metric
 
     def median(outcome: Outcome, name: str, worst: float) -> float:
@@ -353,7 +354,7 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def columns(outcome: Outcome) -> dict[str, np.ndarray]:
-    """What a table has of an outcome: title -> float[S]."""
+    """The columns of an outcome in a table: title -> float[S]."""
     experiment, curve = outcome.combination.experiment, outcome.curve
     found = {f"{experiment.training.scored_split} {name}": values for name, values in outcome.scores.items()}
     if curve is None:
@@ -369,7 +370,7 @@ def columns(outcome: Outcome) -> dict[str, np.ndarray]:
 
 
 def save_table(outcomes: Sequence[Outcome], directory: Path) -> None:
-    """`sweep.csv`: a line for each combination with medians over its living seeds; `sweep.png`: every seed as a dot."""
+    """Writes `sweep.csv`, a line per combination with medians over its alive seeds, and `sweep.png`, a dot per seed."""
     from lenmem.evaluation.plots import plot_sweep
 
     chosen = best(outcomes)
@@ -395,7 +396,7 @@ def save_table(outcomes: Sequence[Outcome], directory: Path) -> None:
 
 
 def sweep_table(outcomes: Sequence[Outcome]) -> Table:
-    """The combinations with medians over their living seeds in percent; the best is marked."""
+    """The combinations with medians over their alive seeds in percent; the best is marked."""
     chosen = best(outcomes)
     cells = [columns(outcome) for outcome in outcomes]
     titles = list(dict.fromkeys(title for row in cells for title in row))
@@ -418,7 +419,7 @@ def sweep_table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def _living(outcome: Outcome) -> int:
-    """How many seeds are alive."""
+    """Number of alive seeds."""
     return int(np.sum(~np.isnan(outcome.scores.get("loss", np.nan))))
 
 
@@ -427,7 +428,7 @@ def _alive(outcome: Outcome) -> str:
 
 
 def _text(value: Any) -> str:
-    """A value as it is typed."""
+    """A value as it would be typed."""
     if isinstance(value, tuple | list):
         return " ".join(map(_text, value))
     if value is None or isinstance(value, bool | int | float | str):

@@ -1,4 +1,4 @@
-"""The currency of lenmem: pairs of sequences, and the description of a task.
+"""Common types of lenmem: batches of pairs of sequences, and the description of a task.
 
 Axis glossary, used in every shape of the library:
 
@@ -8,7 +8,7 @@ Axis glossary, used in every shape of the library:
     D  width of a float input         d, H  width of a hidden state
     R  heads                          W  width (number of columns) of a memory row
 
-This module imports nothing else of lenmem, and everything may import it.
+This module imports nothing else from lenmem; every other module may import it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jax.typing import DTypeLike
 class Batch(NamedTuple):
     """Pairs of sequences. Without the leading axis B it is one `Example`.
 
-    Masks are prefixes: a row is its real positions, then padding. Padding holds arbitrary values and no result may
+    Masks are prefixes: a row is its real positions, then padding. Padding holds arbitrary values, and no result may
     depend on them.
     """
 
@@ -36,7 +36,8 @@ class Batch(NamedTuple):
     targets: jax.Array
     """int[B, M] token ids, or float[B, M, K]."""
     target_mask: jax.Array
-    """bool[B, M]: the answer slots the model is asked to fill. A length that may honestly be known beforehand."""
+    """bool[B, M]: the answer slots that the model must fill. Their number must not reveal what the model cannot
+    know."""
     score_mask: jax.Array
     """bool[B, M]: the slots that are scored (a subset of `target_mask`). Models never see it."""
 
@@ -45,19 +46,19 @@ Example = Batch
 
 
 class Step(NamedTuple):
-    """What a recurrent cell is given at one time step."""
+    """The input of a recurrent cell at one time step."""
 
     inputs: jax.Array
     """float[B, d]: the embedded input."""
     decoding: jax.Array
-    """bool[B]: the row has been read and is being answered."""
+    """bool[B]: True from the first answer step of a row on."""
     valid: jax.Array
     """bool[B]: the step is real; False after a row's last answer."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a model must know of a task, and all it may know."""
+    """The description of a task for a model. Models get no other information about the task."""
 
     vocabulary: int
     """Number of input token ids, 0 .. vocabulary - 1. 0 for inputs without tokens."""
@@ -66,41 +67,41 @@ class Spec:
     channels: int = 0
     """Float side channels beside the token: inputs are then float[N, vocabulary + channels], one-hot first."""
     outputs: Literal["tokens", "multi_hot", "real"] = "tokens"
-    """What an answer slot holds."""
+    """Type of an answer slot."""
     shared_ids: bool = False
     """Answer ids below `vocabulary` mean the same tokens as input ids."""
     alignment: Literal["free", "aligned"] = "free"
     """`aligned`: answer slot t belongs to input position t."""
     causal: bool = False
-    """Answer slot t may depend on inputs 0 .. t only."""
+    """Answer slot t may depend only on inputs 0 .. t."""
     delimited: bool = False
-    """The input itself marks its end, so that no delimiter step is added."""
+    """The input marks its own end, so no delimiter step is added."""
     length_rule: Literal["given", "end"] = "given"
     """`given`: `target_mask` is exactly the answer. `end`: the answer stops with `end_id`."""
     end_id: int | None = None
-    """The end symbol among the answer ids, where there is one."""
+    """The end symbol among the answer ids, if there is one."""
     chance: float = 0.0
-    """Expected token accuracy of a model that has learnt nothing but the most frequent answer."""
+    """Expected token accuracy of a model that has only learnt the most frequent answer."""
     ceiling: float | None = None
-    """Best achievable exact match where a task is ambiguous; None: 1."""
+    """Best possible exact match if the task is ambiguous; None: 1."""
     shapes: Callable[[int], tuple[int, int]] | None = dataclasses.field(default=None, repr=False, compare=False)
     """capacity -> (N, M): the static sizes of an example of at most that length (in the task's unit)."""
 
     @property
     def takes_tokens(self) -> bool:
-        """Inputs are token ids (int[B, N]) and nothing else."""
+        """Whether inputs are plain token ids (int[B, N])."""
         return self.vocabulary > 0 and self.channels == 0
 
     @property
     def input_width(self) -> int:
-        """Columns of an input written as floats: one-hot token, then channels."""
+        """Number of columns of an input as floats: one-hot token, then channels."""
         return self.vocabulary + self.channels
 
 
 def check_batch(spec: Spec, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> None:
-    """ValueError, naming both shapes, where the arrays of a batch do not fit each other or the task.
+    """Raises ValueError, naming both shapes, if the arrays of a batch do not fit each other or the task.
 
-    Shapes are known when a program is traced, so that the check costs nothing when it runs.
+    Shapes are known when a program is traced, so the check costs nothing at run time.
     """
     if spec.takes_tokens:
         _check_shape("inputs", inputs, ("B", "N"), "token ids")
@@ -116,25 +117,25 @@ def check_batch(spec: Spec, inputs: Any, input_mask: Any, target_mask: Any, targ
 
 
 def check_outputs(spec: Spec, outputs: Any, target_mask: Any) -> None:
-    """ValueError, naming both shapes, where a model does not return `output_size` numbers for every answer slot."""
+    """Raises ValueError, naming both shapes, if a model does not return `output_size` numbers per answer slot."""
     about = f"as target_mask is {list(target_mask.shape)} and output_size is {spec.output_size}"
-    _check_shape("what the model returns", outputs, (*target_mask.shape, spec.output_size), about)
+    _check_shape("the model's output", outputs, (*target_mask.shape, spec.output_size), about)
 
 
 def _check_shape(name: str, array: Any, wanted: Sequence[int | str], about: str) -> None:
-    """Letters stand for any size."""
+    """Checks a shape. Letters stand for any size."""
     try:
         chex.assert_shape(array, [size if isinstance(size, int) else None for size in wanted])
     except AssertionError:
         sizes = ", ".join(map(str, wanted))
-        raise ValueError(f"{name} has shape {list(array.shape)}; it has to be [{sizes}], {about}") from None
+        raise ValueError(f"{name} has shape {list(array.shape)}; it must be [{sizes}], {about}") from None
 
 
 PyTree = Any
 Dtype = DTypeLike | None
-"""Computation and parameter types of a module; None: computed in the type of its inputs and parameters."""
+"""Computation and parameter dtypes of a module; None: the dtype of its inputs and parameters."""
 
 
 def is_zero(value: Any) -> bool:
-    """The number is plainly zero. A traced one, of a sweep, is not: what it switches on has to be there."""
+    """Whether a number is a concrete zero. A traced number of a sweep is not, so the part that it scales is kept."""
     return isinstance(value, int | float) and value == 0

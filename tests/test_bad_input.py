@@ -185,10 +185,10 @@ def of_task(name: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 WRONG = {
-    "inputs": (lambda x: x[..., None], r"inputs has shape \[2, 3, 1\]; it has to be \[B, N\], token ids"),
-    "input_mask": (lambda x: x[:, 1:], r"input_mask has shape \[2, 2\]; it has to be \[2, 3\], as inputs is \[2, 3\]"),
-    "target_mask": (lambda x: x[:1], r"target_mask has shape \[1, 4\]; it has to be \[2, M\], as inputs is \[2, 3\]"),
-    "targets": (lambda x: x[:, 1:], r"targets has shape \[2, 3\]; it has to be \[2, 4\], as target_mask is \[2, 4\]"),
+    "inputs": (lambda x: x[..., None], r"inputs has shape \[2, 3, 1\]; it must be \[B, N\], token ids"),
+    "input_mask": (lambda x: x[:, 1:], r"input_mask has shape \[2, 2\]; it must be \[2, 3\], as inputs is \[2, 3\]"),
+    "target_mask": (lambda x: x[:1], r"target_mask has shape \[1, 4\]; it must be \[2, M\], as inputs is \[2, 3\]"),
+    "targets": (lambda x: x[:, 1:], r"targets has shape \[2, 3\]; it must be \[2, 4\], as target_mask is \[2, 4\]"),
 }
 """A field of a batch: what is done to it, and what is said."""
 
@@ -223,9 +223,9 @@ class Narrow(Constant):
 
 
 def test_a_task_or_a_model_of_ones_own_is_checked_too():
-    with pytest.raises(ValueError, match=r"targets has shape \[2, 4\]; it has to be \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"targets has shape \[2, 4\]; it must be \[2, 3\]"):
         train(Experiment(Mismatched(4, (1, 3)), Constant(), TINY))
-    with pytest.raises(ValueError, match=r"what the model returns has shape \[2, 4, 4\]; it has to be \[2, 4, 5\]"):
+    with pytest.raises(ValueError, match=r"the model's output has shape \[2, 4, 4\]; it must be \[2, 4, 5\]"):
         train(Experiment(READ[0], Narrow(), TINY))
 
 
@@ -234,7 +234,7 @@ def test_channels_have_a_width():
     batch = task.source("train", 2).batch(jax.random.key(0), 0)
     model = models.make("gru", task.spec, hidden_size=2, embedding_size=2)
     wider = jnp.concatenate([batch.inputs, batch.inputs[..., :1]], axis=-1)
-    with pytest.raises(ValueError, match=r"inputs has shape \[2, 5, 3\]; it has to be \[B, N, 2\], for 0 tokens and 2"):
+    with pytest.raises(ValueError, match=r"inputs has shape \[2, 5, 3\]; it must be \[B, N, 2\], for 0 tokens and 2"):
         jax.eval_shape(model.init, jax.random.key(0), wider, batch.input_mask, batch.target_mask)
 
 

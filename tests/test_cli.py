@@ -147,7 +147,7 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
     assert "has nothing of step 2; it has 4" in fails(capsys, "evaluate", "tiny.safetensors", "--step", "2")
     assert "parameters only" in fails(capsys, "import", "tiny.safetensors")
     share.export_params("strange.safetensors", {"a": np.zeros(1)}, {"experiment": whole.manifest["experiment"]})
-    assert "are not those of its experiment" in fails(capsys, "predict", "strange.safetensors", *typed)
+    assert "do not fit its experiment" in fails(capsys, "predict", "strange.safetensors", *typed)
 
 
 def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, monkeypatch):
@@ -290,7 +290,7 @@ def test_list_names_everything(capsys):
         (("predict", "tiny", "--input", "1 23"), "out of 0 to 3; got '23'"),
         (("predict", "tiny", "--input", "1", "--seed", "7"), "seeds 0 to 1"),
         (("compare", "--models", "lantm"), "either a configuration or --tasks"),
-        (("compare", "quickstart"), "give --models; only a configuration that has `models`"),
+        (("compare", "quickstart"), "give --models; only a configuration that defines `models`"),
         (("compare", "--tasks", "cpy", "--models", "lantm"), "'copy'"),
         (("compare", "--tasks", "copy", "--models", "lantmm"), "'lantm'"),
         (("reproduce", "lantm/copy", "--rows", "copy-lantm"), "copy-lantm-L"),
@@ -342,7 +342,7 @@ def test_what_cannot_be_trained_is_one_message(tmp_path, monkeypatch, capsys, ta
             "experiment = Experiment(Copy(), LANTM(), Training(steps='9'))",
             "Training.steps is '9'; it has to be an integer",
         ),
-        ("experiment = LANTM()", "has to define `experiment = Experiment(...)`, got LANTM"),
+        ("experiment = LANTM()", "must define `experiment = Experiment(...)`, got LANTM"),
     ],
 )
 def test_a_configuration_that_is_wrong_is_one_message(tmp_path, capsys, text, message):

@@ -55,7 +55,7 @@ def test_a_verb_helps_without_a_name(capsys, verb):
 def test_the_options_are_those_that_tyro_makes(capsys, config):
     said = helped(capsys, "train", config, "--help")
     assert max(map(len, said.splitlines())) <= 80
-    listed = set(re.findall(r"(?:^\W+|, )(--[a-z][\w.-]+)", said.partition("run made of them")[2], re.MULTILINE))
+    listed = set(re.findall(r"(?:^\W+|, )(--[a-z][\w.-]+)", said.partition("run that uses them")[2], re.MULTILINE))
     assert listed - set(options.HELP) == set(options.names(default(cli.Train, config)))
     # Common ones come first, then group by group.
     places = [re.search(text, said) for text in ("--training.steps N", r"\W options\W", r"\W training options\W")]

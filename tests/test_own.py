@@ -106,7 +106,7 @@ def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
     same_values(lenmem.measure(whole), trained)
     assert np.all(np.isfinite(whole.params["bias"]))
 
-    died = f"{np.sum(~whole.alive)} seeds of Poisoned died"
+    died = f"{np.sum(~whole.alive)} seeds of Poisoned diverged"
     assert died in " ".join(run(capsys, "evaluate", "mytask", *FILE, "--save").split())
     same_values(curve_in(folder / "runs/mytask"), trained)
     run(capsys, "plot", "mytask", *FILE)
@@ -122,12 +122,12 @@ def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
 def test_a_dead_seed_does_not_answer(folder, whole, capsys):
     dead, living = int(np.argmin(whole.alive)), np.flatnonzero(whole.alive).tolist()
     typed = ("predict", "mytask", *FILE, "--input", "1 2")
-    message = f"seed {dead} of runs/mytask died in training, of a non-finite loss or gradient; alive are {living[0]}, "
+    message = f"seed {dead} of runs/mytask diverged in training: non-finite loss or gradient; alive are {living[0]}, "
     assert message in fails(capsys, *typed, "--seed", str(dead))
     assert message in fails(capsys, "plot", "mytask", *FILE, "--seed", str(dead))
     assert run(capsys, *typed) == run(capsys, *typed, "--seed", str(living[0]))
     everyone = whole.step, whole.directory, whole.manifest, np.zeros(8, bool)
-    with pytest.raises(ValueError, match="every seed of runs/mytask died"):
+    with pytest.raises(ValueError, match="every seed of runs/mytask diverged"):
         lenmem.Run(whole.experiment, whole.params, *everyone).seed_params()
 
 
@@ -143,7 +143,7 @@ def test_who_is_alive_is_known_of_what_was_saved_before(folder, whole):
     share.export_params("old.safetensors", whole.params, plain | {"metrics": history})
     assert lenmem.load("old.safetensors", modules=known).alive.tolist() == whole.alive.tolist()
     share.export_params("old.safetensors", whole.params, plain | {"alive": [True]})
-    with pytest.raises(ValueError, match="says of 1 seeds whether they live; it has 8"):
+    with pytest.raises(ValueError, match="says which of 1 seeds diverged; it has 8"):
         lenmem.load("old.safetensors", modules=known)
 
 
@@ -226,9 +226,9 @@ def test_help_is_that_of_the_pair(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("copy",), "copy is a task; say which model learns it, as in --model lstm"),
-        (("--task", "copy"), "copy is a task; say which model"),
-        (("--model", "lstm"), "say which task lstm learns, as in --task copy"),
+        (("copy",), "copy is a task; add the model that learns it, as in --model lstm"),
+        (("--task", "copy"), "copy is a task; add the model"),
+        (("--model", "lstm"), "add the task that lstm learns, as in --task copy"),
         (("copy", "--task", "reverse", "--model", "gru"), "copy and --task reverse are two tasks"),
         (("quickstart", "--task", "copy", "--model", "gru"), "the configuration quickstart has a task"),
         (("--task", "cpy", "--model", "gru"), "'cpy' is not a task. Did you mean 'copy'?"),
@@ -316,5 +316,5 @@ def test_what_is_no_run_is_not_resumed(folder, capsys):
     (folder / "early").mkdir()
     (folder / "early/metrics.jsonl").write_text('{"step": 2, "loss": [1]}\n')
     said = fails(capsys, "train", "--resume", "early")
-    assert "cut off before its first checkpoint" in said
+    assert "interrupted before its first checkpoint" in said
     assert "lenmem train CONFIG --resume --directory early" in said

@@ -152,7 +152,7 @@ def test_a_wrong_line_is_named(tmp_path, text, message):
 
 
 def test_neither_file_nor_paper():
-    with pytest.raises(ValueError, match=r"lantn is no file, and no paper. Did you mean 'lantm'\?"):
+    with pytest.raises(ValueError, match=r"lantn is neither a file nor a paper. Did you mean 'lantm'\?"):
         read_queue("lantn")
 
 

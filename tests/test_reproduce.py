@@ -131,7 +131,7 @@ def test_a_dead_seed_masters_nothing():
     nothing = [np.nan] * 4
     scores = scores_by_length(mastered([nothing, [1, 1, 1, 0]]), ByLength((1, 2, 4, 8), mean_over=(1, 8)))
     assert scores["longest_length"] == {"seeds": [None, 4], "median": 0, "best": 4}
-    with pytest.raises(ValueError, match="to be of 'hit_rate'; the task has token_accuracy"):
+    with pytest.raises(ValueError, match="needs the metric 'hit_rate'; the task has token_accuracy"):
         scores_by_length(mastered([nothing]), ByLength((1,), metric="hit_rate"))
 
 

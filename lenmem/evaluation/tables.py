@@ -36,7 +36,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     caption = [f"{_span(samples)} samples per length"]
     if several:
         caption.insert(0, f"median of {_span(sorted({curve.seeds for curve in curves}))} seeds (lowest - highest)")
-        caption += [f"{died} seeds of {curve.label or 'these'} died" for curve in curves if (died := _died(curve))]
+        caption += [f"{died} seeds of {curve.label or 'these'} diverged" for curve in curves if (died := _died(curve))]
     if len(shown) < len(lengths):
         caption.append(f"{len(shown)} of {len(lengths)} lengths shown")
     table = Table(caption=", ".join(caption), caption_justify="left")

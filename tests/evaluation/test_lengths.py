@@ -129,9 +129,9 @@ def test_wrong_counts():
         curve_of([3], samples=0)
     with pytest.raises(ValueError, match="got 5 and 0"):
         curve_of([3], batch_size=0)
-    with pytest.raises(ValueError, match="samples is 0; it has to be an integer, at least 1"):
+    with pytest.raises(ValueError, match="samples is 0; it must be an integer, at least 1"):
         Evaluation(samples=0)
-    with pytest.raises(ValueError, match="batch_size is -1; it has to be an integer"):
+    with pytest.raises(ValueError, match="batch_size is -1; it must be an integer"):
         Evaluation(batch_size=-1)
     with pytest.raises(ValueError, match="samples and batch_size must be at least 1, got 0"):
         score(Oracle(), reaches(1), Copy(), samples=0)

@@ -80,7 +80,7 @@ def test_slots_need_no_parameters_and_only_the_deep_ones_are_missed():
     run = [np.asarray(briefly(lambda p, m=model: m.apply({"params": p}, *CALL))(params))[mask] for model in models]
     np.testing.assert_allclose(run[1], run[2], atol=1e-6)  # a row has 13 steps
     assert np.abs(run[0] - run[1]).max() > 1e-4
-    with pytest.raises(ValueError, match="slots is 0; it has to be an integer, at least 1"):
+    with pytest.raises(ValueError, match="slots is 0; it must be an integer, at least 1"):
         models[0].clone(slots=0).apply({"params": params}, *CALL)
 
 

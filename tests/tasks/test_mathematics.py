@@ -105,7 +105,7 @@ def test_the_release_and_tfds_are_split_alike(tmp_path, monkeypatch):
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(ValueError, match="examples is 2; it has to be an integer, at least 3"):
+    with pytest.raises(ValueError, match="examples is 2; it must be an integer, at least 3"):
         PlaceValue(examples=2)
     with pytest.raises(ValueError, match=r"question 2 of the set 'train', '4 × 3' with the answer '12', has a '×'"):
         encoded([("1 + 1", "2"), ("4 × 3", "12")], "train")

@@ -125,9 +125,9 @@ def test_any_optax_transformation_trains_and_resumes(tmp_path):
 
 def test_an_optimizer_is_passed_only_where_none_was_saved(finished):
     _, directory = finished
-    with pytest.raises(ValueError, match=r"says what it was trained with, Optimizer\(name='adam'"):
+    with pytest.raises(ValueError, match=r"was trained with Optimizer\(name='adam'"):
         lenmem.load(directory, optimizer=optax.lion(1e-2))
-    with pytest.raises(ValueError, match="Training.optimizer is 'lion'; it has to be a"):
+    with pytest.raises(ValueError, match="Training.optimizer is 'lion'; it must be a"):
         Training(optimizer="lion")  # pyright: ignore[reportArgumentType]
 
 
@@ -429,13 +429,13 @@ def test_tensorboard_events_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"batch_size": 0}, "batch_size is 0; it has to be an integer, at least 1"),
-        ({"steps": -1}, "steps is -1; it has to be an integer, at least 0"),
+        ({"batch_size": 0}, "batch_size is 0; it must be an integer, at least 1"),
+        ({"steps": -1}, "steps is -1; it must be an integer, at least 0"),
         ({"checkpoint_every": 3}, "multiple of log_every=2, got 3"),
         ({"selection": "best"}, "'best'; allowed are last, validation, running_ood"),
         ({"selection": "validation"}, "needs validate_every"),
         ({"seeds": 3, "seeds_at_once": 2}, "seeds_at_once=2 does not divide seeds=3"),
-        ({"devices": 0}, "devices is 0; it has to be an integer, at least 1 or None"),
+        ({"devices": 0}, "devices is 0; it must be an integer, at least 1 or None"),
     ],
 )
 def test_wrong_settings_are_refused(fields, message):
