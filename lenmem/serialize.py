@@ -68,8 +68,21 @@ def _forgotten(*_: Any, **__: Any) -> Any:
 FORGOTTEN = optax.GradientTransformation(_forgotten, _forgotten)
 """What a saved Optax transformation comes back as, since it is made of functions."""
 _OWN = "lenmem."
-MOVED = {"lenmem.training.loop.Training": "lenmem.training.configuration.Training"}
+MOVED = {
+    "lenmem.training.loop.Training": "lenmem.training.configuration.Training",
+    "lenmem.nn.nam.Shift": "lenmem.models.tapes.Shift",
+    "lenmem.nn.nam.Jump": "lenmem.models.tapes.Jump",
+    "lenmem.nn.transformer_decoder.PostNormEncoder": "lenmem.nn.transformer.TransformerEncoder",
+}
 """Path of a class of lenmem in older runs -> where it is now."""
+CHANGED: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
+    "lenmem.models.nam_baselines.UniversalEncoder": ({"steps": "layers"}, {}),
+    "lenmem.nn.transformer_decoder.PostNormEncoder": (
+        {"shared_layers": "shared_weights"},
+        {"initialization": "glorot"},
+    ),
+}
+"""Path of a class in older runs -> (its fields that have other names now, fields that it has got since)."""
 
 
 def class_path(kind: type) -> str:
@@ -162,6 +175,9 @@ def _from_plain(data: Any, known: dict[str, type], depth: int) -> Any:
         return {key: _from_plain(item, known, depth + 1) for key, item in data.items()}
     path = data["class"]
     rest = {key: item for key, item in data.items() if key != "class"}
+    if isinstance(path, str) and path in CHANGED:
+        names, more = CHANGED[path]
+        rest = {**more, **{names.get(key, key): item for key, item in rest.items()}}
     if isinstance(path, str) and path in _SPECIAL:
         return _SPECIAL[path](rest)
     kind = _resolve(path, known)

@@ -54,6 +54,20 @@ class Step(NamedTuple):
     """bool[B]: True from the first answer step of a row on."""
     valid: jax.Array
     """bool[B]: the step is real; False after a row's last answer."""
+    deterministic: bool = True
+    """Not in training: nothing is dropped or drawn. No array, but a constant of the program."""
+
+
+jax.tree_util.register_pytree_with_keys(
+    Step,
+    lambda step: ([(jax.tree_util.GetAttrKey(name), getattr(step, name)) for name in Step._fields[:-1]], step[-1]),
+    lambda deterministic, arrays: Step._make([*arrays, deterministic]),
+)
+
+STREAMS = ("dropout", "address", "gate")
+"""The random streams that a network may draw from in training, beside `params`."""
+SOWN = ("traces", "losses")
+"""The collections to which a network may sow: what can be drawn, and what is added to the loss."""
 
 
 @dataclasses.dataclass(frozen=True)

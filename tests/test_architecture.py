@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard
 
+import flax.linen as nn
 import pytest
 
 import lenmem
@@ -114,6 +115,36 @@ def test_the_house_is_in_order():
     """Imports point the right way, third parties stay at home, everything public is documented."""
     found = violations(PACKAGE)
     assert not found, "\n" + "\n".join(found)
+
+
+def linen_modules() -> set[str]:
+    """The names of lenmem's Linen modules."""
+    paths = (name for name in public_modules() if name.startswith(("lenmem.nn", "lenmem.models")))
+    values = (value for path in paths for value in vars(importlib.import_module(path)).values())
+    kinds = {value for value in values if isinstance(value, type) and issubclass(value, nn.Module)}
+    return {kind.__name__ for kind in kinds if kind.__module__.startswith("lenmem.")}
+
+
+def by_position(tree: ast.Module, kinds: set[str]) -> list[str]:
+    """The calls of `kinds` that pass more than one argument by position."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    named = ((call, getattr(call.func, "id", getattr(call.func, "attr", ""))) for call in calls)
+    return [
+        f"{name} (line {call.lineno})"
+        for call, name in named
+        if name in kinds and (len(call.args) > 1 or any(isinstance(argument, ast.Starred) for argument in call.args))
+    ]
+
+
+def test_fields_of_modules_are_passed_by_name():
+    """All but the first: two of one type cannot be swapped in silence."""
+    kinds = linen_modules()
+    assert {"LANTM", "MultiHeadAttention", "LSTMCell", "EncoderDecoder"} <= kinds
+    for folder in ("nn", "models"):
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            assert by_position(ast.parse(path.read_text()), kinds) == [], path
+    swapped = ast.parse("LSTMCell(3, 1.0)\nGRUCell(*sizes)\nLSTMCell(3, forget_bias=1.0)\nother(1, 2)")
+    assert by_position(swapped, kinds) == ["LSTMCell (line 1)", "GRUCell (line 2)"]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from lenmem import Experiment, Training, models, tasks
 from lenmem.tasks.base import Task
 from lenmem.training import Optimizer, train
 from lenmem.training.step import data_key, initial_members, objective
-from lenmem.types import Dtype, Spec
+from lenmem.types import STREAMS, Dtype, Spec
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "feedforward_size", "mlp_size", "vocabulary", "selection_length", "longest"), 4),
@@ -114,7 +114,7 @@ def first_step(experiment: Experiment) -> Callable[[jax.Array], Any]:
         member = initial_members(model, task, Optimizer().build(1), key[None], keep_best=False)
         member = jax.tree.map(lambda x: x[0], member)
         batch = task.source("train", 2).batch(data_key(member.key), 0)
-        rngs = dict.fromkeys(("dropout", "address", "gate"), key)
+        rngs = dict.fromkeys(STREAMS, key)
         return jax.value_and_grad(lambda params: objective(model, task, params, batch, rngs)[0])(member.params)
 
     return step

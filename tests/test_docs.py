@@ -76,7 +76,7 @@ def test_a_module_inside_an_nnx_model_is_trained_with_it(learns):
 
     params = nnx.to_pure_dict(nnx.state(example.model.attention, nnx.Param))
     states = jax.random.normal(jax.random.key(0), (*example.tokens.shape, 32))
-    linen = jax.jit(example.GeometricAttention(heads=2).apply)({"params": params}, states, example.mask)
+    linen = jax.jit(example.GeometricAttention(features=32, heads=2).apply)({"params": params}, states, example.mask)
     bridged = nnx.jit(lambda model: model.attention(states, example.mask))(example.model)
     np.testing.assert_allclose(bridged, linen, rtol=1e-5, atol=1e-6)
     assert abs(float(params["direction"]["bias"][0] - params["direction"]["bias"][1])) > 0.01

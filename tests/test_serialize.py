@@ -17,7 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lenmem.serialize import DTYPES, FUNCTIONS, MOVED, class_path, from_plain, to_plain
+from lenmem.models.nam_baselines import UniversalEncoder
+from lenmem.models.tapes import Shift
+from lenmem.nn.transformer import TransformerEncoder
+from lenmem.serialize import CHANGED, DTYPES, FUNCTIONS, MOVED, class_path, from_plain, to_plain
 from lenmem.training.optimizer import Cosine, Optimizer, StepDecay
 from lenmem.types import Spec
 
@@ -299,6 +302,18 @@ def test_a_class_of_lenmem_that_moved_is_found_where_it_is_now():
         made = from_plain({"class": before})
         assert class_path(type(made)) == after
         assert from_plain(to_plain(made)) == made
+
+
+def test_fields_of_lenmem_that_changed_names_are_carried_over():
+    """And fields that a class did not have, where the old one was of one kind."""
+    assert from_plain({"class": "lenmem.nn.nam.Shift", "cells": 3}) == Shift(3)
+    saved = {"layers": 2, "heads": 4, "positions": "absolute", "shared_layers": True, "position_scale": 0.5}
+    encoder = from_plain({"class": "lenmem.nn.transformer_decoder.PostNormEncoder", **saved})
+    same = {"shared_weights": True, "initialization": "glorot", "positions": "absolute", "position_scale": 0.5}
+    assert encoder == TransformerEncoder(layers=2, heads=4, **same)
+    assert from_plain({"class": class_path(UniversalEncoder), "steps": 3}) == UniversalEncoder(layers=3)
+    for path, (names, more) in CHANGED.items():
+        assert {*names.values(), *more} <= set(from_plain({"class": path}).__dataclass_fields__), path
 
 
 def test_modules_must_be_classes():

@@ -5,12 +5,12 @@ from typing import Any
 
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
-from lenmem.nn.nam import AttentionKind
+from lenmem.nn.attention import Mixing
 from lenmem.reproduce import Row
 from lenmem.tasks.base import Task
 from lenmem.training import Training
 
-ATTENTION: dict[str, AttentionKind] = {
+ATTENTION: dict[str, Mixing] = {
     "Transformer": "softmax",
     "Linear Transformer": "linear",
     "NAM-Transformer": "outer_product",

@@ -14,7 +14,7 @@ class Router(nnx.Module):
     def __init__(self, rngs):
         states, mask = jnp.zeros((1, 4, 32)), jnp.ones((1, 4), bool)
         self.embedding = nnx.Embed(10, 32, rngs=rngs)
-        self.attention = nnx.bridge.ToNNX(GeometricAttention(heads=2), rngs=rngs).lazy_init(states, mask)
+        self.attention = nnx.bridge.ToNNX(GeometricAttention(features=32, heads=2), rngs=rngs).lazy_init(states, mask)
         self.head = nnx.Linear(32, 10, rngs=rngs)
 
     def __call__(self, tokens, mask):

@@ -30,7 +30,8 @@ from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, recurrent, sequential
-from lenmem.types import Dtype, PyTree, Spec, Step, is_zero
+from lenmem.nn.module import Part
+from lenmem.types import PyTree, Step, is_zero
 
 SQUASHED: dict[str, Any] = {
     "read_strengths": oneplus,
@@ -68,7 +69,7 @@ class DNCState(NamedTuple):
     """r^1 .. r^R side by side, [B, R W]."""
 
 
-class DNCCell(nn.Module):
+class DNCCell(Part):
     """One step of a DNC; see `DNC` for the fields. Its output is [h; r^1; ..; r^R]."""
 
     controller: nn.Module
@@ -83,8 +84,6 @@ class DNCCell(nn.Module):
     stop_usage_gradient: bool = True
     clip: float | None = 20.0
     dropout: float = 0.0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         heads, width = self.read_heads, self.width
@@ -107,7 +106,7 @@ class DNCCell(nn.Module):
         self.command_shapes = shapes
         self.input_dropout = nn.Dropout(self.dropout)
         self.cell = as_cell(self.controller)
-        self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> DNCState:
         """The controller's own start and an empty memory that nobody has touched."""
@@ -122,8 +121,7 @@ class DNCCell(nn.Module):
 
     def __call__(self, state: DNCState, step: Step) -> tuple[DNCState, jax.Array]:
         """Controller, write, read."""
-        still = not self.has_rng("dropout")
-        step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=still))
+        step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=step.deterministic))
         controller, hidden, commands = controlled(self, state, step)
         commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
         # The backward pass forms the step again from the state before it: several [N, N] matrices less to keep.
@@ -233,36 +231,46 @@ class DNC(FlatModel):
     """Dropout of the embedded input."""
     answer: Literal["after_input", "last_input"] = "after_input"
     """A task's single answer is given after the input and a delimiter, or at the last input (Csordás et al. 2022)."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         regularized = not is_zero(self.regularization)
         if self.controller == "feedforward" and (self.compression or regularized):
             raise ValueError("compression and regularization constrain a cell state; controller 'feedforward' has none")
         if regularized and self.answer == "last_input":
             raise ValueError("regularization is of states while answering too; answer 'last_input' has none")
-        start = (self.hidden_size, self.compression, self.forget_bias, self.learned_start)
-        controller = make_controller(self.controller, *start, **shared)
-        fields = (self.slots, self.width, self.read_heads, self.masking, self.deallocation, self.link_sharpness)
-        fields = (controller, *fields, self.plain_lengths, self.stop_usage_gradient, self.clip, self.dropout)
+        controller = make_controller(
+            self.controller,
+            self.hidden_size,
+            compression=self.compression,
+            forget_bias=self.forget_bias,
+            learned_start=self.learned_start,
+            **self.dtypes,
+        )
+        machine: dict[str, Any] = {
+            "controller": controller,
+            "slots": self.slots,
+            "width": self.width,
+            "read_heads": self.read_heads,
+            "masking": self.masking,
+            "deallocation": self.deallocation,
+            "link_sharpness": self.link_sharpness,
+            "plain_lengths": self.plain_lengths,
+            "stop_usage_gradient": self.stop_usage_gradient,
+            "clip": self.clip,
+            "dropout": self.dropout,
+            **self.dtypes,
+        }
         if regularized:
-            cell = RegularizedDNCCell(
-                *fields, **shared, regularization=self.regularization, nearest_pairs=self.nearest_pairs, name="cell"
-            )
+            pull = {"regularization": self.regularization, "nearest_pairs": self.nearest_pairs}
+            cell: nn.Module = RegularizedDNCCell(**machine, **pull, name="cell")
         else:
-            cell = DNCCell(*fields, **shared, name="cell")
+            cell = DNCCell(**machine, name="cell")
 
-        def head(size):
-            return MemoryReadout(size, self.clip, **shared, name="head")
+        def head(size: int) -> nn.Module:
+            return MemoryReadout(size, clip=self.clip, **self.dtypes, name="head")
 
         if self.answer == "last_input":
             width, bare = self.embedding_size, {"begin": False, "end": False}
-            reader = sequential(Recurrent(cell), self, embedding_size=width, head=head, **bare)
-        else:
-            reader = recurrent(cell, self, head=head, delay=1)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+            return sequential(Recurrent(cell), self, embedding_size=width, head=head, **bare)
+        return recurrent(cell, self, head=head, delay=1)

@@ -21,7 +21,7 @@ how strongly embeddings resemble each other.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -34,6 +34,7 @@ from lenmem.nn.interfaces import BLANK, SPECIAL, Embedding, FlatModel, place, re
 from lenmem.nn.interfaces.packing import tokens_of
 from lenmem.nn.interfaces.recurrent import run_cell
 from lenmem.nn.linear import Linear
+from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
 
@@ -58,14 +59,12 @@ class ESBNState(NamedTuple):
     """k_r, [B, K + 1]."""
 
 
-class ESBNCell(AppendOnlyCell):
+class ESBNCell(AppendOnlyCell, Part):
     """One step of an ESBN; see `ESBN` for the fields. Its inputs are z, its output is h."""
 
     hidden_size: int = 512
     key_size: int = 256
     value_size: int = 128
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @property
     def initial_slots(self) -> int:
@@ -73,10 +72,9 @@ class ESBNCell(AppendOnlyCell):
         return 0
 
     def setup(self):
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.controller = LSTMCell(self.hidden_size, learned_start=False, **options)
-        self.write_key = Linear(self.key_size, **options)
-        self.retrieve = Linear(1, **options)
+        self.controller = LSTMCell(self.hidden_size, learned_start=False, **self.dtypes)
+        self.write_key = Linear(self.key_size, **self.dtypes)
+        self.retrieve = Linear(1, **self.dtypes)
         self.gain = self.param("gain", nn.initializers.ones, (), self.param_dtype)
         self.bias = self.param("bias", nn.initializers.zeros, (), self.param_dtype)
 
@@ -142,19 +140,17 @@ class ESBN(FlatModel):
     """E: width of the embedding z and of both layers of the network that makes it."""
     context_norm: bool = True
     """Normalise embeddings over the sequence."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         spec = require_spec(self.spec, self)
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.embedding = Embedding(spec, self.embedding_size, SPECIAL, **options)
-        self.encoder = Linear(self.embedding_size, **options)
+        self.embedding = Embedding(spec, features=self.embedding_size, special=SPECIAL, **self.dtypes)
+        self.encoder = Linear(self.embedding_size, **self.dtypes)
         if self.context_norm:
             self.normalise = ContextNorm(self.param_dtype)
-        self.cell = ESBNCell(self.hidden_size, self.key_size, self.embedding_size, **options)
-        self.head = Linear(spec.output_size, **options)
+        self.cell = ESBNCell(
+            hidden_size=self.hidden_size, key_size=self.key_size, value_size=self.embedding_size, **self.dtypes
+        )
+        self.head = Linear(spec.output_size, **self.dtypes)
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -173,6 +169,6 @@ class ESBN(FlatModel):
         symbols = place(inputs, lengths[:, 0], jnp.full((1, len(time)), BLANK), spec)
         states = nn.relu(self.encoder(nn.relu(self.embedding(symbols))))
         states = self.normalise(states, reading) if self.context_norm else jnp.where(reading[..., None], states, 0)
-        steps = Step(states, ~reading, time < first_answer + answer_lengths)
-        outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity, train=train)
+        steps = Step(states, ~reading, time < first_answer + answer_lengths, not train)
+        outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity)
         return self.head(outputs[first_answer + jnp.arange(answers), jnp.arange(len(inputs))[:, None]])

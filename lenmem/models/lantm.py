@@ -17,7 +17,7 @@ Where the authors' code differs from the paper, a field says so; defaults are wh
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -28,8 +28,9 @@ from lenmem.fields import Positive
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init, Linear, check_choices
+from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell
-from lenmem.types import Dtype, Spec, Step
+from lenmem.types import Step
 
 Weighting = Literal["inverse_square", "softmax"]
 RotationInterpolation = Literal["angle", "trigonometric"]
@@ -65,7 +66,7 @@ class Memory(NamedTuple):
     strengths: jax.Array
 
 
-class LieAccessCell(AppendOnlyCell):
+class LieAccessCell(AppendOnlyCell, Part):
     """One step of a Lie-access machine; see `LANTM` for the fields. Its output is (h, rho, gamma)."""
 
     hidden_size: int = 50
@@ -79,8 +80,6 @@ class LieAccessCell(AppendOnlyCell):
     rotation_interpolation: RotationInterpolation = "angle"
     initialization: Init = "fan_in"
     forget_bias: float | None = 1.0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         check_choices(self, weighting=get_args(Weighting), rotation_interpolation=get_args(RotationInterpolation))
@@ -89,8 +88,8 @@ class LieAccessCell(AppendOnlyCell):
         self.action_size = 4 if rotating else 2
         head_sizes = (self.key_size, self.action_size, 1, 1)
         self.command_sizes = (self.memory_width, 1, 1, 1, *head_sizes, *head_sizes)
-        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.controller = LSTMCell(self.hidden_size, self.forget_bias, **options)
+        options = {"initialization": self.initialization, **self.dtypes}
+        self.controller = LSTMCell(self.hidden_size, forget_bias=self.forget_bias, **options)
         self.commands = Linear(sum(self.command_sizes), **options)
 
         def vector(name, size):
@@ -194,19 +193,17 @@ class LieAccessCell(AppendOnlyCell):
         return jnp.concatenate([ops.unit(mixed[..., :3]), mixed[..., 3:]], axis=-1)
 
 
-class GatedReadout(nn.Module):
+class GatedReadout(Part):
     """Logits W_o h + b_o + gamma (W_r rho + b_r): the controller's answer plus what was read, as far as it wants it."""
 
     features: int
     initialization: Init = "fan_in"
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, outputs: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         """(h [..., H], rho [..., m], gamma [..., 1]) -> [..., features]."""
         hidden, read_value, gate = outputs
-        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        options = {"initialization": self.initialization, **self.dtypes}
         own = Linear(self.features, **options, name="hidden")(hidden)
         return own + gate * Linear(self.features, **options, name="read")(read_value)
 
@@ -237,32 +234,27 @@ class LANTM(FlatModel):
     """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding."""
     forget_bias: float | None = 1.0
     """Start of the forget gates' biases. None: drawn like the other biases, as the published code does for `fan_in`."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     group: ClassVar[Literal["shift", "rotation"]] = "shift"
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        shared = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        shared: dict[str, Any] = {"initialization": self.initialization, **self.dtypes}
         cell = LieAccessCell(
-            self.hidden_size,
-            self.memory_width,
-            self.group,
-            self.weighting,
-            self.bound_action,
-            self.read_gate_bias,
-            self.write_gate_bias,
-            self.action_interpolation,
-            self.rotation_interpolation,
+            hidden_size=self.hidden_size,
+            memory_width=self.memory_width,
+            group=self.group,
+            weighting=self.weighting,
+            bound_action=self.bound_action,
+            read_gate_bias=self.read_gate_bias,
+            write_gate_bias=self.write_gate_bias,
+            action_interpolation=self.action_interpolation,
+            rotation_interpolation=self.rotation_interpolation,
             forget_bias=self.forget_bias,
             **shared,
             name="cell",
         )
-        reader = recurrent(cell, self, head=lambda size: GatedReadout(size, **shared, name="head"), begin=True)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        return recurrent(cell, self, head=lambda size: GatedReadout(size, **shared, name="head"), begin=True)
 
 
 class SLANTM(LANTM):

@@ -9,14 +9,11 @@ work. LSTM: Hochreiter & Schmidhuber 1997; GRU: Cho et al. 2014. Cost per step: 
 from __future__ import annotations
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 
 from lenmem.fields import Positive, Share
 from lenmem.nn.cells import GRUCell, LSTMCell, Stacked
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init
-from lenmem.types import Dtype, Spec
 
 
 class LSTM(FlatModel):
@@ -34,36 +31,22 @@ class LSTM(FlatModel):
     """Learn the initial state; otherwise it is zero."""
     initialization: Init = "fan_in"
     """`fan_in`: Torch's default. `uniform`: all weights and biases U(-1, 1)."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     cell_type = LSTMCell
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         cells = [
             self.cell_type(
                 self.hidden_size,
                 initialization=self.initialization,
                 learned_start=self.learned_start,
-                dtype=self.dtype,
-                param_dtype=self.param_dtype,
+                **self.dtypes,
                 parent=None,
             )
             for _ in range(self.layers)
         ]
-        reader = recurrent(Stacked(cells, self.dropout, name="cell"), self, begin=True)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        return recurrent(Stacked(cells, dropout=self.dropout, name="cell"), self, begin=True)
 
 
 class GRU(LSTM):

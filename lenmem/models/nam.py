@@ -23,52 +23,45 @@ from flax.linen.dtypes import promote_dtype
 
 from lenmem import ops
 from lenmem.fields import Positive, Share
+from lenmem.nn.attention import MemoryAttention, Mixing
 from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
-from lenmem.nn.linear import Linear, linear_init
-from lenmem.nn.nam import AttentionKind, PreNormLayer, recomputed_scan
-from lenmem.nn.positions import PositionEncoding, PositionScores, PositionVectors, numbered
-from lenmem.types import Dtype, Spec, Step
+from lenmem.nn.linear import Linear, dropped, linear_init
+from lenmem.nn.module import Part
+from lenmem.nn.positions import Numbered, PositionEncoding
+from lenmem.nn.recurrence import recomputed_scan
+from lenmem.nn.transformer import PreNormLayer, TransformerEncoder
+from lenmem.types import Step
 
 
-class PreNormEncoder(nn.Module):
+class PreNormEncoder(TransformerEncoder):
     """Pre-norm layers over states plus positions, and a last LayerNorm. States at padding are zero."""
 
-    layers: int = 4
-    heads: int = 4
-    feedforward_size: int = 512
-    attention: AttentionKind = "outer_product"
-    causal: bool = False
+    attention: Mixing = "outer_product"
+    """How values are mixed."""
     mask_padding: bool = True
     attention_size: int | None = None
-    dropout: float = 0.0
-    positions: PositionEncoding = "sinusoidal"
-    max_positions: int = 2048
-    random_positions: bool = False
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
+    """Width of queries, keys and values, all heads together; None: the states' width."""
 
-    @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        width, at = states.shape[-1], numbered(self, mask)
-        vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
-        states = jnp.where(mask[..., None], states, 0)
-        states = states + vectors(at, width).astype(states.dtype)
-        if self.dropout:
-            states = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states)
+    @nn.nowrap
+    def layer(self, width: int, number: int) -> nn.Module:
+        """The layer with this number."""
         size = self.attention_size or width
-        kind = self.heads, self.feedforward_size, self.attention, self.causal, self.mask_padding, size
-        for number in range(self.layers):
-            encoding = PositionScores(self.positions, self.heads, size, self.causal, **options, parent=None)
-            rest: dict[str, Any] = {"dropout": self.dropout, "encoding": encoding, **options}
-            layer = PreNormLayer(*kind, **rest, name=f"layer_{number}")
-            states = layer(states, mask, at)
-        return jnp.where(mask[..., None], nn.LayerNorm(1e-6, **options, name="norm")(states), 0)
+        encoding, shared = self.scores(size), {"causal": self.causal, **self.dtypes}
+        kind: dict[str, Any] = {"mixing": self.attention, "mask_padding": self.mask_padding, **shared}
+        attention = MemoryAttention(
+            features=size, heads=self.heads, encoding=encoding, out_features=width, **kind, parent=None
+        )
+        rest: dict[str, Any] = {"feedforward_size": self.feedforward_size, "dropout": self.dropout, **shared}
+        return PreNormLayer(encoding=encoding, attention=attention, **rest, name=f"layer_{number}")
+
+    @nn.nowrap
+    def last(self, states: jax.Array) -> jax.Array:
+        """A norm."""
+        return nn.LayerNorm(1e-6, **self.dtypes, name="norm")(states)
 
 
-class NAMTransformer(FlatModel):
+class NAMTransformer(Numbered, FlatModel):
     """Transformer encoder on normalised outer-product attention (section 4), with mask tokens for the answer.
 
     `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the quadratic one:
@@ -87,7 +80,7 @@ class NAMTransformer(FlatModel):
     """Attention heads of each layer; they divide `hidden_size`."""
     feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
-    attention: AttentionKind = "outer_product"
+    attention: Mixing = "outer_product"
     """How values are mixed."""
     mask_padding: bool = True
     """Padding writes nothing. Without, as in the published code, results depend on the padded length."""
@@ -98,26 +91,26 @@ class NAMTransformer(FlatModel):
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding; see `Transformer`.
     The others have no logits of pairs."""
-    max_positions: Positive = 2048
-    """Longest row of learned or random positions, answer slots and padding included."""
-    random_positions: bool = False
-    """Number the columns of a row by random draws; see `Transformer`."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        shape = self.layers, self.heads, self.feedforward_size, self.attention
-        padding = require_spec(self.spec, self).causal, self.mask_padding, self.attention_size, self.dropout
-        positions = self.positions, self.max_positions, self.random_positions
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        encoder = PreNormEncoder(*shape, *padding, *positions, **options, name="encoder")
-        reader = sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        encoder = PreNormEncoder(
+            layers=self.layers,
+            heads=self.heads,
+            feedforward_size=self.feedforward_size,
+            attention=self.attention,
+            causal=require_spec(self.spec, self).causal,
+            mask_padding=self.mask_padding,
+            attention_size=self.attention_size,
+            dropout=self.dropout,
+            positions=self.positions,
+            **self.numbering,
+            **self.dtypes,
+            name="encoder",
+        )
+        return sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
 
 
 # Long Short-term Attention Memory, section 5.1 -----------------------------------------------------------------------
@@ -132,13 +125,11 @@ class LSAMState(NamedTuple):
     """M: float32[B, H, d_h, d_h]."""
 
 
-class LSAMCell(nn.Module):
+class LSAMCell(Part):
     """One layer of LSAM in one direction: a recurrent cell; `run` takes a whole sequence faster and from any memory."""
 
     hidden_size: int = 128
     heads: int = 4
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> LSAMState:
         """h_0 = 0, M_0 = 0."""
@@ -198,7 +189,7 @@ class LSAMCell(nn.Module):
         return jnp.where(mask[..., None], jnp.swapaxes(hidden, 0, 1), 0), final.memory
 
 
-class LSAMEncoder(nn.Module):
+class LSAMEncoder(Part):
     """The paper's two-layer LSAM. Layer 2 starts from the memory with which layer 1 ends, so it can look up any input.
 
         layer 1   x1 = x + Wo [LSAM forward : LSAM backward], H/2 heads each;   x2 = LN(x1 + FFN(x1))
@@ -211,41 +202,39 @@ class LSAMEncoder(nn.Module):
     feedforward_size: int = 256
     causal: bool = False
     dropout: float = 0.1
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         width = states.shape[-1]
         if not self.causal and (self.heads % 2 or width % 2):
             raise ValueError(f"two directions share width and heads evenly; got a width of {width}, {self.heads} heads")
 
         def drop(x):
-            return nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(x) if self.dropout else x
+            return dropped(x, self.dropout, deterministic=deterministic)
 
         def project(x, name):
-            return nn.relu(drop(Linear(width, **options, name=name)(x)))
+            return nn.relu(drop(Linear(width, **self.dtypes, name=name)(x)))
 
         states = jnp.where(mask[..., None], states, 0)
         if self.causal:
-            read, _ = LSAMCell(width, self.heads, **options, name="layer_1").run(states, mask)
+            read, _ = LSAMCell(width, heads=self.heads, **self.dtypes, name="layer_1").run(states, mask)
             memory = None
         else:
             cells = [
-                LSAMCell(width // 2, self.heads // 2, **options, name=f"layer_1_{way}") for way in ("ahead", "back")
+                LSAMCell(width // 2, heads=self.heads // 2, **self.dtypes, name=f"layer_1_{way}")
+                for way in ("ahead", "back")
             ]
             ahead, memory_ahead = cells[0].run(states, mask)
             back, memory_back = cells[1].run(reverse(states, mask), mask)
             read = jnp.concatenate([ahead, reverse(back, mask)], axis=-1)
             memory = jnp.concatenate([memory_ahead, memory_back], axis=1)
         states = states + project(read, "layer_1_out")
-        hidden = nn.relu(Linear(self.feedforward_size, **options, name="feedforward_in")(states))
-        states = states + drop(Linear(width, **options, name="feedforward_out")(drop(hidden)))
-        states = nn.LayerNorm(1e-5, **options, name="feedforward_norm")(states)
-        read, _ = LSAMCell(width, self.heads, **options, name="layer_2").run(states, mask, memory)
-        states = nn.LayerNorm(1e-5, **options, name="norm")(project(read, "layer_2_out"))
+        hidden = nn.relu(Linear(self.feedforward_size, **self.dtypes, name="feedforward_in")(states))
+        states = states + drop(Linear(width, **self.dtypes, name="feedforward_out")(drop(hidden)))
+        states = nn.LayerNorm(1e-5, **self.dtypes, name="feedforward_norm")(states)
+        read, _ = LSAMCell(width, heads=self.heads, **self.dtypes, name="layer_2").run(states, mask, memory)
+        states = nn.LayerNorm(1e-5, **self.dtypes, name="norm")(project(read, "layer_2_out"))
         return jnp.where(mask[..., None], states, 0)
 
 
@@ -264,18 +253,18 @@ class LSAM(FlatModel):
     """Hidden width of the feed-forward network between the layers."""
     dropout: Share = 0.1
     """Dropout of layer outputs and hidden units."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        causal = require_spec(self.spec, self).causal
-        encoder = LSAMEncoder(self.heads, self.feedforward_size, causal, self.dropout, **options, name="encoder")
-        reader = sequential(encoder, self, embedding_size=self.hidden_size)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        encoder = LSAMEncoder(
+            heads=self.heads,
+            feedforward_size=self.feedforward_size,
+            causal=require_spec(self.spec, self).causal,
+            dropout=self.dropout,
+            **self.dtypes,
+            name="encoder",
+        )
+        return sequential(encoder, self, embedding_size=self.hidden_size)
 
 
 class RecurrentLSAM(FlatModel):
@@ -287,13 +276,7 @@ class RecurrentLSAM(FlatModel):
     """H: heads, each with a memory of its own."""
     embedding_size: Positive = 64
     """Width of the input embedding."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        reader = recurrent(LSAMCell(self.hidden_size, self.heads, **options, name="cell"), self, begin=True)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        return recurrent(LSAMCell(self.hidden_size, heads=self.heads, **self.dtypes, name="cell"), self, begin=True)

@@ -19,7 +19,7 @@ which is left out where nothing jumps; O(N d L) for the reads.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -27,77 +27,15 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.fields import Positive, Share
+from lenmem.models.tapes import JUMP, LEFT, NO_OP, RIGHT, Controls, Transition, run_heads, write_and_read
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import Linear, check_choices
-from lenmem.nn.nam import JUMP, LEFT, NO_OP, RIGHT, Controls, Tapes, Transition, recomputed_scan
-from lenmem.types import Dtype, Spec
+from lenmem.nn.linear import Linear, check_choices, dropped
+from lenmem.nn.module import Part
 
 
-def run_heads(
-    controls: Controls,
-    mask: jax.Array,
-    transitions: tuple[Transition, ...],
-    start: jax.Array,
-    tape: jax.Array,
-    *,
-    normalize: bool = False,
-    published: bool = False,
-    jumps: bool = False,
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """The read and write heads as they are used at each step, and with `jumps` H_jump: [B, P, N, L] each.
-
-    `mask` bool[B, N], `start` [L] where both heads begin, `tape` T at first. With `normalize` the heads are used at
-    unit length, but stored as they are. With `published` the write head moves from where the read head was, as in the
-    published code. H_jump is None where no transition looks at keys.
-    """
-    looked_at = {name for transition in transitions for name in transition.looks_at}
-    tapes = Tapes(tape if "values" in looked_at else None, jnp.zeros_like(tape) if "keys" in looked_at else None)
-    head = jnp.broadcast_to(start, (*tape.shape[:2], *start.shape))
-
-    def body(carry, xs):
-        (read, write, tapes), (now, valid) = carry, xs
-        used_read, used_write = (ops.unit(read), ops.unit(write)) if normalize else (read, write)
-        gate = jnp.where(valid[:, None], now.write_probability, 0)
-        tapes = Tapes(
-            *(
-                None if tape is None else ops.nam_write(tape, used_write, content, gate, gate)
-                for tape, content in zip(tapes, (now.value, now.key), strict=True)
-            )
-        )
-
-        def move(head, actions):
-            moved = (p[..., None] * rule(head, tapes, now) for p, rule in zip(actions, transitions, strict=True))
-            return jnp.where(valid[:, None, None], sum(moved), head)
-
-        jump = JUMP(read, tapes, now) if jumps and tapes.keys is not None else None
-        after = tuple(
-            move(head, jnp.moveaxis(actions, -1, 0))
-            for head, actions in ((read, now.read_actions), (read if published else write, now.write_actions))
-        )
-        return (*after, tapes), (used_read, used_write, jump)
-
-    steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), (controls, mask))
-    heads = recomputed_scan(body, (head, head, tapes), steps, mask.T)[1]
-    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 2), heads)
-
-
-def write_and_read(
-    controls: Controls, mask: jax.Array, read: jax.Array, write: jax.Array, tape: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """T' = WR(T, H_w, v, p_w, p_w) and R = RD(T', H_r, p_r) of all steps at once: (R [B, N, P, d_t], the last T').
-
-    `mask` bool[B, N], heads [B, P, N, L] as they are used, `tape` T at first.
-    """
-    value, gate = jnp.swapaxes(controls.value, 1, 2), jnp.swapaxes(controls.write_probability, 1, 2)
-    gate = jnp.where(mask[:, None, :], gate, 0)
-    tape, reads = ops.nam_scan(write, value, gate, gate, queries=read, initial=tape)
-    assert reads is not None
-    return controls.read_probability[..., None] * jnp.swapaxes(reads, 1, 2), tape
-
-
-class NAMTuringLayer(nn.Module):
+class NAMTuringLayer(Part):
     """One NAM-TM layer over a sequence, from a given tape (None: empty), with an empty key tape. See `NAMTM`."""
 
     tapes: int = 4
@@ -107,8 +45,6 @@ class NAMTuringLayer(nn.Module):
     controller: Literal["gru", "lstm"] = "gru"
     published_heads: bool = False
     causal: bool = False
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(
@@ -138,7 +74,7 @@ class NAMTuringLayer(nn.Module):
         for name in ("read_actions", "write_actions", "read_probability", "write_probability"):
             self.sow("traces", name, getattr(controls, name))
         reads = reads.reshape(states.shape).astype(states.dtype)
-        return Linear(width, dtype=self.dtype, param_dtype=self.param_dtype, name="out")(reads), tape
+        return Linear(width, **self.dtypes, name="out")(reads), tape
 
     @nn.nowrap
     def positions(self, length: int) -> tuple[int, int]:
@@ -155,17 +91,16 @@ class NAMTuringLayer(nn.Module):
         """x [B, N, d] -> the commands of all steps: actions, gates and queries from a controller, v and k from x."""
         check_choices(self, controller=("gru", "lstm"))
         width = states.shape[-1]
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         if width % self.tapes or (width % 2 and not self.causal):
             raise ValueError(f"{self.tapes} tapes, or two directions, do not divide a width of {width}")
 
         def per_tape(x, features, name):
-            x = Linear(self.tapes * features, **options, name=name)(x).astype(jnp.float32)
+            x = Linear(self.tapes * features, **self.dtypes, name=name)(x).astype(jnp.float32)
             return x.reshape(*mask.shape, self.tapes, features)
 
         cell = {"gru": GRUCell, "lstm": LSTMCell}[self.controller]
         size = width if self.causal else width // 2
-        cell = cell(size, learned_start=False, **options, parent=None)
+        cell = cell(size, learned_start=False, **self.dtypes, parent=None)
         hidden = Recurrent(cell, bidirectional=not self.causal, name="controller")(states, mask)
         actions = len(self.transitions)
         commands = per_tape(hidden, 2 * actions + 2, "actions")
@@ -186,7 +121,7 @@ class NAMTuringLayer(nn.Module):
         )
 
 
-class NAMTuringEncoder(nn.Module):
+class NAMTuringEncoder(Part):
     """Layers that all read src = LN(drop(Linear(x))) and hand on their tape.
 
     States relu(drop(LN(R))) of the last layer's reads R.
@@ -195,8 +130,6 @@ class NAMTuringEncoder(nn.Module):
     layers: tuple[NAMTuringLayer, ...]
     input_dropout: float = 0.2
     dropout: float = 0.1
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @property
     def causal(self) -> bool:
@@ -204,20 +137,17 @@ class NAMTuringEncoder(nn.Module):
         return len(self.layers) == 1 and self.layers[0].causal
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-
-        def drop(x, rate):
-            return nn.Dropout(rate, deterministic=not self.has_rng("dropout"))(x) if rate else x
-
         states = jnp.where(mask[..., None], states, 0)
-        source = drop(Linear(states.shape[-1], **options, name="source")(states), self.input_dropout)
-        source = jnp.where(mask[..., None], nn.LayerNorm(1e-5, **options, name="source_norm")(source), 0)
+        source = Linear(states.shape[-1], **self.dtypes, name="source")(states)
+        source = dropped(source, self.input_dropout, deterministic=deterministic)
+        source = jnp.where(mask[..., None], nn.LayerNorm(1e-5, **self.dtypes, name="source_norm")(source), 0)
         reads, tape = source, None
         for layer in self.layers:
             reads, tape = layer(source, mask, tape)
-        states = nn.relu(drop(nn.LayerNorm(1e-5, **options, name="norm")(reads), self.dropout))
+        reads = nn.LayerNorm(1e-5, **self.dtypes, name="norm")(reads)
+        states = nn.relu(dropped(reads, self.dropout, deterministic=deterministic))
         return jnp.where(mask[..., None], states, 0)
 
 
@@ -256,27 +186,23 @@ class NAMTM(FlatModel):
     """Dropout of the inputs of the layers."""
     dropout: Share = 0.1
     """Dropout before the head."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         causal = require_spec(self.spec, self).causal
         layer = NAMTuringLayer(
-            self.tapes,
-            (LEFT, NO_OP, RIGHT, *([JUMP] if self.jump else []), *self.rules),
-            self.tape_length,
-            self.normalize_heads,
-            self.controller,
-            self.published_heads,
-            causal,
-            **options,
+            tapes=self.tapes,
+            transitions=(LEFT, NO_OP, RIGHT, *([JUMP] if self.jump else []), *self.rules),
+            tape_length=self.tape_length,
+            normalize_heads=self.normalize_heads,
+            controller=self.controller,
+            published_heads=self.published_heads,
+            causal=causal,
+            **self.dtypes,
             parent=None,
         )
         layers = tuple(layer.clone() for _ in range(1 if causal else self.layers))
-        encoder = NAMTuringEncoder(layers, self.input_dropout, self.dropout, **options, name="encoder")
-        reader = sequential(encoder, self, embedding_size=self.hidden_size)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        encoder = NAMTuringEncoder(
+            layers, input_dropout=self.input_dropout, dropout=self.dropout, **self.dtypes, name="encoder"
+        )
+        return sequential(encoder, self, embedding_size=self.hidden_size)

@@ -22,24 +22,27 @@ from jax.typing import ArrayLike
 
 from lenmem.fields import Positive, Share, Weight
 from lenmem.nn.act import AdaptiveSteps, Repeated
+from lenmem.nn.attention import Layout
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.ndr import (
-    ContentAttention,
-    GatedLayer,
-    GeometricAttention,
-    PostNormLayer,
-    RelativeAttention,
-    Update,
-    dropped,
+from lenmem.nn.linear import dropped, uniform
+from lenmem.nn.ndr import ContentAttention, GatedLayer, GatedPositionAttention, GeometricAttention, Update
+from lenmem.nn.positions import (
+    ADDED,
+    Numbered,
+    PositionEncoding,
+    PositionKind,
+    PositionScores,
+    PositionVectors,
+    encoding_of,
 )
-from lenmem.nn.positions import ADDED, PositionEncoding, PositionKind, PositionVectors, encoding_of, numbered
-from lenmem.types import Dtype, PyTree, Spec
+from lenmem.nn.transformer import PostNormLayer
+from lenmem.types import Dtype, PyTree
 
 Kind = Literal["geometric", "absolute_relative", PositionKind]
 EmbeddingInit = Literal["normal", "kaiming", "xavier"]
 
 
-class DataFlowEncoder(nn.Module):
+class DataFlowEncoder(Numbered):
     """`depth`, an encoder that knows no padding, between zeros: at padded columns before and after. An encoder.
 
     Traces `column` bool[B, N]: the real columns.
@@ -47,27 +50,30 @@ class DataFlowEncoder(nn.Module):
 
     depth: nn.Module
     positions: PositionEncoding = "none"
-    """What is added to the states first."""
+    """What is added to the states first, or what attention is told."""
     position_dropout: float = 0.0
     """Dropout of states and positions together, where positions are added."""
     causal: bool = False
-    max_positions: int = 2048
-    random_positions: bool = False
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
-        states = jnp.where(mask[..., None], states, 0)
+        states, at = (
+            jnp.where(mask[..., None], states, 0),
+            self.numbered(mask, self.positions, deterministic=deterministic),
+        )
         if self.positions in ADDED:
-            vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
-            states = states + vectors(numbered(self, mask), states.shape[2]).astype(states.dtype)
-            states = dropped(self, states, self.position_dropout)
+            vectors = PositionVectors(
+                self.positions, max_positions=self.max_positions, param_dtype=self.param_dtype, name="positions"
+            )
+            states = states + vectors(at, states.shape[2]).astype(states.dtype)
+            states = dropped(states, self.position_dropout, deterministic=deterministic)
         self.sow("traces", "column", mask)
-        return jnp.where(mask[..., None], self.depth(states, mask), 0)
+        return jnp.where(mask[..., None], self.depth(states, mask, at, deterministic=deterministic), 0)
 
 
-class NDR(FlatModel):
+class NDR(Numbered, FlatModel):
     """Neural Data Router, and the weight-shared Transformers it is compared with."""
 
     hidden_size: Positive = 256
@@ -84,10 +90,6 @@ class NDR(FlatModel):
     """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
     absolute positions. `absolute`: by content, sinusoidal positions added to the embedding. Any other encoding of
     `Transformer`: by content, and as it says."""
-    max_positions: Positive = 2048
-    """Longest row of learned or random positions, answer slots and padding included."""
-    random_positions: bool = False
-    """Number the columns of a row by random draws, with attention by content; see `Transformer`."""
     gated: bool = True
     """Layers with a copy gate; otherwise post-norm Transformer layers."""
     update: Update = "norm"
@@ -121,9 +123,6 @@ class NDR(FlatModel):
     """Geometric attention looks no further out where at most this probability is left; None: it looks everywhere."""
     remat: bool = False
     """Recompute each step in the backward pass: memory of one step, a third more time."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @property
     def embedding_std(self) -> float:
@@ -139,62 +138,59 @@ class NDR(FlatModel):
             return None
         return encoding_of(self.attention)
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         if self.random_positions and self.encoding is None:
             raise ValueError(f"random_positions is for attention by content; attention is {self.attention!r}")
         causal = require_spec(self.spec, self).causal
         steps = self.steps if train else self.test_steps or self.steps
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype, "parent": None}
-        layer = self.layer(causal, train, options)
+        layer = self.layer(causal)
         if self.halting == "none":
-            depth: nn.Module = Repeated(layer, steps, self.remat, parent=None)
+            depth: nn.Module = Repeated(layer, steps=steps, remat=self.remat, parent=None)
         else:
-            adaptive: dict[str, Any] = {"penalty": self.ponder_penalty, "remat": self.remat, **options}
-            depth = AdaptiveSteps(layer, steps, self.halting, published_penalty=self.published_penalty, **adaptive)
+            adaptive: dict[str, Any] = {"penalty": self.ponder_penalty, "published_penalty": self.published_penalty}
+            adaptive |= {"remat": self.remat, **self.dtypes, "parent": None}
+            depth = AdaptiveSteps(layer, steps=steps, variant=self.halting, **adaptive)
         encoder = DataFlowEncoder(
             depth,
-            self.encoding or "none",
-            self.position_dropout,
-            causal,
-            self.max_positions,
-            self.random_positions,
-            self.param_dtype,
+            positions=self.encoding or "none",
+            position_dropout=self.position_dropout,
+            causal=causal,
+            **self.numbering,
+            param_dtype=self.param_dtype,
             name="encoder",
         )
-        reader = sequential(
+        return sequential(
             encoder, self, embedding_size=self.hidden_size, embedding_std=self.embedding_std, column=self.column
         )
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
 
     @nn.nowrap
-    def layer(self, causal: bool, train: bool, options: dict[str, Any]) -> nn.Module:
+    def layer(self, causal: bool) -> nn.Module:
         """The layer that all steps share."""
-        shared: dict[str, Any] = {"heads": self.heads, "causal": causal, **options}
+        shared = {"causal": causal, "key_dropout": self.key_dropout, **self.dtypes, "parent": None}
+        shared: dict[str, Any] = {"features": self.hidden_size, "heads": self.heads, **shared}
         if self.attention == "geometric":
-            shared |= {"normalize": self.normalize, "block_size": self.block_size, "tolerance": self.tolerance}
-            attention: nn.Module = GeometricAttention(key_dropout=self.key_dropout, **shared)
+            blocks: dict[str, Any] = {"block_size": self.block_size, "tolerance": self.tolerance}
+            attention: nn.Module = GeometricAttention(normalize=self.normalize, **blocks, **shared)
         elif self.encoding is not None:
-            shared |= {"max_positions": self.max_positions, "random_positions": self.random_positions}
-            attention = ContentAttention(key_dropout=self.key_dropout, positions=self.encoding, **shared)
+            attention = ContentAttention(encoding=self.scores(self.encoding, causal), **shared)
         else:
-            absolute = self.attention == "absolute_relative"
-            attention = RelativeAttention(absolute=absolute, key_dropout=self.key_dropout, **shared)
+            start = uniform((3 / self.hidden_size) ** 0.5)
+            scores = self.scores("relative", causal, kernel_init=start, dropout=self.key_dropout, flat=True)
+            kind = GatedPositionAttention if self.attention == "absolute_relative" else ContentAttention
+            layout = Layout(merge="merge", flat=True, joined=True)
+            attention = kind(encoding=scores, learned_scale=True, layout=layout, **shared)
+        options: dict[str, Any] = {"feedforward_size": self.feedforward_size, "dropout": self.dropout, **self.dtypes}
         if not self.gated:
-            return PostNormLayer(attention, self.feedforward_size, self.dropout, **options)
-        gate_drop = self.gate_drop if train else 0.0
-        return GatedLayer(
-            attention, self.feedforward_size, self.gate_size, self.update, self.dropout, gate_drop, **options
-        )
+            return PostNormLayer(attention=attention, initialization="glorot", **options, parent=None)
+        gate: dict[str, Any] = {"gate_size": self.gate_size, "gate_drop": self.gate_drop, "update": self.update}
+        return GatedLayer(attention, **gate, **options, parent=None)
+
+    @nn.nowrap
+    def scores(self, positions: PositionEncoding, causal: bool, **fields: Any) -> PositionScores:
+        """What positions do to the logits of attention by content."""
+        sizes = {"heads": self.heads, "features": self.hidden_size, "causal": causal}
+        return PositionScores(positions, **sizes, **fields, **self.dtypes, parent=None)
 
 
 def from_torch_state(mapping: Mapping[str, ArrayLike]) -> PyTree:

@@ -7,8 +7,6 @@ Cost per symbol: O(layers H^2).
 
 from __future__ import annotations
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -19,8 +17,8 @@ from lenmem.nn.cells import LSTMCell, lstm_update
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.interfaces.encoding import single_answer
-from lenmem.nn.linear import uniform
-from lenmem.nn.ndr import dropped
+from lenmem.nn.linear import dropped, uniform
+from lenmem.nn.module import Part
 from lenmem.types import Dtype, Spec
 
 
@@ -46,7 +44,7 @@ class TorchLSTMCell(LSTMCell):
         return lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
 
 
-class LSTMEncoder(nn.Module):
+class LSTMEncoder(Part):
     """Layers of LSTMs of one or two directions, each reading all directions of the one below. An encoder."""
 
     hidden_size: int
@@ -56,8 +54,6 @@ class LSTMEncoder(nn.Module):
     """Give the final states of a row, in every column, instead of the states."""
     published_readout: bool = False
     dropout: float = 0.0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @property
     def causal(self) -> bool:
@@ -65,16 +61,19 @@ class LSTMEncoder(nn.Module):
         return not (self.bidirectional or self.summary)
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, H]."""
         if self.bidirectional and self.hidden_size % 2:
             raise ValueError(f"two directions share the cells evenly; got a hidden_size of {self.hidden_size}")
         size = self.hidden_size // 2 if self.bidirectional else self.hidden_size
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype, "parent": None}
         finals = []  # of layer 0 forward, layer 0 backward, layer 1 forward, ...
         for number in range(self.layers):
-            layer = Recurrent(TorchLSTMCell(size, **options), self.bidirectional, name=f"layer_{number}")
-            states = layer(dropped(self, states, self.dropout), mask)
+            layer = Recurrent(
+                TorchLSTMCell(size, **self.dtypes, parent=None),
+                bidirectional=self.bidirectional,
+                name=f"layer_{number}",
+            )
+            states = layer(dropped(states, self.dropout, deterministic=deterministic), mask)
             final = layer.final(states, mask)
             finals += jnp.split(final, 2, axis=-1) if self.bidirectional else [final]
         if not self.summary:
@@ -111,9 +110,6 @@ class LSTMClassifier(FlatModel):
     published_readout: bool = False
     """Answer from the states that the published code reads: of two or more layers in two directions not the last
     layer's but, of an even number of layers, the backward states of the middle and the last. A fault."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -122,28 +118,17 @@ class LSTMClassifier(FlatModel):
             return "one direction reads the input from its end; the task is causal"
         return super().supports(spec)
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         spec = require_spec(self.spec, self)
         encoder = LSTMEncoder(
             self.hidden_size,
-            self.layers,
-            self.bidirectional,
-            spec.alignment == "free" and bool(single_answer(spec)),
-            self.published_readout,
-            self.dropout,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
+            layers=self.layers,
+            bidirectional=self.bidirectional,
+            summary=spec.alignment == "free" and bool(single_answer(spec)),
+            published_readout=self.published_readout,
+            dropout=self.dropout,
+            **self.dtypes,
             name="encoder",
         )
-        reader = sequential(encoder, self, embedding_size=self.embedding_size, begin=self.begin, end=self.end)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        return sequential(encoder, self, embedding_size=self.embedding_size, begin=self.begin, end=self.end)

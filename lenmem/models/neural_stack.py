@@ -12,7 +12,7 @@ pushes while it answers too, as in the paper. Cost per step: O(H (X + W + H) + T
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -22,9 +22,10 @@ from lenmem.fields import Positive
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Linear
+from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.ops.stacks import stack_read_weights, stack_update
-from lenmem.types import Dtype, Spec, Step
+from lenmem.types import Step
 
 
 class StackState(NamedTuple):
@@ -39,7 +40,7 @@ class StackState(NamedTuple):
     """float[B]: steps so far, which is the slot of the next value. A float: a state is differentiated as a whole."""
 
 
-class NeuralStackCell(AppendOnlyCell):
+class NeuralStackCell(AppendOnlyCell, Part):
     """One step of a neural stack; see `NeuralStack` for the fields. Its output is tanh(W_o h + b_o).
 
     Only the values are append-only. Strengths change and belong to the state, so that a training step keeps the values
@@ -50,8 +51,6 @@ class NeuralStackCell(AppendOnlyCell):
     width: int = 128
     answers: int = 0
     """Slots beside those of the steps that read."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @property
     def initial_slots(self) -> int:
@@ -59,10 +58,9 @@ class NeuralStackCell(AppendOnlyCell):
         return 0
 
     def setup(self):
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.controller = LSTMCell(self.hidden_size, **options)
-        self.commands = Linear(2 + self.width, **options)
-        self.output = Linear(self.hidden_size, **options)
+        self.controller = LSTMCell(self.hidden_size, **self.dtypes)
+        self.commands = Linear(2 + self.width, **self.dtypes)
+        self.output = Linear(self.hidden_size, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int):
         """The controller's own start, and an empty stack with a slot for every step."""
@@ -105,14 +103,10 @@ class NeuralStack(FlatModel):
     """W: width of a value on the stack."""
     embedding_size: Positive = 128
     """Width of the input embedding."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        cell = NeuralStackCell(self.hidden_size, self.width, target_mask.shape[-1], **shared, name="cell")
-        reader = recurrent(cell, self, begin=True)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        cell = NeuralStackCell(
+            hidden_size=self.hidden_size, width=self.width, answers=answers, **self.dtypes, name="cell"
+        )
+        return recurrent(cell, self, begin=True)

@@ -24,7 +24,7 @@ The paper gives the machine a tape and reads a tape. For pairs of sequences here
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -34,6 +34,7 @@ from lenmem.fields import Count, Positive
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, cut, make_controller, make_interface
 from lenmem.nn.interfaces import BLANK, FlatModel, place, require_spec
+from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell
 from lenmem.ops.registers import (
     integer_difference,
@@ -47,7 +48,7 @@ from lenmem.ops.registers import (
     read_tape,
     write_tape,
 )
-from lenmem.types import Dtype, PyTree, Spec, Step, check_batch
+from lenmem.types import PyTree, Spec, Step, check_batch
 
 FLOOR = 1e-6
 """Keeps the logarithm of a probability finite."""
@@ -93,14 +94,12 @@ class NRAMState(NamedTuple):
     """int[B]: how many integers each row has."""
 
 
-class NRAMCell(nn.Module):
+class NRAMCell(Part):
     """One step of an NRAM; see `NRAM` for the fields. Its output is the last register."""
 
     controller: nn.Module
     """Any recurrent cell."""
     registers: int = 8
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         shapes: dict[str, tuple[int, ...]] = {
@@ -109,7 +108,7 @@ class NRAMCell(nn.Module):
         shapes["registers"] = (self.registers, self.registers + len(MODULES))
         self.command_shapes = shapes
         self.cell = as_cell(self.controller)
-        self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, tape: jax.Array, integers: jax.Array) -> NRAMState:
         """The controller's own start, all registers 0, and a tape [B, M, M] of so many integers int[B]."""
@@ -158,9 +157,6 @@ class NRAM(FlatModel):
     """Steps before the first answer."""
     integers: Positive | None = None
     """M: number of integers, for all rows; None: as many as each row needs. No parameter depends on it."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -179,15 +175,14 @@ class NRAM(FlatModel):
         if reason:
             raise ValueError(reason)
         check_batch(spec, inputs, input_mask, target_mask, targets)
-        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        controller = make_controller(self.controller, self.hidden_size, False, 0.0, **shared)
-        cell = NRAMCell(controller, self.registers, **shared, name="cell")
+        controller = make_controller(self.controller, self.hidden_size, **self.dtypes)
+        cell = NRAMCell(controller, registers=self.registers, **self.dtypes, name="cell")
 
         # Valid at all steps up to a row's last answer.
         valid = jnp.pad(target_mask.T, [(self.delay, 0), (0, 0)], constant_values=True)
         decoding = jnp.broadcast_to((jnp.arange(len(valid)) >= self.delay)[:, None], valid.shape)
-        steps = Step(jnp.zeros((*valid.shape, 0)), decoding, valid)
-        answers = scan_cell(cell, cell.start(*self.load(inputs, input_mask, spec)), steps, train=train)[1]
+        steps = Step(jnp.zeros((*valid.shape, 0)), decoding, valid, not train)
+        answers = scan_cell(cell, cell.start(*self.load(inputs, input_mask, spec)), steps)[1]
         answers = jnp.swapaxes(answers[self.delay :], 0, 1)
         classes = jnp.arange(spec.output_size)
         return jnp.log(answers[..., jnp.where(classes == spec.end_id, 0, classes + 1)] + FLOOR)

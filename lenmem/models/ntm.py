@@ -16,7 +16,7 @@ Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518), 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -27,7 +27,8 @@ from lenmem.fields import Positive
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
-from lenmem.types import Dtype, PyTree, Spec, Step
+from lenmem.nn.module import Part
+from lenmem.types import PyTree, Step
 
 START_VALUE = 1e-6
 
@@ -43,7 +44,7 @@ class NTMState(NamedTuple):
     """[B, R W]."""
 
 
-class NTMCell(nn.Module):
+class NTMCell(Part):
     """One step of an NTM; see `NTM` for the fields. Its output is [h; r^1; ..; r^R]."""
 
     controller: nn.Module
@@ -53,8 +54,6 @@ class NTMCell(nn.Module):
     heads: int = 1
     shifts: int = 3
     clip: float | None = 20.0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         if not 1 <= self.shifts <= self.slots:
@@ -71,7 +70,7 @@ class NTMCell(nn.Module):
         }
         self.command_shapes = shapes
         self.cell = as_cell(self.controller)
-        self.interface = make_interface(shapes, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> NTMState:
         """The controller's own start, a memory of one small number, and all heads at slot 0."""
@@ -138,15 +137,22 @@ class NTM(FlatModel):
     """Added to what goes into the LSTM's forget gate."""
     embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        controller = make_controller(self.controller, self.hidden_size, False, self.forget_bias, **shared)
-        cell = NTMCell(controller, self.slots, self.width, self.heads, self.shifts, self.clip, **shared, name="cell")
-        reader = recurrent(cell, self, head=lambda size: MemoryReadout(size, self.clip, **shared, name="head"), delay=1)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        controller = make_controller(self.controller, self.hidden_size, forget_bias=self.forget_bias, **self.dtypes)
+        cell = NTMCell(
+            controller,
+            slots=self.slots,
+            width=self.width,
+            heads=self.heads,
+            shifts=self.shifts,
+            clip=self.clip,
+            **self.dtypes,
+            name="cell",
+        )
+
+        def head(size: int) -> nn.Module:
+            return MemoryReadout(size, clip=self.clip, **self.dtypes, name="head")
+
+        return recurrent(cell, self, head=head, delay=1)

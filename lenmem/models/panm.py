@@ -68,10 +68,11 @@ from lenmem.nn.interfaces import (
     recurrent,
     require_spec,
 )
+from lenmem.nn.module import Part
 from lenmem.nn.pointers import MLP, Candidates, Code, Controller, PointerCell, PointerDecoder, TestBase, Unit
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.ops.pointers import Similarity
-from lenmem.types import Dtype, Spec
+from lenmem.types import Spec
 
 Encoder = Literal["lstm", "bigru", "transformer", "none"]
 Sharpening = Literal["none", "evaluation", "straight_through"]
@@ -101,45 +102,42 @@ BEYOND: dict[str, Any] = {
 """The fields of a PANM whose every step is the same, however long the sequence."""
 
 
-class Encoded(nn.Module):
+class Encoded(Part):
     """M: what `PANM.encoder` makes of embedded inputs. A bidirectional one sums its directions."""
 
     kind: Encoder = "bigru"
     hidden_size: int = 256
     layers: int = 2
     heads: int = 4
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, H], or the same states for `none`."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        if self.kind == "lstm":
-            cell = LSTMCell(self.hidden_size, learned_start=False, **options, parent=None)
-            return Recurrent(cell, name="lstm")(states, mask)
-        if self.kind == "bigru":
-            cell = GRUCell(self.hidden_size, **options, parent=None)
-            forward, backward = jnp.split(Recurrent(cell, True, name="gru")(states, mask), 2, axis=-1)
-            return forward + backward
+        if self.kind == "none":
+            return states
         if self.kind == "transformer":
-            feedforward = 2 * self.hidden_size
-            return TransformerEncoder(self.layers, self.heads, feedforward, **options, name="transformer")(states, mask)
-        return states
+            sizes = {"layers": self.layers, "heads": self.heads, "feedforward_size": 2 * self.hidden_size}
+            encoder: nn.Module = TransformerEncoder(**sizes, **self.dtypes, name="transformer")
+        elif self.kind == "lstm":
+            cell: nn.Module = LSTMCell(self.hidden_size, learned_start=False, **self.dtypes, parent=None)
+            encoder = Recurrent(cell, name="lstm")
+        else:
+            cell = GRUCell(self.hidden_size, **self.dtypes, parent=None)
+            encoder = Recurrent(cell, bidirectional=True, name="gru")
+        states = encoder(states, mask, deterministic=deterministic)
+        return jnp.add(*jnp.split(states, 2, axis=-1)) if self.kind == "bigru" else states
 
 
-class Answer(nn.Module):
+class Answer(Part):
     """g_o: the decoder's output to logits or values."""
 
     features: int
     mlp_size: int | None = 128
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, outputs: jax.Array) -> jax.Array:
         """[..., d] -> [..., features]."""
-        return MLP(self.mlp_size, self.dtype, self.param_dtype, name="mlp")(outputs, self.features)
+        return MLP(self.mlp_size, **self.dtypes, name="mlp")(outputs, self.features)
 
 
 class PANM(FlatModel):
@@ -179,7 +177,7 @@ class PANM(FlatModel):
     address_code: Code = "bits"
     """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases`, in which adding 1 is a linear map."""
     test_base: TestBase = "zero"
-    """p_B where no stream `address` is given, that is outside training: 0, or drawn with a constant key per length."""
+    """p_B outside training: 0, or drawn with a constant key per length."""
     dropout: Share = 0.0
     """Dropout of the Mode-2 weights."""
     decoder: Decoder = "none"
@@ -191,23 +189,17 @@ class PANM(FlatModel):
     """Layers of a Transformer encoder."""
     heads: Positive = 4
     """Attention heads of a Transformer encoder; they divide `hidden_size`."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+    @nn.nowrap
+    def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        spec = require_spec(self.spec, self)
+        if spec.alignment == "aligned" or not self.delimiters:
+            return inputs, input_mask
+        return delimited(inputs, input_mask, spec)
+
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        spec = require_spec(self.spec, self)
         pointers = {
             "hidden_size": self.hidden_size,
             "bits": self.bits,
@@ -222,36 +214,39 @@ class PANM(FlatModel):
             "address_code": self.address_code,
             "test_base": self.test_base,
             "dropout": self.dropout,
-            **options,
+            **self.dtypes,
         }
 
         def head(size: int) -> nn.Module:
-            return Answer(size, self.mlp_size, **options, name="head")
+            return Answer(size, mlp_size=self.mlp_size, **self.dtypes, name="head")
 
         if spec.alignment == "aligned":
             width = self.embedding_size or spec.input_width + SPECIAL
-            below = StackRNNCell(**options, parent=None) if self.decoder == "stack_rnn" else None
-            reader = recurrent(PointerCell(below, **pointers, memory_width=width, name="cell"), self, head=head)
-            return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+            below = StackRNNCell(**self.dtypes, parent=None) if self.decoder == "stack_rnn" else None
+            return recurrent(PointerCell(below, **pointers, memory_width=width, name="cell"), self, head=head)
         if self.decoder != "none":
             raise ValueError(f"decoder={self.decoder!r} needs answers aligned with inputs, as in Dyck languages")
-        if self.delimiters:
-            inputs, input_mask, spec = delimited(inputs, input_mask, spec)
-        reader = EncoderDecoder(
-            Encoded(self.encoder, self.hidden_size, self.layers, self.heads, **options, name="encoder"),
-            PointerDecoder(**pointers, reads=self.feedback == "teacher_forced", name="decoder"),
-            spec,
-            self.hidden_size if self.encoder == "transformer" else self.embedding_size,
-            self.feedback,
-            head(spec.output_size),
-            **options,
+        spec = with_delimiters(spec) if self.delimiters else spec
+        sizes = {"hidden_size": self.hidden_size, "layers": self.layers, "heads": self.heads, **self.dtypes}
+        return EncoderDecoder(
+            encoder=Encoded(self.encoder, **sizes, name="encoder"),
+            decoder=PointerDecoder(**pointers, reads=self.feedback == "teacher_forced", name="decoder"),
+            spec=spec,
+            embedding_size=self.hidden_size if self.encoder == "transformer" else self.embedding_size,
+            feedback=self.feedback,
+            head=head(spec.output_size),
+            **self.dtypes,
         )
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
 
 
-def delimited(inputs: jax.Array, mask: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array, Spec]:
-    """Rows `[begin | inputs | end]` with their mask, and the spec of a task with two more input symbols."""
+def delimited(inputs: jax.Array, mask: jax.Array, spec: Spec) -> tuple[jax.Array, jax.Array]:
+    """Rows `[begin | inputs | end]` with their mask."""
     lengths, columns = jnp.sum(mask, axis=-1), jnp.arange(mask.shape[-1] + 2)
     rows = place(inputs, lengths, jnp.where(columns < 1, BEGIN, DELIMITER)[None], spec, start=1, kinds=BLANK)
+    return rows, columns < lengths[:, None] + 2
+
+
+def with_delimiters(spec: Spec) -> Spec:
+    """The spec of a task with two more input symbols."""
     wider = {"vocabulary": spec.vocabulary + BLANK} if spec.takes_tokens else {"channels": spec.channels + BLANK}
-    return rows, columns < lengths[:, None] + 2, dataclasses.replace(spec, **wider)
+    return dataclasses.replace(spec, **wider)

@@ -18,7 +18,7 @@ Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import flax.linen as nn
 import jax
@@ -30,13 +30,14 @@ from lenmem.nn.attention import PointingDecoder
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import DELIMITER, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
-from lenmem.types import Dtype, Spec
+from lenmem.nn.module import Part
+from lenmem.types import Spec
 
 FLOOR = 1e-6
 """f: probability shared by all classes."""
 
 
-class SymbolMemory(nn.Module):
+class SymbolMemory(Part):
     """[what an encoder makes of the embedded inputs | what each position holds, one-hot]. An encoder of raw inputs.
 
     The last of `spec.vocabulary` + 1 symbols is the answer's end, which the end delimiter stands for; without an end
@@ -47,16 +48,14 @@ class SymbolMemory(nn.Module):
     spec: Spec
     features: int
     """Width of the embedding."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Raw inputs with special columns [B, N, input_width + 3], bool[B, N] -> [B, N, d + vocabulary + 1]."""
         end = states[..., self.spec.input_width + DELIMITER, None]
         end = end if self.spec.end_id is not None else jnp.zeros_like(end)
-        embed = Linear(self.features, dtype=self.dtype, param_dtype=self.param_dtype, name="embedding")
-        encoded = self.encoder(embed(states), mask)
+        embed = Linear(self.features, **self.dtypes, name="embedding")
+        encoded = self.encoder(embed(states), mask, deterministic=deterministic)
         return jnp.concatenate([encoded, states[..., : self.spec.vocabulary], end], axis=-1)
 
 
@@ -89,9 +88,6 @@ class PointerNetwork(FlatModel):
     """The encoder reads in both directions."""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
     """What the decoder reads beside what it pointed at: nothing, or the answer so far."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -100,34 +96,22 @@ class PointerNetwork(FlatModel):
             return "it answers with tokens of the input; the task's answers are not drawn from its inputs"
         return after_input(spec)
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> log-probabilities float32[B, M, K]."""
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         spec = require_spec(self.spec, self)
-        if reason := self.supports(spec):
-            raise ValueError(f"a Pointer Network cannot take the task: {reason}")
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def cell():
-            return recurrent_cell(self.cell, self.hidden_size, **options)
+            return recurrent_cell(self.cell, self.hidden_size, **self.dtypes)
 
-        encoder = Recurrent(cell(), self.bidirectional, parent=None)
-        reader = EncoderDecoder(
-            SymbolMemory(encoder, spec, self.embedding_size, **options, name="encoder"),
-            PointingDecoder(cell(), self.hidden_size, spec.vocabulary + 1, **options, name="decoder"),
-            spec,
-            None,
-            self.feedback,
-            LogMixture(spec, parent=None),
+        encoder = Recurrent(cell(), bidirectional=self.bidirectional, parent=None)
+        pointing = {"features": self.hidden_size, "symbols": spec.vocabulary + 1, **self.dtypes}
+        return EncoderDecoder(
+            encoder=SymbolMemory(encoder, spec=spec, features=self.embedding_size, **self.dtypes, name="encoder"),
+            decoder=PointingDecoder(cell(), **pointing, name="decoder"),
+            spec=spec,
+            embedding_size=None,
+            feedback=self.feedback,
+            head=LogMixture(spec, parent=None),
             delimiters=True,
-            **options,
+            **self.dtypes,
         )
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

@@ -14,7 +14,7 @@ the last read [B, d]. Cost per step: O(H^2 + slots (d + m)).
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -26,8 +26,9 @@ from lenmem.models.lantm import STRENGTH_OFFSET, Memory
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init, Linear, uniform
+from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell
-from lenmem.types import Dtype, Spec, Step
+from lenmem.types import Step
 
 
 class RandomAccessState(NamedTuple):
@@ -39,7 +40,7 @@ class RandomAccessState(NamedTuple):
     """(k_L, k_R), each [B, d], of a tape; else empty."""
 
 
-class RandomAccessCell(AppendOnlyCell):
+class RandomAccessCell(AppendOnlyCell, Part):
     """One step of RAM, or with `tape` of RAM/tape; see `RAM` and `RAMTape` for the fields. Its output is (h, rho)."""
 
     hidden_size: int = 50
@@ -50,8 +51,6 @@ class RandomAccessCell(AppendOnlyCell):
     sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
     initialization: Init = "fan_in"
     forget_bias: float | None = 1.0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @property
     def initial_slots(self) -> int:
@@ -61,8 +60,8 @@ class RandomAccessCell(AppendOnlyCell):
     def setup(self):
         of_tape = (3, int(self.sharpening)) if self.tape else ()
         self.command_sizes = (self.memory_width, 1, self.key_size, self.key_size, *of_tape)
-        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.controller = LSTMCell(self.hidden_size, self.forget_bias, **options)
+        options = {"initialization": self.initialization, **self.dtypes}
+        self.controller = LSTMCell(self.hidden_size, forget_bias=self.forget_bias, **options)
         self.commands = Linear(sum(self.command_sizes), **options)
 
         def entries(name, *shape):
@@ -131,19 +130,17 @@ class RandomAccessCell(AppendOnlyCell):
         return RandomAccessState(controller, read_value, neighbours), entry, output
 
 
-class Readout(nn.Module):
+class Readout(Part):
     """Logits W_o h + b_o + W_r rho + b_r: the controller's answer plus what was read."""
 
     features: int
     initialization: Init = "fan_in"
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, outputs: tuple[jax.Array, jax.Array]) -> jax.Array:
         """(h [..., H], rho [..., m]) -> [..., features]."""
         hidden, read_value = outputs
-        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        options = {"initialization": self.initialization, **self.dtypes}
         own = Linear(self.features, **options, name="hidden")(hidden)
         return own + Linear(self.features, **options, name="read")(read_value)
 
@@ -163,24 +160,25 @@ class RAM(FlatModel):
     """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding."""
     forget_bias: float | None = 1.0
     """Start of the forget gates' biases. None: drawn like the other biases, as the published code does for `fan_in`."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    def cell(self) -> RandomAccessCell:
-        """The cell of this machine."""
-        sizes = (self.hidden_size, self.memory_width, self.key_size)
-        return RandomAccessCell(*sizes, forget_bias=self.forget_bias, **self.shared(), name="cell")
+    @nn.nowrap
+    def tape_fields(self) -> dict[str, Any]:
+        """Fields of the cell that only a tape has."""
+        return {}
 
-    def shared(self) -> dict:
-        """Fields that every part has."""
-        return {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
-
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        reader = recurrent(self.cell(), self, head=lambda size: Readout(size, **self.shared(), name="head"), begin=True)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        shared: dict[str, Any] = {"initialization": self.initialization, **self.dtypes}
+        cell = RandomAccessCell(
+            hidden_size=self.hidden_size,
+            memory_width=self.memory_width,
+            key_size=self.key_size,
+            forget_bias=self.forget_bias,
+            **self.tape_fields(),
+            **shared,
+            name="cell",
+        )
+        return recurrent(cell, self, head=lambda size: Readout(size, **shared, name="head"), begin=True)
 
 
 class RAMTape(RAM):
@@ -193,16 +191,7 @@ class RAMTape(RAM):
     sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
     """Sharpen exp(gamma <q, k>) before the strengths (the published code), or w^gamma after them (the paper)."""
 
-    def cell(self) -> RandomAccessCell:
-        """The cell of this machine."""
-        return RandomAccessCell(
-            self.hidden_size,
-            self.memory_width,
-            self.key_size,
-            True,
-            self.sharpening,
-            self.sharpening_order,
-            forget_bias=self.forget_bias,
-            **self.shared(),
-            name="cell",
-        )
+    @nn.nowrap
+    def tape_fields(self) -> dict[str, Any]:
+        """Fields of the cell that only a tape has."""
+        return {"tape": True, "sharpening": self.sharpening, "sharpening_order": self.sharpening_order}

@@ -17,8 +17,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 
 from lenmem.fields import Positive
 from lenmem.nn.attention import AttentionDecoder, AttentionKind
@@ -26,7 +24,7 @@ from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input
 from lenmem.nn.linear import Init
-from lenmem.types import Dtype, Spec
+from lenmem.types import Spec
 
 Cell = Literal["gru", "lstm"]
 
@@ -56,38 +54,24 @@ class Attention(FlatModel):
     """What the decoder reads: nothing, or the answer so far (training: the target; else its own greedy answer)."""
     initialization: Init = "fan_in"
     """`fan_in`: Torch's default. `uniform`: all weights and biases of the cells U(-1, 1)."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
         """None, or why this model cannot take the task."""
         return after_input(spec)
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
 
         def cell():
-            return recurrent_cell(self.cell, self.hidden_size, initialization=self.initialization, **options)
+            return recurrent_cell(self.cell, self.hidden_size, initialization=self.initialization, **self.dtypes)
 
-        looking = self.hidden_size, self.attention, self.max_positions
-        reader = EncoderDecoder(
-            Recurrent(cell(), self.bidirectional, name="encoder"),
-            AttentionDecoder(cell(), *looking, **options, name="decoder"),
-            self.spec,
-            self.embedding_size,
-            self.feedback,
-            **options,
+        looking = {"attention": self.attention, "max_positions": self.max_positions, **self.dtypes}
+        return EncoderDecoder(
+            encoder=Recurrent(cell(), bidirectional=self.bidirectional, name="encoder"),
+            decoder=AttentionDecoder(cell(), features=self.hidden_size, **looking, name="decoder"),
+            spec=self.spec,
+            embedding_size=self.embedding_size,
+            feedback=self.feedback,
+            **self.dtypes,
         )
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

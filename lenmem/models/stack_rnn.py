@@ -17,8 +17,6 @@ lost. Cost per step: O(H (X + H + W) + T W).
 
 from __future__ import annotations
 
-from typing import Any
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -26,19 +24,18 @@ import jax.numpy as jnp
 from lenmem.fields import Positive
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Linear
+from lenmem.nn.module import Part
 from lenmem.ops.stacks import superposition_stack
-from lenmem.types import Dtype, Spec, Step
+from lenmem.types import Step
 
 
-class StackRNNCell(nn.Module):
+class StackRNNCell(Part):
     """One step of a Stack-RNN; see `StackRNN` for the fields. The carry is (h, S), the output h."""
 
     hidden_size: int = 8
     width: int = 5
     slots: int = 104
     no_op: bool = False
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
         """Zeros."""
@@ -50,7 +47,7 @@ class StackRNNCell(nn.Module):
         """Look at the top, then push and pop."""
 
         def linear(name, size):
-            return Linear(size, dtype=self.dtype, param_dtype=self.param_dtype, name=name)
+            return Linear(size, **self.dtypes, name=name)
 
         hidden, stack = carry
         seen = hidden + linear("look", self.hidden_size)(stack[:, 0].astype(hidden.dtype))
@@ -77,15 +74,17 @@ class StackRNN(FlatModel):
     """A third action: leave the stack as it is."""
     embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
-        shared: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         if self.slots < 1:
             raise ValueError(f"slots is {self.slots}; a stack has at least 1")
-        cell = StackRNNCell(self.hidden_size, self.width, self.slots, self.no_op, **shared, name="cell")
-        return recurrent(cell, self)(inputs, input_mask, target_mask, targets=targets, train=train)
+        cell = StackRNNCell(
+            hidden_size=self.hidden_size,
+            width=self.width,
+            slots=self.slots,
+            no_op=self.no_op,
+            **self.dtypes,
+            name="cell",
+        )
+        return recurrent(cell, self)

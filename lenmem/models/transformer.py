@@ -13,17 +13,14 @@ from __future__ import annotations
 from typing import Literal
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 
 from lenmem.fields import Positive, Share
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.positions import PositionEncoding
+from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.transformer import TransformerEncoder
-from lenmem.types import Dtype, Spec
 
 
-class Transformer(FlatModel):
+class Transformer(Numbered, FlatModel):
     """Transformer encoder with mask tokens for the answer."""
 
     hidden_size: Positive = 128
@@ -41,41 +38,21 @@ class Transformer(FlatModel):
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`. In attention: `relative` (Transformer-XL), `rotary`, `alibi`, `t5`,
     `fire`. Or `none`."""
-    max_positions: Positive = 2048
-    """Longest row of learned or random positions, answer slots and padding included."""
-    random_positions: bool = False
-    """Number the columns of a row by ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), with any
-    encoding: afresh in training, else the same for all rows of a length."""
     column: Literal["last", "first"] = "last"
     """Where a single answer is read: at the end token, or at the begin token."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         encoder = TransformerEncoder(
-            self.layers,
-            self.heads,
-            self.feedforward_size,
-            self.shared_weights,
-            require_spec(self.spec, self).causal,
-            self.dropout,
-            self.positions,
-            self.max_positions,
-            self.random_positions,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
+            layers=self.layers,
+            heads=self.heads,
+            feedforward_size=self.feedforward_size,
+            shared_weights=self.shared_weights,
+            causal=require_spec(self.spec, self).causal,
+            dropout=self.dropout,
+            positions=self.positions,
+            **self.numbering,
+            **self.dtypes,
             name="encoder",
         )
-        reader = sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)
+        return sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)

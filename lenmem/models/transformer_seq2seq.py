@@ -4,7 +4,7 @@ After Csordás, Irie & Schmidhuber, "The Devil is in the Detail: Simple Tricks I
 Transformers", EMNLP 2021, https://arxiv.org/abs/2108.12284: post-norm layers with ReLU, the input between a begin and
 an end symbol, and answers read off the very table that embeds those fed back. How well it generalises hangs on small
 things, which are fields here: kinds of positions, the scale of embeddings, weights shared by all layers (a Universal
-Transformer without halting). The layers are in `lenmem.nn.transformer_decoder`.
+Transformer without halting). The layers are in `lenmem.nn.transformer` and `lenmem.nn.transformer_decoder`.
 
 The recipe's variants are `embedding` with `positions`:
 
@@ -27,17 +27,17 @@ from typing import Any, Literal
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from lenmem.fields import Count, Positive, Share
 from lenmem.models.panm import Answer
 from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
-from lenmem.nn.ndr import glorot
+from lenmem.nn.linear import glorot
 from lenmem.nn.pointers import PointerLayer
-from lenmem.nn.positions import ADDED, PositionKind
-from lenmem.nn.transformer_decoder import PostNormEncoder, TransformerDecoder
-from lenmem.types import Dtype, Spec
+from lenmem.nn.positions import ADDED, Numbered, PositionKind
+from lenmem.nn.transformer import TransformerEncoder
+from lenmem.nn.transformer_decoder import TransformerDecoder
+from lenmem.types import Spec
 
 Variant = Literal["scaledinit", "opennmt", "noscale", "xavier"]
 Feedback = Literal["open_loop", "teacher_forced"]
@@ -55,13 +55,12 @@ class TiedEncoderDecoder(EncoderDecoder):
 
     def setup(self):
         spec = require_spec(self.spec, self)
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         width = self.embedding_size
 
         def table(spec: Spec, special: int) -> nn.Module:
             if spec.takes_tokens and width is not None:
-                return nn.Embed(spec.vocabulary + special, width, embedding_init=self.table_init, **options)
-            return Embedding(spec, width, special, **options)
+                return nn.Embed(spec.vocabulary + special, width, embedding_init=self.table_init, **self.dtypes)
+            return Embedding(spec, features=width, special=special, **self.dtypes)
 
         self.embedding = table(spec, SPECIAL)
         if self.feedback == "teacher_forced":
@@ -71,7 +70,7 @@ class TiedEncoderDecoder(EncoderDecoder):
         if self.tied:
             self.bias = self.param("bias", nn.initializers.zeros, (spec.output_size,), self.param_dtype)
         elif self.head is None:
-            self.readout = nn.Dense(spec.output_size, kernel_init=glorot(), **options)
+            self.readout = nn.Dense(spec.output_size, kernel_init=glorot(), **self.dtypes)
 
     def answer(self, outputs: jax.Array) -> jax.Array:
         """States [..., d] -> logits or values [..., K]."""
@@ -81,7 +80,7 @@ class TiedEncoderDecoder(EncoderDecoder):
         return logits[..., : self.bias.size] + self.bias.astype(logits.dtype)
 
 
-class TransformerSeq2Seq(FlatModel):
+class TransformerSeq2Seq(Numbered, FlatModel):
     """Encoder-decoder Transformer. The defaults are the recipe's size for SCAN: 0.99 M parameters."""
 
     hidden_size: Positive = 128
@@ -118,30 +117,14 @@ class TransformerSeq2Seq(FlatModel):
     """What the decoder reads: the answer so far (training: the target; else its own greedy answer), or nothing."""
     dropout: Share = 0.1
     """Dropout of attention weights, hidden units, what layers add, and embeddings to which positions are added."""
-    max_positions: Positive = 2048
-    """Longest input, delimiters and padding included, and most answer slots, of learned or random positions."""
-    random_positions: bool = False
-    """Number the columns of the input, and the answer slots, by random draws; see `Transformer`."""
-    spec: Spec | None = None
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
         """None, or why this model cannot take the task."""
         return after_input(spec)
 
-    @nn.compact
-    def __call__(
-        self,
-        inputs: jax.Array,
-        input_mask: jax.Array,
-        target_mask: jax.Array,
-        *,
-        targets: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]."""
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
         decoder_positions = self.decoder_positions or self.positions
         forced = self.feedback == "teacher_forced"
         if not forced and not self.pointers and decoder_positions not in ("absolute", *ADDED):
@@ -162,33 +145,40 @@ class TransformerSeq2Seq(FlatModel):
         layers: dict[str, Any] = {
             "heads": self.heads,
             "feedforward_size": self.feedforward_size,
-            "shared_layers": self.shared_layers,
             "input_scale": input_scale,
             "position_scale": position_scale,
             "dropout": self.dropout,
-            "max_positions": self.max_positions,
-            "random_positions": self.random_positions,
+            **self.numbering,
+            **self.dtypes,
         }
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        encoder = PostNormEncoder(self.encoder_layers, positions=self.positions, **layers, **options, name="encoder")
-        layers["positions"], head = decoder_positions, None
+        encoder = TransformerEncoder(
+            layers=self.encoder_layers,
+            shared_weights=self.shared_layers,
+            positions=self.positions,
+            initialization="glorot",
+            **layers,
+            name="encoder",
+        )
+        layers |= {"positions": decoder_positions, "shared_layers": self.shared_layers}
+        decoder: nn.Module
+        head = None
         if self.pointers:
-            below = TransformerDecoder(self.hidden_size, self.decoder_layers - 1, **layers, **options, parent=None)
+            below = TransformerDecoder(self.hidden_size, layers=self.decoder_layers - 1, **layers, parent=None)
             heads: dict[str, Any] = {"address_heads": self.address_heads, "content_heads": self.content_heads}
-            decoder: nn.Module = PointerLayer(below, self.hidden_size, self.bits, **heads, **options, name="decoder")
-            head = Answer(spec.output_size, **options, name="head")
+            heads |= {"hidden_size": self.hidden_size, "bits": self.bits, **self.dtypes}
+            decoder = PointerLayer(below, **heads, name="decoder")
+            head = Answer(spec.output_size, **self.dtypes, name="head")
         else:
-            decoder = TransformerDecoder(self.hidden_size, self.decoder_layers, **layers, **options, name="decoder")
-        reader = TiedEncoderDecoder(
-            encoder,
-            decoder,
-            spec,
-            self.hidden_size,
-            self.feedback,
-            head,
+            decoder = TransformerDecoder(self.hidden_size, layers=self.decoder_layers, **layers, name="decoder")
+        return TiedEncoderDecoder(
+            encoder=encoder,
+            decoder=decoder,
+            spec=spec,
+            embedding_size=self.hidden_size,
+            feedback=self.feedback,
+            head=head,
             delimiters=True,
             table_init=table_init,
             tied=self.tied and forced and spec.outputs == "tokens" and not self.pointers,
-            **options,
+            **self.dtypes,
         )
-        return reader(inputs, input_mask, target_mask, targets=targets, train=train)

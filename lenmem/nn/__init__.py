@@ -10,9 +10,10 @@ from lenmem.nn.cells import FlaxCell, GRUCell, LSTMCell, Stacked
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import Aligned, Completion, EncoderDecoder, Readout, Transducer
 from lenmem.nn.linear import Linear
+from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell, scan_cell
-from lenmem.nn.transformer import TransformerEncoder, TransformerLayer
-from lenmem.nn.transformer_decoder import PostNormEncoder, TransformerDecoder
+from lenmem.nn.transformer import PostNormLayer, PreNormLayer, TransformerEncoder
+from lenmem.nn.transformer_decoder import TransformerDecoder
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy.attach(__name__)
@@ -29,13 +30,14 @@ __all__ = [
     "LSTMCell",
     "Linear",
     "MultiHeadAttention",
-    "PostNormEncoder",
+    "Part",
+    "PostNormLayer",
+    "PreNormLayer",
     "Readout",
     "Recurrent",
     "Stacked",
     "Transducer",
     "TransformerDecoder",
     "TransformerEncoder",
-    "TransformerLayer",
     "scan_cell",
 ]

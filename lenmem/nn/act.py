@@ -1,12 +1,14 @@
 """Depth as time: one layer applied again and again, for a fixed number of steps or for as many as each column wants.
 
-A *layer* is a Linen module `(states [B, N, d], mask bool[B, N]) -> states [B, N, d]`. Both modules are encoders
+A *layer* is a Linen module `(states [B, N, d], mask bool[B, N]) -> states [B, N, d]`, for instance one of
+`lenmem.nn.transformer`; it may take `deterministic` and what else the encoder is told. Both modules are encoders
 (`lenmem.nn.interfaces`) that scan over depth, so that compilation does not grow with it. What the layer sows is stacked
-over the steps. Random streams are split between them, but for `address`: random positions stay the same.
+over the steps. Random streams are split between them.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -15,32 +17,39 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.linear import Linear, check_choices
-from lenmem.types import Dtype, PyTree
+from lenmem.nn.module import Part, told
+from lenmem.types import SOWN, STREAMS, PyTree
 
 Halting = Literal["graves", "dehghani"]
 
 
 def over_depth(
-    body: Callable[..., PyTree], module: nn.Module, carry: PyTree, mask: jax.Array, steps: int, *, remat: bool
+    body: Callable[..., PyTree],
+    module: nn.Module,
+    carry: PyTree,
+    seen: tuple[jax.Array, ...],
+    steps: int,
+    *,
+    remat: bool,
 ) -> PyTree:
-    """`carry = body(module, carry, last, mask)`, `steps` times with the same parameters; `last` is True at the end."""
+    """`carry = body(module, carry, last, *seen)`, `steps` times with the same parameters; `last`: True at the end."""
     if steps < 1:
         raise ValueError(f"steps is {steps}; it has to be at least 1")
     if module.is_initializing():  # One step makes all parameters.
-        return body(module, carry, jnp.array(steps == 1), mask)
+        return body(module, carry, jnp.array(steps == 1), *seen)
 
-    def step(module: nn.Module, carry: PyTree, last: jax.Array, mask: jax.Array) -> tuple[PyTree, None]:
-        return body(module, carry, last, mask), None
+    def step(module: nn.Module, carry: PyTree, last: jax.Array, seen: tuple[jax.Array, ...]) -> tuple[PyTree, None]:
+        return body(module, carry, last, *seen), None
 
     axes: Any = (0, nn.broadcast)
     scan = nn.scan(
         nn.remat(step, prevent_cse=False) if remat else step,
         variable_broadcast="params",
-        variable_axes={"traces": 0, "losses": 0},
-        split_rngs={"params": False, "address": False, "dropout": True, "gate": True},
+        variable_axes=dict.fromkeys(SOWN, 0),
+        split_rngs={"params": False, **dict.fromkeys(STREAMS, True)},
         in_axes=axes,
     )
-    return scan(module, carry, jnp.arange(steps) == steps - 1, mask)[0]
+    return scan(module, carry, jnp.arange(steps) == steps - 1, seen)[0]
 
 
 class Repeated(nn.Module):
@@ -52,16 +61,16 @@ class Repeated(nn.Module):
     """Recompute each step in the backward pass instead of storing what it needs."""
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]."""
+    def __call__(self, states: jax.Array, *seen: jax.Array, deterministic: bool = True) -> jax.Array:
+        """[B, N, d], what the layer may look at -> [B, N, d]."""
 
-        def body(layer, states, last, mask):
-            return layer(states, mask)
+        def body(layer, states, last, *seen):
+            return told(layer, states, *seen, deterministic=deterministic)
 
-        return over_depth(body, self.layer, states, mask, self.steps, remat=self.remat)
+        return over_depth(body, self.layer, states, seen, self.steps, remat=self.remat)
 
 
-class AdaptiveSteps(nn.Module):
+class AdaptiveSteps(Part):
     """Adaptive computation time (Graves 2016) for each column i, in appendix A of Csordás et al. (2022). An encoder.
 
         q_t = sigmoid(w . h_{t-1} + b)                                (11)   of the state before the layer
@@ -87,25 +96,30 @@ class AdaptiveSteps(nn.Module):
     published_penalty: bool = False
     remat: bool = False
     """Recompute each step in the backward pass instead of storing what it needs."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         check_choices(self, variant=get_args(Halting))
-        self.halting_unit = Linear(1, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.halting_unit = Linear(1, **self.dtypes)
 
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> o, [B, N, d]."""
+    def __call__(self, states: jax.Array, mask: jax.Array, *seen: jax.Array, deterministic: bool = True) -> jax.Array:
+        """[B, N, d], bool[B, N], what else the layer may look at -> o, [B, N, d]."""
         zeros = jnp.zeros(mask.shape, jnp.float32)
         start = (states, jnp.zeros(states.shape, jnp.float32), zeros, zeros, mask)
-        _, output, _, remainder, _ = over_depth(AdaptiveSteps.advance, self, start, mask, self.steps, remat=self.remat)
+        _, output, _, remainder, _ = over_depth(
+            functools.partial(AdaptiveSteps.advance, deterministic=deterministic),
+            self,
+            start,
+            (mask, *seen),
+            self.steps,
+            remat=self.remat,
+        )
         columns = jnp.maximum(jnp.sum(mask, axis=-1), 1)
         if self.published_penalty:
             columns = jnp.max(columns)
         self.sow("losses", "ponder", self.penalty * jnp.mean(jnp.sum(remainder, axis=-1) / columns))
         return output.astype(states.dtype)
 
-    def advance(self, carry: PyTree, last: jax.Array, mask: jax.Array) -> PyTree:
+    def advance(self, carry: PyTree, last: jax.Array, *seen: jax.Array, deterministic: bool) -> PyTree:
         """One step; the carry is (h, o, sum of p, R, whether the column runs)."""
         states, output, total, remainder, running = carry
         chance = nn.sigmoid(self.halting_unit(states)[..., 0].astype(jnp.float32))
@@ -115,7 +129,7 @@ class AdaptiveSteps(nn.Module):
         rest = jnp.where(halts, 1 - total, 0)
         weight = jnp.where(halts, rest, jnp.where(running, chance, 0))
         self.sow("traces", "halting", weight)
-        states = self.layer(states, mask)
+        states = told(self.layer, states, *seen, deterministic=deterministic)
         kept = 1.0 if self.variant == "graves" else 1 - weight[..., None]
         output = kept * output + weight[..., None] * states
         return states, output, total + weight, remainder + rest, running & ~halts

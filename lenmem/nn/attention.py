@@ -2,85 +2,236 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+import dataclasses
+from typing import Any, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.linen.initializers import Initializer, constant
 
 from lenmem.nn.cells import as_cell
 from lenmem.nn.encoders import first_and_last
-from lenmem.nn.linear import Linear, check_choices
-from lenmem.nn.positions import PositionScores
-from lenmem.ops import masked_softmax
-from lenmem.types import Dtype, PyTree, Step
+from lenmem.nn.linear import Linear, check_choices, glorot
+from lenmem.nn.module import Part
+from lenmem.nn.positions import ADDED, PositionScores
+from lenmem.ops import linear_attention, masked_softmax, normalized_outer_product_attention
+from lenmem.types import PyTree, Step
 
 AttentionKind = Literal["content", "location", "hybrid"]
+Mixing = Literal["outer_product", "linear", "softmax"]
 
 
-class MultiHeadAttention(nn.Module):
-    """Scaled dot-product attention with `heads` heads (Vaswani et al. 2017): Flax's own, with traces.
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the parameters of attention are stored. Saved networks differ in it; what is computed is the same."""
 
-    Softmax in float32; dropout on the weights where there is a stream `dropout`. Traces `attention` [B, heads, Q, N].
+    nested: bool = False
+    """The four maps are in a scope of their own, `projections`."""
+    merge: str = "out"
+    """The name of the map of the heads' results."""
+    flat: bool = False
+    """Kernels are [d, heads d_head], not [d, heads, d_head]."""
+    joined: bool = False
+    """What is learned of positions is beside the maps, not in a scope of its own."""
+
+
+class Entries(NamedTuple):
+    """What attention looks at: N entries, whose keys and values are there already."""
+
+    keys: jax.Array
+    """[B, N, heads, d_head]."""
+    values: jax.Array
+    """[B, N, heads, d_head]."""
+    visible: jax.Array
+    """bool[B or 1, Q or 1, N]: what each query may see."""
+    positions: jax.Array | None = None
+    """int[N] or int[B, N]: positions of the entries; None: they play no role."""
+    at: jax.Array | None = None
+    """int[Q] or int[B, Q]: those of the queries; None: query i is entry i."""
+    table: jax.Array | None = None
+    """[2N - 1, heads, d_head]: keys of the offsets between entries, if positions are relative."""
+
+
+class Projections(Part):
+    """The linear maps of attention: from states to the queries, keys and values of all heads, and from their results.
+
+    Fields as in `MultiHeadAttention`.
     """
 
+    features: int
     heads: int
-    dropout: float = 0.0
+    out_features: int
+    use_bias: bool
+    starts: tuple[Initializer, Initializer, Initializer]
+    """First distributions of the maps to queries, to keys and values, and of results."""
+    layout: Layout
+
+    def setup(self):
+        options: dict[str, Any] = {"use_bias": self.use_bias, **self.dtypes}
+        of_query, of_key, of_result = self.starts
+
+        def to_heads(init: Initializer) -> nn.Module:
+            if self.layout.flat:
+                return nn.Dense(self.features, kernel_init=init, **options)
+            return nn.DenseGeneral((self.heads, self.features // self.heads), kernel_init=init, **options)
+
+        self.query, self.key, self.value = to_heads(of_query), to_heads(of_key), to_heads(of_key)
+        options |= {"kernel_init": of_result, "name": self.layout.merge}
+        wide = self.out_features
+        self.merge = nn.Dense(wide, **options) if self.layout.flat else nn.DenseGeneral(wide, (-2, -1), **options)
+
+    def __call__(self, name: Literal["query", "key", "value"], states: jax.Array) -> jax.Array:
+        """[B, N, e] -> [B, N, heads, d_head]."""
+        return getattr(self, name)(states).reshape(*states.shape[:-1], self.heads, -1)
+
+    def merged(self, means: jax.Array) -> jax.Array:
+        """[B, Q, heads, d_head] -> [B, Q, d]."""
+        return self.merge(means.reshape(*means.shape[:-2], -1) if self.layout.flat else means)
+
+
+class MultiHeadAttention(Part):
+    """Scaled dot-product attention with `heads` heads (Vaswani et al. 2017). Cost O(Q N d).
+
+        logit_ij = (q_i . k_j + s_ij) / sqrt(d_head),  y_i = W_o sum_j softmax_j(logit_ij) v_j
+
+    for each head; q, k and values are linear in the states, s and q are what `encoding` makes of positions. Softmax in
+    float32. Keys and values can be made beforehand (`entries`). Traces `attention` [B, heads, Q, N].
+    """
+
+    features: int
+    """Width of queries, keys and values, all heads together."""
+    heads: int
     encoding: PositionScores | None = None
     """What positions do to the logits; None: nothing."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
+    causal: bool = False
+    """State t sees states 0 .. t only."""
+    dropout: float = 0.0
+    """Dropout of the weights."""
+    key_dropout: float = 0.0
+    """Dropout of the keys."""
+    learned_scale: bool = False
+    """The factor 1 / sqrt(d_head) is only where a learned one starts."""
+    out_features: int | None = None
+    """d: width of the results; None: `features`."""
+    use_bias: bool = True
+    """Of the linear maps."""
+    kernel_init: Initializer = nn.initializers.lecun_normal()
+    """First distribution of the linear maps."""
+    layout: Layout = Layout()
+    """How the parameters are stored."""
 
-    @nn.compact
+    def setup(self):
+        if self.features % self.heads:
+            raise ValueError(f"{self.heads} heads do not divide a width of {self.features}")
+        self.projections = Projections(
+            features=self.features,
+            heads=self.heads,
+            out_features=self.out_features or self.features,
+            use_bias=self.use_bias,
+            starts=self.starts(),
+            layout=self.layout,
+            **self.dtypes,
+        )
+        if not self.layout.nested:
+            nn.share_scope(self, self.projections)
+        self.scores = self.encoding
+        if self.layout.joined and self.encoding is not None:
+            self.scores = self.encoding.clone()  # A field has a scope of its own inside `nn.scan`.
+            nn.share_scope(self, self.scores)
+        root = (self.features // self.heads) ** -0.5
+        self.scale = self.param("scale", constant(root), (), self.param_dtype) if self.learned_scale else root
+        self.drop, self.drop_keys = nn.Dropout(self.dropout), nn.Dropout(self.key_dropout)
+
+    @nn.nowrap
+    def starts(self) -> tuple[Initializer, Initializer, Initializer]:
+        """First distributions of the maps to queries, to keys and values, and of results."""
+        return self.kernel_init, self.kernel_init, self.kernel_init
+
+    def entries(
+        self, states: jax.Array, mask: jax.Array, positions: jax.Array | None = None, *, deterministic: bool = True
+    ) -> Entries:
+        """Of states [B, N, e] at `positions`; `mask` as in the call. A masked state may hold anything finite."""
+        keys = self.drop_keys(self.projections("key", states), deterministic=deterministic)
+        visible = mask[:, None] if mask.ndim == 2 else mask
+        if self.causal:
+            visible = visible & jnp.tril(jnp.ones((states.shape[1],) * 2, bool))
+        return Entries(keys, self.projections("value", states), visible, positions)
+
+    def table(self, count: int, dtype: Any) -> jax.Array | None:
+        """Keys of the offsets between any two of `count` entries, [2 count - 1, heads, d_head], if `relative`."""
+        return None if self.scores is None else self.scores.table(count, dtype)
+
     def __call__(
         self,
         queries: jax.Array,
-        memory: jax.Array,
-        mask: jax.Array,
-        positions: tuple[jax.Array, jax.Array] | None = None,
+        seen: jax.Array | Entries,
+        positions: jax.Array | None = None,
+        *,
+        deterministic: bool = True,
     ) -> jax.Array:
-        """[B, Q, d], [B, N, e], bool[B, Q or 1, N] of what each query may see -> [B, Q, d].
+        """[B, Q, e], which look at `Entries`, or at themselves -> [B, Q, d]; zeros where nothing may be seen.
 
-        `positions`, for the encoding: of the queries int[Q] or int[B, Q], and of the memory. Masked states have no
-        effect as long as they are finite. A query that may see nothing gets some finite mean.
+        `seen` is bool[B, N] of real states, or bool[B or 1, Q or 1, N] of what each may see.
         """
+        if not isinstance(seen, Entries):
+            seen = self.entries(queries, seen, positions, deterministic=deterministic)
+        logits = self.logits(queries, self.projections("query", queries), seen, deterministic=deterministic)
+        weights = masked_softmax(logits.astype(jnp.float32) * self.scale, seen.visible[:, None])
+        self.sow("traces", "attention", weights)
+        weights = self.drop(weights, deterministic=deterministic).astype(seen.values.dtype)
+        return self.projections.merged(jnp.einsum("bhqn,bnhk->bqhk", weights, seen.values))
 
-        def attend(query, key, value, mask=None, dropout_rng=None, dropout_rate=0.0, deterministic=True, dtype=None):
-            scores = None
-            if self.encoding is not None and positions is not None:
-                query, key, scores = self.encoding(query, key, *positions)
-            weights = nn.dot_product_attention_weights(
-                query,
-                key,
-                bias=None if scores is None else scores * query.shape[-1] ** -0.5,
-                mask=mask,
-                broadcast_dropout=False,
-                dropout_rng=dropout_rng,
-                dropout_rate=dropout_rate,
-                deterministic=deterministic,
-                dtype=dtype,
-                force_fp32_for_softmax=True,
+    def logits(self, queries: jax.Array, query: jax.Array, seen: Entries, *, deterministic: bool) -> jax.Array:
+        """q_i . k_j + s_ij, [B, heads, Q, N], of states [B, Q, e] and their W_q [B, Q, heads, d_head]."""
+        key, scores = seen.keys, None
+        if self.scores is not None and seen.positions is not None:
+            at = seen.positions if seen.at is None else seen.at
+            options = {"deterministic": deterministic}
+            query, key, scores = self.scores(query, key, at, seen.positions, seen.table, **options)
+        logits = jnp.einsum("bqhk,bnhk->bhqn", query, key)
+        return logits if scores is None else logits + scores
+
+
+class MemoryAttention(MultiHeadAttention):
+    """Multi-head attention without biases, whose heads may mix values in another way than by a softmax.
+
+    Nam & Seo, https://arxiv.org/abs/2302.09422, section 4.1:
+
+        outer_product   y_i = (sum_s v_s k_s^T) q_i with unit q and k; no denominator
+        linear          y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / sum_s phi(k_s).phi(q_i), phi = elu + 1
+        softmax         y_i = sum_s softmax_s(q_i.k_s / sqrt(d_k)) v_s
+
+    The three share everything else, so that a comparison compares just that. Cost for N states of width d:
+    O(N d^2 / heads) for the first two, O(N^2 d) for softmax.
+    """
+
+    mixing: Mixing = "outer_product"
+    mask_padding: bool = True
+    """Keys of padding write nothing. The published code lets them write; results then depend on the padded length."""
+    use_bias: bool = False
+    kernel_init: nn.initializers.Initializer = glorot()
+
+    def __call__(
+        self, queries: jax.Array, seen: Any, positions: jax.Array | None = None, *, deterministic: bool = True
+    ) -> jax.Array:
+        """[B, N, d], bool[B, N], int[N] or int[B, N] for the encoding -> [B, N, d]."""
+        check_choices(self, mixing=get_args(Mixing))
+        seen = seen if self.mask_padding else jnp.ones_like(seen)
+        if self.mixing == "softmax":
+            return super().__call__(queries, seen, positions, deterministic=deterministic)
+        if self.encoding is not None and self.encoding.positions not in (*ADDED, "none"):
+            raise ValueError(
+                f"positions is {self.encoding.positions!r}, which acts on logits of pairs; {self.mixing!r} attention "
+                f"has none and allows {', '.join(ADDED)}, none"
             )
-            self.sow("traces", "attention", weights)
-            return jnp.einsum("...hqk,...khd->...qhd", weights, value)
-
-        width = queries.shape[-1]
-        if width % self.heads:
-            raise ValueError(f"{self.heads} heads do not divide a width of {width}")
-        attention = nn.MultiHeadDotProductAttention(
-            self.heads,
-            qkv_features=width,
-            dtype=self.dtype,
-            param_dtype=self.param_dtype,
-            dropout_rate=self.dropout,
-            deterministic=not self.has_rng("dropout"),
-            attention_fn=attend,
-            name="projections",
-        )
-        return attention(queries, memory, mask=mask[:, None])
+        kernel = normalized_outer_product_attention if self.mixing == "outer_product" else linear_attention
+        query, key, value = (jnp.swapaxes(self.projections(x, queries), 1, 2) for x in ("query", "key", "value"))
+        read: Any = kernel(query, key, value, causal=self.causal, key_mask=seen[:, None, :])
+        return self.projections.merged(jnp.swapaxes(read, 1, 2).astype(value.dtype))
 
 
-class AdditiveAttention(nn.Module):
+class AdditiveAttention(Part):
     """Attention by a small network (Bahdanau, Cho & Bengio 2015): e_j = v . tanh(W q + U m_j), weights softmax(e).
 
     `keys(memory)` gives U m_j, which stays the same for all queries.
@@ -88,14 +239,11 @@ class AdditiveAttention(nn.Module):
 
     features: int
     """Width of the network's hidden layer."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.of_query = Linear(self.features, **options)
-        self.of_memory = Linear(self.features, **options)
-        self.score = Linear(1, **options)
+        self.of_query = Linear(self.features, **self.dtypes)
+        self.of_memory = Linear(self.features, **self.dtypes)
+        self.score = Linear(1, **self.dtypes)
 
     def keys(self, memory: jax.Array) -> jax.Array:
         """[B, N, d] -> U m_j, [B, N, features]."""
@@ -107,7 +255,7 @@ class AdditiveAttention(nn.Module):
         return masked_softmax(scores.astype(jnp.float32), mask)
 
 
-class LocationAttention(nn.Module):
+class LocationAttention(Part):
     """Attention to places, whatever is there (Luong, Pham & Manning 2015, Eq. 8): weights softmax(W q + b).
 
     Each of `max_positions` places has weights of its own. Those beyond the longest input of the training are never
@@ -116,8 +264,6 @@ class LocationAttention(nn.Module):
 
     max_positions: int
     """Longest memory, padding included."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def keys(self, memory: jax.Array) -> None:
@@ -131,11 +277,11 @@ class LocationAttention(nn.Module):
     @nn.compact
     def __call__(self, query: jax.Array, keys: None, mask: jax.Array) -> jax.Array:
         """[B, q], bool[B, N] -> weights float32[B, N], exactly 0 where masked."""
-        scores = Linear(self.max_positions, dtype=self.dtype, param_dtype=self.param_dtype, name="score")(query)
+        scores = Linear(self.max_positions, **self.dtypes, name="score")(query)
         return masked_softmax(scores[:, : mask.shape[-1]].astype(jnp.float32), mask)
 
 
-class AttentionDecoder(nn.Module):
+class AttentionDecoder(Part):
     """A recurrent decoder with attention (Bahdanau, Cho & Bengio 2015): a decoder for `EncoderDecoder`.
 
     With s the vectors of the cell's carry, y what is read and m_j the memory:
@@ -155,16 +301,14 @@ class AttentionDecoder(nn.Module):
     attention: AttentionKind = "content"
     max_positions: int = 512
     """Longest memory of attention by location, padding included."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         check_choices(self, attention=get_args(AttentionKind))
         if self.attention != "location":
-            self.scorer = AdditiveAttention(self.features, self.dtype, self.param_dtype)
+            self.scorer = AdditiveAttention(self.features, **self.dtypes)
         if self.attention != "content":
-            self.locator = LocationAttention(self.max_positions, self.dtype, self.param_dtype)
-        self.bridge = Bridge(self.dtype, self.param_dtype)
+            self.locator = LocationAttention(self.max_positions, **self.dtypes)
+        self.bridge = Bridge(**self.dtypes)
         self.recurrence = as_cell(self.cell)
 
     @nn.nowrap
@@ -193,7 +337,7 @@ class AttentionDecoder(nn.Module):
         return carry, jnp.concatenate([output, *contexts], axis=-1)
 
 
-class PointingDecoder(nn.Module):
+class PointingDecoder(Part):
     """A recurrent decoder that points at the input (Vinyals, Fortunato & Jaitly 2015): a decoder for `EncoderDecoder`.
 
     The encoder gives [m_j; x_j], with x_j one-hot, or zero where j cannot be pointed at. With d the vectors of the
@@ -211,12 +355,10 @@ class PointingDecoder(nn.Module):
     """Width of the attention network."""
     symbols: int
     """Width of x."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
-        self.scorer = AdditiveAttention(self.features, self.dtype, self.param_dtype)
-        self.bridge = Bridge(self.dtype, self.param_dtype)
+        self.scorer = AdditiveAttention(self.features, **self.dtypes)
+        self.bridge = Bridge(**self.dtypes)
         self.recurrence = as_cell(self.cell)
 
     def start(self, states: jax.Array, mask: jax.Array) -> tuple[PyTree, PyTree]:
@@ -239,15 +381,12 @@ class PointingDecoder(nn.Module):
         return (state, context), jnp.einsum("bn,bnk->bk", weights, symbols.astype(weights.dtype))
 
 
-class Bridge(nn.Module):
+class Bridge(Part):
     """The start of a decoder's carry: each of its vectors s becomes s + tanh(W summary + b)."""
-
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, carry: PyTree, summary: jax.Array) -> PyTree:
         """`carry` a pytree of [B, width], summary [B, d]."""
         leaves, structure = jax.tree.flatten(carry)
-        moves = [Linear(leaf.shape[-1], dtype=self.dtype, param_dtype=self.param_dtype)(summary) for leaf in leaves]
+        moves = [Linear(leaf.shape[-1], **self.dtypes)(summary) for leaf in leaves]
         return structure.unflatten([leaf + jnp.tanh(move) for leaf, move in zip(leaves, moves, strict=True)])

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
+from lenmem.nn.module import Part
 from lenmem.types import Dtype, PyTree, Step
 
 
@@ -43,7 +44,7 @@ def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_d
     return module.param(name, uniform(1.0), (size,), param_dtype) if learned else jnp.zeros((size,), param_dtype)
 
 
-class LSTMCell(nn.Module):
+class LSTMCell(Part):
     """One LSTM layer: gates = W [x; h] + b, then `lstm_update`. The carry is (c, h), each [B, hidden_size].
 
     The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases. The forget
@@ -54,8 +55,6 @@ class LSTMCell(nn.Module):
     forget_bias: float | None = 1.0
     initialization: Init = "fan_in"
     learned_start: bool = True
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         self.start_memory = start_vector(self, "start_memory", self.hidden_size, self.learned_start, self.param_dtype)
@@ -95,14 +94,12 @@ class LSTMCell(nn.Module):
         return carry, carry[1]
 
 
-class GRUCell(nn.Module):
+class GRUCell(Part):
     """One GRU layer: r, z, n from W_x x + b_x and W_h h + b_h, then `gru_update`. The carry is h [B, hidden_size]."""
 
     hidden_size: int
     initialization: Init = "fan_in"
     learned_start: bool = False
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, self.learned_start, self.param_dtype)
@@ -115,7 +112,7 @@ class GRUCell(nn.Module):
     @nn.compact
     def update(self, carry: jax.Array, inputs: jax.Array) -> jax.Array:
         """One step on inputs [B, d]: the new h."""
-        options = {"initialization": self.initialization, "dtype": self.dtype, "param_dtype": self.param_dtype}
+        options = {"initialization": self.initialization, **self.dtypes}
         input_gates = Linear(3 * self.hidden_size, **options, name="input")(inputs)
         hidden_gates = Linear(3 * self.hidden_size, **options, name="hidden")(carry)
         return gru_update(input_gates, hidden_gates, carry)
@@ -142,7 +139,7 @@ class Stacked(nn.Module):
         carries, output = [], step.inputs
         for layer, (cell, state) in enumerate(zip(self.cells, carry, strict=True)):
             if layer and self.dropout:
-                output = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(output)
+                output = nn.Dropout(self.dropout, deterministic=step.deterministic)(output)
             state, output = cell(state, step._replace(inputs=output))
             carries.append(state)
         return tuple(carries), output

@@ -18,13 +18,14 @@ import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
 from lenmem.nn.linear import check_choices
-from lenmem.types import Dtype, PyTree, Step
+from lenmem.nn.module import Part
+from lenmem.types import PyTree, Step
 
 Feedback = Literal["hidden", "cell"]
 Kind = Literal["lstm", "peephole", "feedforward"]
 
 
-class LSTMController(nn.Module):
+class LSTMController(Part):
     """An LSTM whose gates see [x; h_{t-1}], or [x; c_{t-1}] with `feedback="cell"`. The carry is (c, h), each [B, H].
 
         f, i, o = sigmoid(W [x; .] + b),  c_hat = f c_{t-1} + i tanh(W_c [x; .] + b_c)
@@ -44,8 +45,6 @@ class LSTMController(nn.Module):
     """Added to what goes into the forget gate."""
     learned_start: bool = True
     """Learn the initial state; otherwise it is zero."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         check_choices(self, feedback=get_args(Feedback))
@@ -81,7 +80,7 @@ class LSTMController(nn.Module):
         return (squashed if self.compression else cell, hidden), hidden
 
 
-class FeedForwardController(nn.Module):
+class FeedForwardController(Part):
     """A controller without a state (section III-B): `layers` of `hidden_size`, a tanh on all but the last.
 
     Weights start by Glorot's uniform rule, biases at 0.
@@ -89,8 +88,6 @@ class FeedForwardController(nn.Module):
 
     hidden_size: int = 128
     layers: int = 3
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[()]:
@@ -106,23 +103,35 @@ class FeedForwardController(nn.Module):
             states = nn.Dense(
                 self.hidden_size,
                 kernel_init=nn.initializers.glorot_uniform(),
-                dtype=self.dtype,
-                param_dtype=self.param_dtype,
+                **self.dtypes,
                 name=f"layer_{layer}",
             )(states)
         return (), states
 
 
 def make_controller(
-    kind: Kind, hidden_size: int, compression: bool, forget_bias: float, learned_start: bool = True, **shared: Any
+    kind: Kind,
+    hidden_size: int,
+    *,
+    compression: bool = False,
+    forget_bias: float = 0.0,
+    learned_start: bool = True,
+    **shared: Any,
 ) -> nn.Module:
     """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. A ValueError for anything else."""
     if kind not in get_args(Kind):
         raise ValueError(f"controller is {kind!r}; allowed are {', '.join(get_args(Kind))}")
     if kind == "feedforward":
         return FeedForwardController(hidden_size, parent=None, **shared)
-    feedback: Feedback = "hidden" if kind == "lstm" else "cell"
-    return LSTMController(hidden_size, feedback, compression, forget_bias, learned_start, parent=None, **shared)
+    return LSTMController(
+        hidden_size,
+        feedback="hidden" if kind == "lstm" else "cell",
+        compression=compression,
+        forget_bias=forget_bias,
+        learned_start=learned_start,
+        parent=None,
+        **shared,
+    )
 
 
 def oneplus(x: jax.Array) -> jax.Array:
@@ -162,15 +171,13 @@ def controlled(machine: Any, state: Any, step: Step) -> tuple[PyTree, jax.Array,
     return controller, hidden, cut(machine.interface(hidden).astype(jnp.float32), machine.command_shapes)
 
 
-class MemoryReadout(nn.Module):
+class MemoryReadout(Part):
     """y = W_y h + W_r [r^1; ..; r^R] + b of a controller's output and what was read, clipped."""
 
     features: int
     clip: float | None = 20.0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, outputs: jax.Array) -> jax.Array:
         """[h; r^1; ..; r^R] -> [..., features]."""
-        return clip(nn.Dense(self.features, dtype=self.dtype, param_dtype=self.param_dtype)(outputs), self.clip)
+        return clip(nn.Dense(self.features, **self.dtypes)(outputs), self.clip)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.cells import as_cell
+from lenmem.nn.module import told
 from lenmem.nn.recurrence import scan_cell
 from lenmem.types import Step
 
@@ -46,24 +47,23 @@ class Recurrent(nn.Module):
         return not self.bidirectional
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, H], or [B, N, 2H] with two directions."""
         states = jnp.where(mask[..., None], states, 0)
-        outputs = self.run(as_cell(self.cell), states, mask)
+        outputs = self.run(as_cell(self.cell), states, mask, deterministic)
         if self.bidirectional:
             # `unbind` is Flax's way to copy a bound module: the copy gets parameters of its own.
             other = self.backward if self.backward is not None else self.cell.unbind()[0].copy(name="backward")
-            backward = self.run(as_cell(other), reverse(states, mask), mask)
+            backward = self.run(as_cell(other), reverse(states, mask), mask, deterministic)
             outputs = jnp.concatenate([outputs, reverse(backward, mask)], axis=-1)
         return jnp.where(mask[..., None], outputs, 0)
 
     @nn.nowrap
-    def run(self, cell: nn.Module, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def run(self, cell: nn.Module, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """One direction."""
-        steps = Step(states, jnp.zeros_like(mask), mask)
-        carry = cell.start(mask.shape[:1], mask.shape[-1])
-        # The interface has already withheld the stream `dropout` where it has to be.
-        _, outputs = scan_cell(cell, carry, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps), train=True)
+        steps = Step(states, jnp.zeros_like(mask), mask, deterministic)
+        carry = told(cell.start, mask.shape[:1], mask.shape[-1], deterministic=deterministic)
+        _, outputs = scan_cell(cell, carry, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps))
         return jnp.swapaxes(outputs, 0, 1)
 
     @nn.nowrap

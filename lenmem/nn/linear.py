@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
+from lenmem.nn.module import Part
 from lenmem.types import Dtype
 
 Init = Literal["fan_in", "uniform"]
@@ -21,6 +22,16 @@ def uniform(bound: float) -> nn.initializers.Initializer:
         return jax.random.uniform(key, shape, dtype, -bound, bound)
 
     return init
+
+
+def glorot(gain: float = 1.0) -> nn.initializers.Initializer:
+    """U(-b, b) with b = gain sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
+    return nn.initializers.variance_scaling(gain**2, "fan_avg", "uniform")
+
+
+def dropped(x: jax.Array, rate: float, *, deterministic: bool) -> jax.Array:
+    """Dropout with a rate that may be 0; for methods that may make submodules."""
+    return nn.Dropout(rate, deterministic=deterministic)(x) if rate else x
 
 
 def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
@@ -37,13 +48,11 @@ def check_choices(module: nn.Module, **allowed: tuple[str, ...]) -> None:
             raise ValueError(f"{field} is {getattr(module, field)!r}; allowed are {', '.join(choices)}")
 
 
-class Linear(nn.Module):
+class Linear(Part):
     """x W + b, weights and bias both drawn by `linear_init` (`nn.Dense` starts biases at 0, Torch does not)."""
 
     features: int
     initialization: Init = "fan_in"
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: jax.Array) -> jax.Array:

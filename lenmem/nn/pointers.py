@@ -27,9 +27,10 @@ from lenmem.nn.attention import AdditiveAttention
 from lenmem.nn.cells import GRUCell, as_cell
 from lenmem.nn.interfaces.decoding import scan_slots, start_decoder
 from lenmem.nn.linear import Linear, check_choices
+from lenmem.nn.module import Part, told
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.ops.pointers import Similarity, address_bank, dereference, phase_bank, pointer_weights, sample_base
-from lenmem.types import Dtype, PyTree, Step
+from lenmem.types import PyTree, Step
 
 Controller = Literal["gru", "attentive", "none"]
 Unit = Literal["gru", "feedforward"]
@@ -40,23 +41,20 @@ TEMPERATURE = 10.0
 """The learned temperature at first."""
 
 
-class MLP(nn.Module):
+class MLP(Part):
     """W_2 relu(W_1 x + b_1) + b_2, or with `hidden=None` a single linear map."""
 
     hidden: int | None = 128
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: jax.Array, features: int) -> jax.Array:
         """[..., d] -> [..., features]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         if self.hidden is not None:
-            inputs = nn.relu(Linear(self.hidden, **options, name="hidden")(inputs))
-        return Linear(features, **options, name="output")(inputs)
+            inputs = nn.relu(Linear(self.hidden, **self.dtypes, name="hidden")(inputs))
+        return Linear(features, **self.dtypes, name="output")(inputs)
 
 
-class Similar(nn.Module):
+class Similar(Part):
     """Attention by `lenmem.ops.pointer_weights`, with what is learned of it.
 
     `cosine`: nothing. `cosine_temperature`: beta is the softplus of a parameter, 10 at first. `dot`: linear maps of
@@ -66,16 +64,13 @@ class Similar(nn.Module):
     kind: Similarity
     features: int
     """Width of the linear maps of `dot`."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         if self.kind == "cosine_temperature":
             start = nn.initializers.constant(jnp.log(jnp.expm1(TEMPERATURE)))
             self.temperature = self.param("temperature", start, (), self.param_dtype)
         elif self.kind == "dot":
-            options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-            self.of_query, self.of_key, self.of_value = (Linear(self.features, **options) for _ in range(3))
+            self.of_query, self.of_key, self.of_value = (Linear(self.features, **self.dtypes) for _ in range(3))
 
     def keys(self, candidates: jax.Array) -> jax.Array:
         """[..., N, d] -> [..., N, d or features]."""
@@ -144,7 +139,7 @@ class PointerState(NamedTuple):
     """The carry of the network below."""
 
 
-class PointerUnits(nn.Module):
+class PointerUnits(Part):
     """What `PointerDecoder` and `PointerCell` share: fields, heads, and equations 1 to 7."""
 
     decoder: nn.Module | None = None
@@ -174,13 +169,11 @@ class PointerUnits(nn.Module):
     address_code: Code = "bits"
     """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases` (`lenmem.ops.phase_bank`)."""
     test_base: TestBase = "zero"
-    """p_B where there is no stream `address`: 0, or for each length one that a constant key draws."""
+    """p_B outside training: 0, or for each length one that a constant key draws."""
     dropout: float = 0.0
     """Dropout of the Mode-2 weights."""
     reads: bool = True
     """Without a `decoder`, z_t is what the step reads. False: there is no z_t, unless nothing else could be read."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         check_choices(
@@ -197,10 +190,9 @@ class PointerUnits(nn.Module):
             raise ValueError(f"address_heads is 0 to 3 (base, end, middle), content_heads 0 to 2; {got}")
         if self.address_heads == 0 and (self.content_heads or self.controller == "none"):
             raise ValueError("address_heads is 0: that needs content_heads=0, and a controller to answer from")
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
         def each(count: int, make: Any, *arguments: Any) -> list[Any]:
-            return [make(*arguments, **options) for _ in range(count)]
+            return [make(*arguments, **self.dtypes) for _ in range(count)]
 
         unit = GRUCell if self.pointer_unit == "gru" else MLP
         self.units = each(self.address_heads, unit, self.hidden_size)
@@ -210,17 +202,17 @@ class PointerUnits(nn.Module):
         self.content_attention = each(self.content_heads, Similar, self.attention, self.hidden_size)
         self.drop = nn.Dropout(self.dropout)
         if self.controller != "none":
-            self.recurrence = GRUCell(self.hidden_size, **options)
+            self.recurrence = GRUCell(self.hidden_size, **self.dtypes)
         if self.controller == "attentive":
-            self.scorer = AdditiveAttention(self.hidden_size, **options)
+            self.scorer = AdditiveAttention(self.hidden_size, **self.dtypes)
 
-    def first_base(self, lengths: jax.Array, slots: int) -> jax.Array:
+    def first_base(self, lengths: jax.Array, slots: int, *, deterministic: bool) -> jax.Array:
         """p_B, int[B]: drawn for each row in training. A ValueError where `slots` outnumber the addresses."""
         if slots >= 2**self.bits:
             raise ValueError(
                 f"bits is {self.bits}: its {2**self.bits} addresses have to outnumber the {slots} slots of the memory"
             )
-        if self.has_rng("address"):
+        if not deterministic:
             return sample_base(self.make_rng("address"), self.bits, lengths.shape)
         if self.test_base == "zero":
             return jnp.zeros_like(lengths)
@@ -258,12 +250,15 @@ class PointerUnits(nn.Module):
         slots = (jnp.zeros_like(last), last, last // 2)[: self.address_heads]
         return tuple(self.bank(memory.base + slot, 1)[:, 0] for slot in slots)
 
-    def advance_heads(self, state: PointerState, memory: Memory, z: jax.Array | None) -> tuple[PointerState, jax.Array]:
+    def advance_heads(
+        self, state: PointerState, memory: Memory, z: jax.Array | None, *, deterministic: bool
+    ) -> tuple[PointerState, jax.Array]:
         """Equations 1 to 7: the new state, with `decoder` as it was, and [*p_t^a, *p_t^c, h_t^c]."""
         values = memory.slots.values
         moved = [self.move(head, state, memory) for head in range(self.address_heads)]
         reads = [self.address_attention[head].read(values, new.weights) for head, new in enumerate(moved)]
-        related = [self.relate(head, reads, memory) for head in range(self.content_heads)]
+        options = {"deterministic": deterministic}
+        related = [self.relate(head, reads, memory, **options) for head in range(self.content_heads)]
         seen = [attention.read(values, w) for attention, w in zip(self.content_attention, related, strict=True)]
 
         controller, answer = state.controller, [] if z is None else [z]
@@ -301,11 +296,11 @@ class PointerUnits(nn.Module):
         pointer = dereference(self.bank(memory.base, memory.mask.shape[-1]), weights)
         return Pointed(hidden, pointer, weights, sharp_at(weights, memory.base, 2**self.bits))
 
-    def relate(self, head: int, reads: list[jax.Array], memory: Memory) -> jax.Array:
+    def relate(self, head: int, reads: list[jax.Array], memory: Memory, *, deterministic: bool) -> jax.Array:
         """Equations 4 and 5 of one content head: w_t^c."""
         query = self.content_maps[head](side_by_side(*reads), memory.slots.values.shape[-1])
         weights = self.content_attention[head](query, memory.slots.content_keys[head], memory.mask)
-        return self.drop(weights, deterministic=not self.has_rng("dropout"))
+        return self.drop(weights, deterministic=deterministic)
 
     def trace(self, moved: list[Pointed], related: list[jax.Array]) -> None:
         """Sow pointer weights [B, H_a, N], the addresses they are at int[B, H_a], and Mode-2 weights [B, H_c, N]."""
@@ -345,7 +340,7 @@ class PointerDecoder(PointerUnits):
     """A decoder over the memory that any encoder made. Its output is [*p_t^a, *p_t^c, h_t^c].
 
     p_E is the address of each row's last real slot; h_0^c is what lies there, through a linear map if the memory is not
-    as wide as the controller. Each row draws its own base from the stream `address`.
+    as wide as the controller. In training each row draws its own base.
     """
 
     @property
@@ -355,24 +350,24 @@ class PointerDecoder(PointerUnits):
 
     def setup(self):
         super().setup()
-        self.bridge = Linear(self.hidden_size, dtype=self.dtype, param_dtype=self.param_dtype)
+        self.bridge = Linear(self.hidden_size, **self.dtypes)
 
     def start(
-        self, states: jax.Array, mask: jax.Array, valid: jax.Array | None = None
+        self, states: jax.Array, mask: jax.Array, valid: jax.Array | None = None, *, deterministic: bool = True
     ) -> tuple[PointerState, tuple[Memory, PyTree]]:
         """[B, N, d], bool[B, N], the answer slots bool[B, M] -> (state, (memory, the memory of the decoder below))."""
-        state, memory = self.start_heads(states, mask)
+        state, memory = self.start_heads(states, mask, deterministic=deterministic)
         if self.decoder is None:
             return state, (memory, ())
-        below, memory_below = start_decoder(self.decoder, states, mask, valid)
+        below, memory_below = start_decoder(self.decoder, states, mask, valid, deterministic=deterministic)
         return state._replace(decoder=below), (memory, memory_below)
 
-    def start_heads(self, states: jax.Array, mask: jax.Array) -> tuple[PointerState, Memory]:
+    def start_heads(self, states: jax.Array, mask: jax.Array, *, deterministic: bool) -> tuple[PointerState, Memory]:
         """[B, N, d], bool[B, N] -> the state, without what is below, and the memory."""
         rows, slots = mask.shape
         lengths = jnp.sum(mask, axis=-1)
         states = jnp.where(mask[..., None], states, 0)
-        base = self.first_base(lengths, slots)
+        base = self.first_base(lengths, slots, deterministic=deterministic)
         memory = self.everywhere(self.fill(states, self.bank(base, slots)), mask, base)
         controller = jnp.zeros((rows, 0))
         if self.controller != "none":
@@ -390,7 +385,7 @@ class PointerDecoder(PointerUnits):
         z, below = step.inputs if self.reads or not self.address_heads else None, carry.decoder
         if self.decoder is not None:
             below, z = self.decoder(below, step, memory_below)
-        state, output = self.advance_heads(carry, above, z)
+        state, output = self.advance_heads(carry, above, z, deterministic=step.deterministic)
         return state._replace(decoder=below), output
 
 
@@ -401,12 +396,24 @@ class PointerLayer(PointerDecoder):
     go through them one after the other.
     """
 
-    def decode_all(self, states: jax.Array, mask: jax.Array, reads: jax.Array, valid: jax.Array) -> jax.Array:
+    def decode_all(
+        self,
+        states: jax.Array,
+        mask: jax.Array,
+        reads: jax.Array,
+        valid: jax.Array,
+        *,
+        deterministic: bool = True,
+    ) -> jax.Array:
         """[B, N, d], bool[B, N], reads [B, M, e], bool[B, M] -> outputs [B, M, ...]."""
         below: Any = self.decoder
-        z = below.decode_all(states, mask, reads, valid)
-        state, memory = self.start_heads(states, mask)
-        outputs = scan_slots(PointerUnits.advance_heads, True)(self, state, memory, jnp.swapaxes(z, 0, 1))[1]
+        z = told(below.decode_all, states, mask, reads, valid, deterministic=deterministic)
+        state, memory = self.start_heads(states, mask, deterministic=deterministic)
+
+        def advance(module, state, memory, z):
+            return module.advance_heads(state, memory, z, deterministic=deterministic)
+
+        outputs = scan_slots(advance)(self, state, memory, jnp.swapaxes(z, 0, 1))[1]
         return jnp.swapaxes(outputs, 0, 1)
 
 
@@ -426,16 +433,22 @@ class PointerCell(PointerUnits, AppendOnlyCell):
         """The memory is empty at first."""
         return 0
 
-    def start(self, batch_shape: tuple[int, ...], steps: int) -> tuple[PyTree, Slots, jax.Array, jax.Array]:
+    def start(
+        self, batch_shape: tuple[int, ...], steps: int, *, deterministic: bool = True
+    ) -> tuple[PyTree, Slots, jax.Array, jax.Array]:
         """Pointers at the base, and an empty memory of `steps` slots."""
         nothing = jnp.zeros(batch_shape, jnp.int32)
-        base = self.first_base(nothing, steps)
+        base = self.first_base(nothing, steps, deterministic=deterministic)
         first = self.bank(base, 1)[:, 0]
         slot = self.fill(jnp.zeros((*batch_shape, self.memory_width), self.dtype or self.param_dtype), first)
         memory = jax.tree.map(lambda x: jnp.zeros((*x.shape, steps), x.dtype), slot)
         size = 0 if self.controller == "none" else self.hidden_size
         controller = jnp.zeros((*batch_shape, size), self.dtype or self.param_dtype)
-        below = () if self.decoder is None else as_cell(self.decoder).start(batch_shape, steps)
+        below = (
+            ()
+            if self.decoder is None
+            else told(as_cell(self.decoder).start, batch_shape, steps, deterministic=deterministic)
+        )
         state = PointerState(self.still(*batch_shape), (first,) * self.address_heads, controller, below)
         # The state of an append-only cell is differentiated, and so it holds floats: exact for up to 24 bits.
         return (state, base.astype(jnp.float32)), memory, nothing, jnp.zeros((), jnp.int32)
@@ -456,5 +469,5 @@ class PointerCell(PointerUnits, AppendOnlyCell):
         if self.decoder is not None:
             below, z = as_cell(self.decoder)(below, step)
         placed = (*pointers.pointers[:1], *self.places(now)[1:])
-        after, output = self.advance_heads(pointers._replace(pointers=placed), now, z)
+        after, output = self.advance_heads(pointers._replace(pointers=placed), now, z, deterministic=step.deterministic)
         return (after._replace(decoder=below), base_as_float), entry, output

@@ -3,7 +3,7 @@
     PositionVectors   vectors added to the states                     sinusoidal, learned
     PositionScores    turned queries and keys, scores of pairs        rotary, relative, alibi, t5, fire
 
-`none` acts in neither. `numbered` says which positions the columns of a row have: 0, 1, 2, .. or, for any encoding,
+`none` acts in neither. `Numbered` says which positions the columns of a row have: 0, 1, 2, .. or, for any encoding,
 numbers drawn at random (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
 """
 
@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
+from lenmem.fields import Positive
 from lenmem.nn.linear import check_choices
+from lenmem.nn.module import Part
 from lenmem.types import Dtype
 
 PositionEncoding = Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "t5", "fire", "none"]
@@ -36,23 +38,38 @@ def encoding_of(positions: PositionKind) -> PositionEncoding:
     return "sinusoidal" if positions == "absolute" else positions
 
 
-def numbered(module: Any, mask: jax.Array) -> jax.Array:
-    """The positions of the columns bool[B, N] of `module`: 0 .. N - 1 int[N], or with `random_positions` int[B, N].
+class Numbered(nn.Module, kw_only=True):
+    """What has columns with positions: the fields that say which, for models, encoders and decoders."""
 
-    Random ones ascend, from 0 .. `max_positions` - 1. A row's depend on its own length, not on N: each row draws them
-    where there is a stream `address`, that is in training; else rows of a length have the same, of a constant key. A
-    ValueError where N is beyond `max_positions`, if they are random or learned. `module` has these fields.
-    """
-    length = mask.shape[-1]
-    if length > module.max_positions and (module.random_positions or module.positions == "learned"):
-        raise ValueError(f"max_positions is {module.max_positions}; the padded rows have {length} positions")
-    if not module.random_positions:
-        return jnp.arange(length)
-    lengths = jnp.sum(mask, axis=-1)
-    if module.has_rng("address"):
-        return ops.random_positions(module.make_rng("address"), lengths, length, module.max_positions)
-    draw = jax.vmap(ops.random_positions, in_axes=(None, 0, None, None))
-    return draw(jax.random.key(0), lengths, length, module.max_positions)
+    max_positions: Positive = 2048
+    """Longest row of learned or random positions, answer slots and padding included."""
+    random_positions: bool = False
+    """Number the columns of a row by ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), with any
+    encoding: afresh in training, else the same for all rows of a length."""
+
+    @property
+    def numbering(self) -> dict[str, Any]:
+        """Both fields, for the parts of a model."""
+        return {"max_positions": self.max_positions, "random_positions": self.random_positions}
+
+    @nn.nowrap
+    def numbered(self, mask: jax.Array, positions: PositionEncoding, *, deterministic: bool) -> jax.Array:
+        """The positions of the columns bool[B, N]: 0 .. N - 1 int[N], or with `random_positions` int[B, N].
+
+        Random ones depend on a row's own length, not on N. Each row draws them from the stream `address`; if
+        `deterministic` rows of a length have the same, of a constant key. A ValueError where N is beyond
+        `max_positions` and positions are random or learned.
+        """
+        length = mask.shape[-1]
+        if length > self.max_positions and (self.random_positions or positions == "learned"):
+            raise ValueError(f"max_positions is {self.max_positions}; the padded rows have {length} positions")
+        if not self.random_positions:
+            return jnp.arange(length)
+        lengths = jnp.sum(mask, axis=-1)
+        if not deterministic:
+            return ops.random_positions(self.make_rng("address"), lengths, length, self.max_positions)
+        draw = jax.vmap(ops.random_positions, in_axes=(None, 0, None, None))
+        return draw(jax.random.key(0), lengths, length, self.max_positions)
 
 
 class PositionVectors(nn.Module):
@@ -76,7 +93,33 @@ class PositionVectors(nn.Module):
         return jnp.take(table, positions, axis=0)
 
 
-class PositionScores(nn.Module):
+class AddPositions(nn.Module):
+    """`input_scale` x + p, then dropout, where positions p are added; `input_scale` x alone where they are not.
+
+    p are `position_scale` times sinusoids, or learned.
+    """
+
+    positions: PositionEncoding
+    input_scale: float = 1.0
+    position_scale: float = 1.0
+    dropout: float = 0.0
+    max_positions: int = 2048
+    param_dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, states: jax.Array, at: jax.Array, *, deterministic: bool = True) -> jax.Array:
+        """[B, N, d] at positions int[N] or int[B, N] -> [B, N, d]."""
+        sizes: dict[str, Any] = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
+        vectors = PositionVectors(self.positions, **sizes, name="positions")
+        states, signal = self.input_scale * states, vectors(at, states.shape[-1])
+        if self.positions not in ADDED:
+            return states
+        if self.positions == "sinusoidal":
+            signal = self.position_scale * signal
+        return nn.Dropout(self.dropout, deterministic=deterministic)(states + signal.astype(states.dtype))
+
+
+class PositionScores(Part):
     """What positions do to the logits of attention, (q_i . k_j + s_ij) / sqrt(d_head) for each head.
 
         rotary     q_i and k_j are turned                                                       Su et al. 2021
@@ -98,16 +141,19 @@ class PositionScores(nn.Module):
     """No key is on the right of a query: all of T5's buckets are for the left."""
     kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
     """First distribution of W."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
+    dropout: float = 0.0
+    """Dropout of W p."""
+    flat: bool = False
+    """W is stored as [d, heads d_head]; see `lenmem.nn.attention.Layout`."""
 
     def setup(self):
         shape = self.heads, self.features // self.heads
-        options: dict[str, Any] = {"param_dtype": self.param_dtype}
+        params: dict[str, Any] = {"param_dtype": self.param_dtype}
+        self.drop_positions = nn.Dropout(self.dropout)
         if self.positions == "relative":
             zeros = nn.initializers.zeros
-            kernel: dict[str, Any] = {"use_bias": False, "kernel_init": self.kernel_init}
-            self.position = nn.DenseGeneral(shape, dtype=self.dtype, **kernel, **options)
+            kernel: dict[str, Any] = {"use_bias": False, "kernel_init": self.kernel_init, **self.dtypes}
+            self.position = nn.Dense(self.features, **kernel) if self.flat else nn.DenseGeneral(shape, **kernel)
             self.content_bias = self.param("content_bias", zeros, shape, self.param_dtype)
             self.position_bias = self.param("position_bias", zeros, shape, self.param_dtype)
         elif self.positions == "t5":
@@ -116,17 +162,33 @@ class PositionScores(nn.Module):
         elif self.positions == "fire":
             self.scale = self.param("scale", nn.initializers.constant(FIRE_SCALE), (), self.param_dtype)
             self.threshold = self.param("threshold", nn.initializers.ones, (), self.param_dtype)
-            self.fire_in = nn.Dense(FIRE_WIDTH, dtype=jnp.float32, **options)
-            self.fire_out = nn.Dense(self.heads, dtype=jnp.float32, **options)
+            self.fire_in = nn.Dense(FIRE_WIDTH, dtype=jnp.float32, **params)
+            self.fire_out = nn.Dense(self.heads, dtype=jnp.float32, **params)
 
-    def table(self, count: int, dtype: Any) -> jax.Array | None:
+    def mapped(self, vectors: jax.Array) -> jax.Array:
+        """W of vectors [n, d], [n, heads, d_head]."""
+        return self.position(vectors).reshape(len(vectors), self.heads, -1)
+
+    def keys_at(self, positions: jax.Array, dtype: Any, *, deterministic: bool = True) -> jax.Array:
+        """W p of int[n], [n, heads, d_head]."""
+        keys = self.mapped(ops.sinusoidal(positions, self.features).astype(dtype))
+        return self.drop_positions(keys, deterministic=deterministic)
+
+    def table(self, count: int, dtype: Any, *, deterministic: bool = True) -> jax.Array | None:
         """W p of the offsets 1 - n .. n - 1 between n = `count` keys, [2n - 1, heads, d_head], if `relative`."""
         if self.positions != "relative":
             return None
-        return self.position(ops.sinusoidal(jnp.arange(1 - count, count), self.features).astype(dtype))
+        return self.keys_at(jnp.arange(1 - count, count), dtype, deterministic=deterministic)
 
     def __call__(
-        self, query: jax.Array, key: jax.Array, at: jax.Array, keys_at: jax.Array, table: jax.Array | None = None
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        at: jax.Array,
+        keys_at: jax.Array,
+        table: jax.Array | None = None,
+        *,
+        deterministic: bool = True,
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """q [B, Q, heads, d_head], k [B, K, heads, d_head], int[Q] or int[B, Q], int[K] or int[B, K] -> (q, k, s).
 
@@ -137,6 +199,8 @@ class PositionScores(nn.Module):
             return _turned(query, at), _turned(key, keys_at), None
         if self.positions == "relative":
             placed = query + self.position_bias.astype(query.dtype)
+            if table is None and at.ndim == 1:
+                table = self.table(keys_at.shape[-1], query.dtype, deterministic=deterministic)
             return query + self.content_bias.astype(query.dtype), key, self.of_offsets(placed, at, keys_at, table)
         at, keys_at = jnp.atleast_2d(at), jnp.atleast_2d(keys_at)
         if self.positions == "alibi":
@@ -153,15 +217,14 @@ class PositionScores(nn.Module):
 
     def of_offsets(self, placed: jax.Array, at: jax.Array, keys_at: jax.Array, table: jax.Array | None) -> jax.Array:
         """(q_i + v) . W p_{j-i}, [B, heads, Q, K]."""
-        count = keys_at.shape[-1]
-        if at.ndim > 1:  # Offsets may be of any size, which makes a table of all of them large.
-            kernel = self.position(jnp.eye(self.features, dtype=placed.dtype))
+        if table is None or at.ndim > 1:  # Offsets may be of any size, which makes a table of all of them large.
+            kernel = self.mapped(jnp.eye(self.features, dtype=placed.dtype))
             vectors = jnp.einsum("bqhk,dhk->bhqd", placed, kernel).astype(jnp.float32)
             return ops.sinusoidal_logits(vectors, at[:, None], keys_at[:, None])
-        table = self.table(count, placed.dtype) if table is None else table
         scores = jnp.einsum("bqhk,ohk->bhqo", placed, table)
         if at.shape == keys_at.shape:
             return ops.shifted(scores)
+        count = keys_at.shape[-1]
         return jax.lax.dynamic_slice_in_dim(scores, count - 1 - (at[0] - keys_at[0]), count, axis=-1)
 
 

@@ -3,7 +3,8 @@
 A *cell* is a Linen module with
 
     start(batch_shape, steps) -> carry          initial state, learned or zero; `steps` is the static number of time
-                                                steps in which a row may still be read (slots of a growing memory)
+                                                steps in which a row may still be read (slots of a growing memory).
+                                                A start that is drawn in training has an argument `deterministic`
     __call__(carry, Step) -> (carry, output)    one time step
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
@@ -27,11 +28,9 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.ops.gradients import with_gradient
-from lenmem.types import PyTree, Step
+from lenmem.types import SOWN, STREAMS, PyTree, Step
 
 CHUNK = 16
-RNG_STREAMS = ("dropout", "address", "gate")
-SOWN = ("traces", "losses")
 
 
 class AppendOnlyCell(nn.Module):
@@ -64,12 +63,11 @@ class AppendOnlyCell(nn.Module):
         return (state, memory, written + (step.valid & ~step.decoding), time + 1), output
 
 
-def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = False) -> tuple[PyTree, PyTree]:
+def scan_cell(cell: nn.Module, carry: PyTree, steps: Step) -> tuple[PyTree, PyTree]:
     """Run `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
     Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. What
-    the cell sows is stacked over time. Random streams are folded with the time; a cell drops out where it has the
-    stream `dropout`, which it is given only if `train`.
+    the cell sows is stacked over time. Random streams are folded with the time.
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # One step makes all parameters.
@@ -78,7 +76,7 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *, train: bool = Fals
 
     module, variables = cell.unbind()
     variables = {name: value for name, value in variables.items() if name not in SOWN}
-    keys = {name: cell.make_rng(name) for name in RNG_STREAMS if cell.has_rng(name) and (train or name != "dropout")}
+    keys = {name: cell.make_rng(name) for name in STREAMS if cell.has_rng(name)}
     sown = tuple(name for name in SOWN if cell.is_mutable_collection(name))
     regularised = hasattr(cell, "sequence_loss") and "losses" in sown
 
@@ -173,21 +171,42 @@ def _unchunk(tree: PyTree, length: int) -> PyTree:
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:length], tree)
 
 
-def _scan_chunks(body, carry: PyTree, inputs: PyTree, valid: jax.Array, reverse: bool = False) -> tuple[PyTree, PyTree]:
+def _scan_chunks(
+    body: Callable,
+    carry: PyTree,
+    inputs: PyTree,
+    valid: jax.Array,
+    *,
+    reverse: bool = False,
+    recompute: bool = False,
+) -> tuple[PyTree, PyTree]:
     """`lax.scan` of `body` over chunks of steps; one without a valid step leaves the carry and yields zeros."""
+
+    def run(carry, xs):
+        return jax.lax.scan(body, carry, xs, reverse=reverse)
+
+    def skip(carry, xs):
+        return carry, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry, xs)[1])
 
     def chunk(carry, xs):
         xs, valid = xs
-
-        def run(carry):
-            return jax.lax.scan(body, carry, xs, reverse=reverse)
-
-        def skip(carry):
-            return carry, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry)[1])
-
-        return jax.lax.cond(any_valid(valid), run, skip, carry)
+        return jax.lax.cond(any_valid(valid), jax.checkpoint(run) if recompute else run, skip, carry, xs)
 
     return jax.lax.scan(chunk, carry, (inputs, valid), reverse=reverse)
+
+
+def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array) -> tuple[PyTree, PyTree]:
+    """`lax.scan` of `body(carry, x)` over time-major `xs` [T, ...] that keeps one carry per chunk of `CHUNK` steps.
+
+    The backward pass recomputes the steps of a chunk from it: memory O(T / CHUNK + CHUNK) carries instead of O(T), for
+    one more forward pass. `valid` bool[T, B]: a chunk without a valid step is skipped, its outputs are zeros; the last
+    chunk is filled up with zeros that are not valid. `body` must leave a row's carry alone where it is not valid. It is
+    a pure function: it may close over arrays, but not call Linen modules.
+    """
+    length = valid.shape[0]
+    xs, valid = _chunks((xs, valid), length)
+    carry, outputs = _scan_chunks(body, carry, xs, valid, recompute=True)
+    return carry, _unchunk(outputs, length)
 
 
 # The scan of an append-only memory ------------------------------------------------------------------------------------
@@ -269,7 +288,7 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
     # Entries written inside the scan are no inputs of it: only what was there before has a gradient.
     slots = jnp.arange(jax.tree.leaves(memory)[0].shape[-1])
     d_memory = jax.tree.map(lambda d: jnp.where(slots < scan.initial_slots + time, d, 0), d_memory)
-    d_steps = Step(_unchunk(d_inputs, length), None, None)  # pyright: ignore[reportArgumentType]
+    d_steps = chunked._replace(inputs=_unchunk(d_inputs, length), decoding=None, valid=None)
     return d_variables, None, d_state, d_memory, None, None, d_steps
 
 

@@ -1,53 +1,161 @@
-"""The Transformer encoder (Vaswani et al. 2017), with separate or shared layers (Dehghani et al. 2019)."""
+"""Transformer layers, with the norm after (Vaswani et al. 2017) or before (Xiong et al. 2020), and one encoder of them.
+
+A layer holds any attention `(states [B, N, d], *seen, deterministic) -> [B, N, d]`: `MultiHeadAttention`, or one of
+`lenmem.nn.ndr`. `seen` says what it may look at: a mask, and positions.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, get_args
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.attention import MultiHeadAttention
-from lenmem.nn.positions import PositionEncoding, PositionScores, PositionVectors, numbered
+from lenmem.nn.attention import Layout, MultiHeadAttention
+from lenmem.nn.linear import check_choices, dropped, glorot, uniform
+from lenmem.nn.module import Part
+from lenmem.nn.positions import (
+    AddPositions,
+    Numbered,
+    PositionEncoding,
+    PositionKind,
+    PositionScores,
+    PositionVectors,
+    encoding_of,
+)
 from lenmem.types import Dtype
 
+Initialization = Literal["lecun", "glorot"]
 
-class TransformerLayer(nn.Module):
-    """One post-norm layer: a = LN(x + drop(Attention(x))), LN(a + drop(W_2 drop(relu(W_1 a)))).
 
-    The width is that of the states.
+def linear_start(gain: float | None, fan_in: int) -> dict[str, Any]:
+    """The first distributions of a linear map: `glorot(gain)`, or Torch's if None; its bias as Torch starts it."""
+    plain = uniform(fan_in**-0.5)
+    return {"kernel_init": plain if gain is None else glorot(gain), "bias_init": plain}
+
+
+def feedforward(
+    layer: Any,
+    inputs: jax.Array,
+    hidden_size: int,
+    *,
+    deterministic: bool,
+    name: str = "feedforward",
+    activation: Callable[[jax.Array], jax.Array] = nn.relu,
+    linear: Callable[..., Any] | None = None,
+    first: dict[str, Any] | None = None,
+    second: dict[str, Any] | None = None,
+) -> jax.Array:
+    """W_2 drop(f(W_1 x)) inside a layer, which lends its types and its dropout.
+
+    `first` and `second` are how the two maps start; None: as Flax starts them. `linear` makes a map; None: `nn.Dense`.
     """
+    linear = linear or functools.partial(nn.Dense, **layer.dtypes)
+    hidden = activation(linear(hidden_size, **(first or {}), name=f"{name}_in")(inputs))
+    hidden = dropped(hidden, layer.dropout, deterministic=deterministic)
+    return linear(inputs.shape[-1], **(second or {}), name=f"{name}_out")(hidden)
 
-    heads: int = 4
+
+class PostNormLayer(Part, kw_only=True):
+    """a = LN(h + drop(Attention(h))), then LN(a + drop(W_2 drop(relu(W_1 a)))), with biases."""
+
+    encoding: nn.Module | None = None
+    """That of `attention`, where what it learns is stored as the layer's."""
+    attention: nn.Module
     feedforward_size: int = 512
     dropout: float = 0.0
-    encoding: PositionScores | None = None
-    """What positions do to the logits of attention; None: nothing."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
+    initialization: Initialization = "lecun"
+    """How the feed-forward network starts: as Flax starts it, or as in the code of Csordás et al."""
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array, positions: jax.Array | None = None) -> jax.Array:
-        """[B, N, d], bool[B, N or 1, N] of what each may see, int[N] or int[B, N] for the encoding -> [B, N, d]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+    def __call__(self, states: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
+        """[B, N, d], what attention may look at -> [B, N, d]."""
+        check_choices(self, initialization=get_args(Initialization))
+        start: dict[str, Any] = {}
+        if self.initialization == "glorot":
+            start = {
+                "first": linear_start(2**0.5, states.shape[-1]),
+                "second": linear_start(1.0, self.feedforward_size),
+            }
+        attended = self.attention(states, *seen, deterministic=deterministic)
+        attended = dropped(attended, self.dropout, deterministic=deterministic)
+        merged = nn.LayerNorm(1e-5, **self.dtypes, name="attention_norm")(states + attended)
+        change = feedforward(self, merged, self.feedforward_size, deterministic=deterministic, **start)
+        change = dropped(change, self.dropout, deterministic=deterministic)
+        return nn.LayerNorm(1e-5, **self.dtypes, name="feedforward_norm")(merged + change).astype(states.dtype)
 
-        def drop(x):
-            return nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(x) if self.dropout else x
 
-        attend = MultiHeadAttention(self.heads, self.dropout, self.encoding, **options, name="attention")
-        attended = attend(states, states, mask, None if positions is None else (positions, positions))
-        states = nn.LayerNorm(1e-5, **options, name="attention_norm")(states + drop(attended))
-        hidden = drop(nn.relu(nn.Dense(self.feedforward_size, **options, name="feedforward_in")(states)))
-        change = nn.Dense(states.shape[-1], **options, name="feedforward_out")(hidden)
-        return nn.LayerNorm(1e-5, **options, name="feedforward_norm")(states + drop(change))
+class PreNormLayer(Part, kw_only=True):
+    """a = x + drop(Attention(LN(x))), then a + drop(W_2 drop(f(W_1 LN(a)))), with biases.
+
+    With `kernel_size` above 1 both maps of the feed-forward network are convolutions over positions, which see padding
+    as zeros.
+    """
+
+    encoding: nn.Module | None = None
+    """That of `attention`, where what it learns is stored as the layer's."""
+    attention: nn.Module
+    feedforward_size: int = 512
+    kernel_size: int = 1
+    causal: bool = False
+    """Convolutions see no position to the right."""
+    activation: Callable[[jax.Array], jax.Array] = nn.gelu
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
+        """[B, N, d], bool[B, N], what else attention is told -> [B, N, d]."""
+
+        def convolution(features, name):
+            before = self.kernel_size - 1 if self.causal else self.kernel_size // 2
+            padding = [(before, self.kernel_size - 1 - before)]
+            module = nn.Conv(features, (self.kernel_size,), padding=padding, **self.dtypes, name=name)
+            return lambda x: module(jnp.where(mask[..., None], x, 0))
+
+        hidden = nn.LayerNorm(1e-6, **self.dtypes, name="attention_norm")(states)
+        attended = self.attention(hidden, mask, *seen, deterministic=deterministic)
+        states = states + dropped(attended, self.dropout, deterministic=deterministic)
+        hidden = nn.LayerNorm(1e-6, **self.dtypes, name="feedforward_norm")(states)
+        maps: dict[str, Any] = {"linear": convolution if self.kernel_size > 1 else None, "activation": self.activation}
+        change = feedforward(self, hidden, self.feedforward_size, deterministic=deterministic, **maps)
+        return states + dropped(change, self.dropout, deterministic=deterministic)
 
 
-class TransformerEncoder(nn.Module):
-    """Layers over states with any encoding of positions. An encoder (`lenmem.nn.interfaces`).
+def glorot_attention(
+    features: int,
+    heads: int,
+    positions: PositionEncoding,
+    *,
+    causal: bool = False,
+    dtype: Dtype = None,
+    param_dtype: Dtype = jnp.float32,
+    **fields: Any,
+) -> MultiHeadAttention:
+    """Attention as in the code of Csordás, Irie & Schmidhuber (2021), https://arxiv.org/abs/2108.12284.
+
+    No biases. Maps start as Xavier's, and with relative positions, where that code leaves them alone, as Torch's.
+    """
+    torch = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+    shared: dict[str, Any] = {"heads": heads, "features": features, "causal": causal}
+    shared |= {
+        "kernel_init": torch if positions == "relative" else glorot(),
+        "dtype": dtype,
+        "param_dtype": param_dtype,
+    }
+    scores = PositionScores(positions, **shared, parent=None)
+    layout = Layout(merge="merge", joined=True)
+    return MultiHeadAttention(encoding=scores, use_bias=False, layout=layout, **shared, **fields)
+
+
+class TransformerEncoder(Numbered, Part):
+    """Post-norm layers over states, with any encoding of positions. An encoder (`lenmem.nn.interfaces`).
 
     With `shared_weights` one layer is applied `layers` times, as in a Universal Transformer (without halting, and
     without a signal of the time step). States at padding are zero. Cost O(layers (N^2 d + N d (d + feedforward_size))).
+    Encoders with other layers override `layer` and `last`.
     """
 
     layers: int = 4
@@ -57,34 +165,78 @@ class TransformerEncoder(nn.Module):
     causal: bool = False
     """Position t sees positions 0 .. t only."""
     dropout: float = 0.0
-    positions: PositionEncoding = "sinusoidal"
-    max_positions: int = 2048
-    """Longest row of learned or random positions."""
-    random_positions: bool = False
-    """See `lenmem.nn.positions.numbered`."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
+    """Dropout of attention weights, hidden units, what attention and feed-forward network add, and of the states with
+    positions."""
+    positions: PositionKind = "sinusoidal"
+    initialization: Initialization = "lecun"
+    """`lecun`: as Flax starts its modules. `glorot`: as in the code of Csordás et al. (2021), whose attention has no
+    biases and which drops nothing of states to which no positions are added."""
+    input_scale: float = 1.0
+    """Factor of the states that are read, with `glorot`."""
+    position_scale: float = 1.0
+    """Factor of sinusoids, with `glorot`."""
+
+    table: ClassVar[str] = "positions"
+    """The name of learned positions among the parameters."""
 
     @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        length, width = states.shape[1:]
-        positions = numbered(self, mask)
-        vectors = PositionVectors(self.positions, self.max_positions, self.param_dtype, name="positions")
-        states = jnp.where(mask[..., None], states, 0)
-        states = states + vectors(positions, width).astype(states.dtype)
-        if self.dropout:
-            states = nn.Dropout(self.dropout, deterministic=not self.has_rng("dropout"))(states)
-        visible = mask[:, None, :]
-        if self.causal:
-            visible = visible & jnp.tril(jnp.ones((length, length), bool))
-        layer = None
+        at = self.numbered(mask, encoding_of(self.positions), deterministic=deterministic)
+        states = self.placed(jnp.where(mask[..., None], states, 0), at, deterministic=deterministic)
+        stack: list[nn.Module] = []
         for number in range(self.layers):
-            if layer is None or not self.shared_weights:
-                name = "layer" if self.shared_weights else f"layer_{number}"
-                encoding = PositionScores(self.positions, self.heads, width, self.causal, **options, parent=None)
-                shape = self.heads, self.feedforward_size, self.dropout
-                layer = TransformerLayer(*shape, encoding, **options, name=name)
-            states = layer(states, visible, positions)
-        return jnp.where(mask[..., None], states, 0)
+            if not stack or not self.shared_weights:
+                stack.append(self.layer(states.shape[-1], number))
+            states = stack[-1](states, mask, at, deterministic=deterministic)
+        return jnp.where(mask[..., None], self.last(states), 0)
+
+    @nn.nowrap
+    def vectors(self, at: jax.Array, width: int) -> jax.Array:
+        """What is added to states at positions int[..., N]."""
+        sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
+        return PositionVectors(encoding_of(self.positions), **sizes, name=self.table)(at, width)
+
+    @nn.nowrap
+    def placed(self, states: jax.Array, at: jax.Array, *, deterministic: bool) -> jax.Array:
+        """What the first layer reads."""
+        if self.initialization == "glorot":
+            scales = {"input_scale": self.input_scale, "position_scale": self.position_scale, "dropout": self.dropout}
+            sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
+            place = AddPositions(encoding_of(self.positions), **scales, **sizes, name="place")
+            return place(states, at, deterministic=deterministic)
+        states = states + self.vectors(at, states.shape[-1]).astype(states.dtype)
+        return dropped(states, self.dropout, deterministic=deterministic)
+
+    @nn.nowrap
+    def scores(self, features: int) -> PositionScores:
+        """What positions do to the logits of a layer whose queries are so wide."""
+        sizes = {"heads": self.heads, "features": features, "causal": self.causal}
+        return PositionScores(encoding_of(self.positions), **sizes, **self.dtypes, parent=None)
+
+    @nn.nowrap
+    def layer(self, width: int, number: int) -> nn.Module:
+        """The layer with this number, of states so wide."""
+        shared: dict[str, Any] = {"causal": self.causal, "dropout": self.dropout, **self.dtypes}
+        if self.initialization == "glorot":
+            kind = encoding_of(self.positions)
+            attention = glorot_attention(width, self.heads, kind, **shared, name=f"attention_{number}")
+            encoding, name = None, f"layer_{number}"
+        else:
+            encoding, name = self.scores(width), "layer" if self.shared_weights else f"layer_{number}"
+            nested = {"encoding": encoding, "layout": Layout(nested=True), "parent": None}
+            attention = MultiHeadAttention(features=width, heads=self.heads, **nested, **shared)
+        return PostNormLayer(
+            encoding=encoding,
+            attention=attention,
+            feedforward_size=self.feedforward_size,
+            dropout=self.dropout,
+            initialization=self.initialization,
+            **self.dtypes,
+            name=name,
+        )
+
+    @nn.nowrap
+    def last(self, states: jax.Array) -> jax.Array:
+        """What becomes of the last layer's states: nothing, here."""
+        return states

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from lenmem.keys import bits, namespaced, typed
 from lenmem.tasks.base import Task
-from lenmem.types import Batch, PyTree, check_batch, check_outputs
+from lenmem.types import STREAMS, Batch, PyTree, check_batch, check_outputs
 
 
 class Member(NamedTuple):
@@ -127,7 +127,7 @@ def initial_parameters(model: nn.Module, task: Task, key: jax.Array) -> PyTree:
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
     check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
-    rngs = {name: namespaced(key, name) for name in ("params", "dropout", "address", "gate")}
+    rngs = {name: namespaced(key, name) for name in ("params", *STREAMS)}
     # `init` also returns what was sown; only the parameters are trained.
     return model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
 
@@ -190,7 +190,7 @@ def make_advance(
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
         batch = _spread(source.batch(data_key(member.key), step), mesh, "data")
         noise = namespaced(member.key, "noise", step)
-        rngs = {name: namespaced(noise, name) for name in ("dropout", "address", "gate")}
+        rngs = {name: namespaced(noise, name) for name in STREAMS}
         (total, loss), grads = narrowest_gradient(member.params, batch, rngs)
 
         def value_of(params: PyTree) -> jax.Array:

@@ -19,10 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.models import supports
-from lenmem.nn.recurrence import RNG_STREAMS
 from lenmem.tasks.base import Task, draw, masked_mean, slot_hits
 from lenmem.tasks.lantm import Copy
-from lenmem.types import Batch, PyTree
+from lenmem.types import STREAMS, Batch, PyTree
 from tests.learning import fit, trained
 
 ROWS = (3, 5, 1, 4)
@@ -108,7 +107,7 @@ def fitting_of(model: Any, task: Task) -> Callable[[PyTree, Batch], tuple[jax.Ar
     """(params, batch) -> (outputs, loss, gradients): how a model is trained."""
 
     def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        rngs = {name: jax.random.key(i) for i, name in enumerate(RNG_STREAMS)}
+        rngs = {name: jax.random.key(i) for i, name in enumerate(STREAMS)}
         outputs, mutated = apply(model, params, batch, targets=batch.targets, train=True, rngs=rngs, mutable=["losses"])
         extra = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
         return task.loss(outputs, batch) + extra, outputs
@@ -279,7 +278,7 @@ def learnt(case: Case) -> Callable[[jax.Array], jax.Array]:
     task, learning, model = case.task, case.learning, bound(case)
 
     def loss(params: PyTree, batch: Batch, key: jax.Array) -> jax.Array:
-        rngs = {name: jax.random.fold_in(key, i) for i, name in enumerate(RNG_STREAMS)}
+        rngs = {name: jax.random.fold_in(key, i) for i, name in enumerate(STREAMS)}
         options = {"targets": batch.targets, "train": True, "rngs": rngs, "mutable": ["losses"]}
         outputs, mutated = apply(model, params, batch, **options)
         return task.loss(outputs, batch) + sum((jnp.sum(x) for x in jax.tree.leaves(mutated)), jnp.zeros(()))

@@ -22,9 +22,20 @@ from lenmem.models.nam_baselines import (
     UniversalEncoder,
     UniversalTransformer,
 )
-from lenmem.models.namtm import NAMTM, NAMTuringLayer, run_heads, write_and_read
-from lenmem.nn.nam import JUMP, LEFT, NO_OP, RIGHT, Controls, Shift, Tapes, Transition, recomputed_scan
-from lenmem.nn.recurrence import scan_cell
+from lenmem.models.namtm import NAMTM, NAMTuringLayer
+from lenmem.models.tapes import (
+    JUMP,
+    LEFT,
+    NO_OP,
+    RIGHT,
+    Controls,
+    Shift,
+    Tapes,
+    Transition,
+    run_heads,
+    write_and_read,
+)
+from lenmem.nn.recurrence import recomputed_scan, scan_cell
 from lenmem.types import Batch, Spec, Step
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
@@ -87,7 +98,7 @@ def attended(kind, query, key, value, causal):
 
 @pytest.mark.parametrize(("kind", "causal"), [("outer_product", False), ("linear", True), ("softmax", False)])
 def test_pre_norm_encoder_equals_the_twin(kind, causal):
-    model = PreNormEncoder(1, 2, 12, kind, causal, dropout=0.3)
+    model = PreNormEncoder(1, 2, 12, attention=kind, causal=causal, dropout=0.3)
     params = drawn(model, STATES, MASK)
     outputs = briefly(model.apply)({"params": params}, jnp.where(MASK[..., None], STATES, jnp.nan), MASK)
     p = float64(params)

@@ -19,14 +19,16 @@ from lenmem.evaluation.plots.ndr import data_flow_of
 from lenmem.models.ndr import NDR, from_torch_state
 from lenmem.models.ndr_baselines import LSTMClassifier, LSTMEncoder
 from lenmem.nn.act import AdaptiveSteps, Repeated
+from lenmem.nn.attention import Layout
 from lenmem.nn.ndr import (
     ContentAttention,
     GatedLayer,
+    GatedPositionAttention,
     GeometricAttention,
-    PostNormLayer,
-    RelativeAttention,
 )
-from lenmem.types import Batch, Spec
+from lenmem.nn.positions import PositionScores
+from lenmem.nn.transformer import PostNormLayer
+from lenmem.types import STREAMS, Batch, Spec
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
 
@@ -71,7 +73,7 @@ def arrays(published, prefix):
 
 
 def test_a_published_layer(published):
-    layer = GatedLayer(GeometricAttention(heads=4, parent=None), 40)
+    layer = GatedLayer(GeometricAttention(features=16, heads=4, parent=None), 40)
     params = from_torch_state(arrays(published, "param/"))
     states, mask = jnp.asarray(published["in/x"]), jnp.asarray(~published["in/pad_mask_true_is_padding"])
     real = np.asarray(mask)
@@ -253,8 +255,8 @@ def attended(module, p, h):
                     left, right = linear(p["direction"], h[i]).reshape(module.heads, 2)[head]
                     content = p["content_scale"] * (q + p["query_bias"][head]) @ k
                     logits[j] = content + p["direction_scale"] * (right if j > i else left) + p["offset"]
-                elif isinstance(module, RelativeAttention):
-                    r = sigmoid(linear(p["relative_gate"], h[i]))[head] if module.absolute else 1
+                elif module.encoding is not None:
+                    r = sigmoid(linear(p["relative_gate"], h[i]))[head] if "relative_gate" in p else 1
                     place = r * sinusoid(j - i, d) + (1 - r) * sinusoid(j, d)
                     place = linear(p["position"], place).reshape(module.heads, size)[head]
                     logits[j] = (q + p["content_bias"][head]) @ k + (q + p["position_bias"][head]) @ place
@@ -281,24 +283,37 @@ def layer_twin(layer, p, h):
     return (1 - g) * h + g * u
 
 
-two: dict[str, Any] = {"heads": 2, "parent": None}
+two: dict[str, Any] = {"features": 8, "heads": 2, "parent": None}
+
+
+def relative(kind: Any = ContentAttention, **fields: Any) -> Any:
+    """Attention by content and relative position, as the published code has it."""
+    dropout = fields.get("key_dropout", 0.0)
+    scores = PositionScores("relative", 2, 8, dropout=dropout, flat=True, parent=None)
+    layout = Layout(merge="merge", flat=True, joined=True)
+    return kind(encoding=scores, learned_scale=True, layout=layout, **two, **fields)
+
+
+def post_norm(attention: Any) -> PostNormLayer:
+    return PostNormLayer(attention=attention, feedforward_size=12, initialization="glorot")
 
 
 @pytest.mark.parametrize(
     "layer",
     [
-        GatedLayer(RelativeAttention(**two, absolute=True), 12, gate_size=5, update="tanh"),
-        PostNormLayer(RelativeAttention(**two, causal=True), 12),
-        PostNormLayer(ContentAttention(**two, causal=True), 12),
-        PostNormLayer(GeometricAttention(**two, normalize=True), 12),
+        GatedLayer(relative(GatedPositionAttention), 12, gate_size=5, update="tanh"),
+        post_norm(relative(causal=True)),
+        post_norm(ContentAttention(**two, causal=True)),
+        post_norm(GeometricAttention(**two, normalize=True)),
         GatedLayer(GeometricAttention(**two, causal=True), 12),
     ],
     ids=["gated_absolute_relative", "causal_relative", "causal_absolute", "normalized", "causal_geometric"],
 )
 def test_layers_equal_the_twin(layer):
     model = Repeated(layer, 2)
-    params = drawn(model, STATES, MASK)
-    outputs = briefly(model.apply)({"params": params}, DIRTY, MASK)
+    at = jnp.arange(STATES.shape[1])
+    params = drawn(model, STATES, MASK, at)
+    outputs = briefly(model.apply)({"params": params}, DIRTY, MASK, at)
     for row, n in enumerate(LENGTHS):
         h = np.asarray(STATES[row, :n], np.float64)
         for _ in range(2):
@@ -356,7 +371,6 @@ def test_adaptive_steps_equal_the_twin(variant, published, steps):
 
 
 def test_gate_drop_copies_columns_in_training_only():
-    assert [NDR().layer(False, train, {}).gate_drop for train in (True, False)] == [0.1, 0.0]  # pyright: ignore
     states, mask = jax.random.normal(jax.random.key(0), (40, 6, 8)), jnp.ones((40, 6), bool)
     layers = [GatedLayer(ContentAttention(**two), 12, gate_drop=rate) for rate in (0.0, 0.3)]
     params = drawn(layers[0], states, mask)
@@ -364,8 +378,8 @@ def test_gate_drop_copies_columns_in_training_only():
     @briefly
     def run(params, key):
         plain, idle, dropped = (
-            layer.apply({"params": params}, states, mask, rngs=rngs)
-            for layer, rngs in zip((*layers, layers[1]), ({"gate": key}, {}, {"gate": key}), strict=True)
+            layer.apply({"params": params}, states, mask, deterministic=still, rngs={"gate": key})
+            for layer, still in ((layers[0], False), (layers[1], True), (layers[1], False))
         )
         return plain, idle, dropped
 
@@ -376,18 +390,20 @@ def test_gate_drop_copies_columns_in_training_only():
     np.testing.assert_allclose(dropped[~copied], plain[~copied], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [GeometricAttention, RelativeAttention])
-def test_keys_are_dropped_afresh_in_every_step(kind):
-    states, mask = STATES[:1], MASK[:1]
-    model = Repeated(GatedLayer(kind(**two, key_dropout=0.5), 12), 2)
-    params = drawn(model, states, mask)
+@pytest.mark.parametrize("attention", [GeometricAttention(**two, key_dropout=0.5), relative(key_dropout=0.5)])
+def test_keys_are_dropped_afresh_in_every_step(attention):
+    arguments = STATES[:1], MASK[:1], jnp.arange(STATES.shape[1])
+    model = Repeated(GatedLayer(attention, 12), 2)
+    params = drawn(model, *arguments)
     params["layer"]["gate_out"] = {"kernel": jnp.zeros((8, 8)), "bias": jnp.full(8, -1e3)}  # all steps start the same
 
     @briefly
     def run(params, key):
         return [
-            model.apply({"params": params}, states, mask, mutable=["traces"], rngs=rngs)[1]
-            for rngs in ({"dropout": key}, {})
+            model.apply({"params": params}, *arguments, deterministic=still, mutable=["traces"], rngs={"dropout": key})[
+                1
+            ]
+            for still in (False, True)
         ]
 
     (first, second), (third, fourth) = (
@@ -400,9 +416,9 @@ def test_keys_are_dropped_afresh_in_every_step(kind):
 def test_depth_may_differ_outside_training():
     def depth(test_steps, train):
         model = NDR(spec=CTL, hidden_size=8, steps=2, test_steps=test_steps, feedforward_size=8)
-        params = drawn(model, *pair(CTL))
+        params, rngs = drawn(model, *pair(CTL)), dict.fromkeys(STREAMS, jax.random.key(0))
         _, mutated = jax.eval_shape(
-            lambda: model.apply({"params": params}, *pair(CTL), train=train, mutable=["traces"])
+            lambda: model.apply({"params": params}, *pair(CTL), train=train, rngs=rngs, mutable=["traces"])
         )
         return mutated["traces"]["encoder"]["depth"]["layer"]["gate"][0].shape[0]
 

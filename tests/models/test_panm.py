@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lenmem.evaluation import traces
-from lenmem.models.panm import BEYOND, PANM, PAPER, PUBLISHED, delimited
+from lenmem.models.panm import BEYOND, PANM, PAPER, PUBLISHED, delimited, with_delimiters
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Spec
@@ -73,13 +73,15 @@ def test_teacher_forcing_keeps_the_contract(check):
 
 def test_delimiters_are_slots():
     """[begin | inputs | end]: two more slots, the end right after each row's own last input."""
-    rows, mask, spec = delimited(BATCH.inputs, BATCH.input_mask, TASK.spec)
+    rows, mask = delimited(BATCH.inputs, BATCH.input_mask, TASK.spec)
+    spec = with_delimiters(TASK.spec)
     assert spec.vocabulary == TASK.spec.vocabulary + 2
     for row, n in enumerate((4, 1, 6)):
         np.testing.assert_array_equal(rows[row, : n + 2], [5, *BATCH.inputs[row, :n], 6])
         assert mask[row].sum() == n + 2
     values = jnp.where(BATCH.input_mask[..., None], jax.nn.one_hot(BATCH.inputs, 6), jnp.nan)
-    rows, _, spec = delimited(values, BATCH.input_mask, Spec(vocabulary=5, channels=1, output_size=5))
+    spec = Spec(vocabulary=5, channels=1, output_size=5)
+    rows, spec = delimited(values, BATCH.input_mask, spec)[0], with_delimiters(spec)
     assert spec.channels == 3
     assert spec.input_width == rows.shape[-1] == 8
     np.testing.assert_array_equal(rows[1, :3, -2:], [[1, 0], [0, 0], [0, 1]])

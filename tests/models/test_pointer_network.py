@@ -101,7 +101,7 @@ def test_tasks_it_cannot_take(change):
     spec = dataclasses.replace(SPEC, **change)
     reason = PointerNetwork().supports(spec)
     assert reason and "\n" not in reason and PointerNetwork().supports(SPEC) is None
-    with pytest.raises(ValueError, match="Pointer Network cannot take the task"):
+    with pytest.raises(ValueError, match="PointerNetwork cannot take the task"):
         jax.eval_shape(PointerNetwork(spec=spec).init, jax.random.key(0), INPUTS, MASK, SLOTS)
 
 

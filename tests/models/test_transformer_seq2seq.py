@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
+from lenmem.nn import pointers
+from lenmem.nn.positions import Numbered
 from lenmem.tasks.base import masked_loss
 from lenmem.types import Batch, Spec
 from tests.learning import fit, trained
@@ -54,12 +56,18 @@ def drawn(model, call=CALL):
         ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
     ],
 )
-def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields):
+def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields, monkeypatch):
     """Each answer, told the greedy ones before it, by one causal pass without a cache; targets are never looked at."""
-    model = small(positions=positions, shared_layers=shared, **fields)
+    numbered = Numbered.numbered  # What is drawn in training is as it is outside of it.
+    monkeypatch.setattr(
+        Numbered, "numbered", lambda *arguments, deterministic: numbered(*arguments, deterministic=True)
+    )
+    monkeypatch.setattr(pointers, "sample_base", lambda key, bits, shape: jnp.zeros(shape, jnp.int32))
+    model = small(positions=positions, shared_layers=shared, dropout=0.0, **fields)
     params = drawn(model)
     greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL, targets=jnp.full((2, 5), 99)))(params))
-    whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True))
+    rngs = {"address": jax.random.key(1)}
+    whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True, rngs=rngs))
     answers = np.argmax(greedy, -1)
     for told in (answers, np.where(np.arange(5) < 2, answers, 0)):  # Only earlier answers matter.
         outputs = whole(params, jnp.asarray(told))
@@ -132,7 +140,7 @@ def test_embeddings(embedding, std, read, place):
 
 def test_tied_answers_are_read_off_the_table():
     """Logits are linear in the row of a symbol that is never fed back, and in its bias."""
-    model = small()
+    model = small(dropout=0.0)
     params = drawn(model)
     reader = params["TiedEncoderDecoder_0"]
     assert set(reader) == {"embedding", "answer_embedding", "bias"} and reader["bias"].shape == (6,)
@@ -151,7 +159,7 @@ def test_values_and_channels():
     """[one-hot | channels] in, bits out: linear maps instead of tables."""
     spec = Spec(vocabulary=5, channels=2, output_size=3, outputs="multi_hot")
     inputs = jnp.where(MASK[..., None], jax.random.normal(jax.random.key(0), (2, 4, 7)), jnp.nan)
-    model, call = small(spec=spec, positions="relative", embedding="xavier"), (inputs, MASK, SLOTS)
+    model, call = small(spec=spec, positions="relative", embedding="xavier", dropout=0.0), (inputs, MASK, SLOTS)
     params = drawn(model, call)
     greedy = briefly(lambda p: model.apply({"params": p}, *call))(params)
     bits = (greedy > 0).astype(jnp.float32)

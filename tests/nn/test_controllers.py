@@ -114,6 +114,6 @@ def test_helpers():
 
 def test_wrong_names():
     with pytest.raises(ValueError, match="'gru'.*lstm, peephole, feedforward"):
-        make_controller("gru", 4, False, 0.0)
+        make_controller("gru", 4)
     with pytest.raises(ValueError, match="'both'.*hidden, cell"):
         LSTMController(SIZE, "both").init(jax.random.key(0), carry_of(0), a_step())  # pyright: ignore[reportArgumentType]

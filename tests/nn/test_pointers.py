@@ -25,9 +25,9 @@ READ = jax.random.normal(jax.random.key(1), (2, STEPS, 3))
 SIZES: dict[str, Any] = {"hidden_size": H, "mlp_size": 6, "bits": 4}
 
 
-def run(decoder, states, mask, read):
+def run(decoder, states, mask, read, deterministic=True):
     """All steps of a decoder: (outputs [B, T, ...], first pointers)."""
-    carry, memory = decoder.start(states, mask)
+    carry, memory = decoder.start(states, mask, deterministic=deterministic)
     first, outputs = carry.pointers, []
     for t in range(read.shape[1]):
         carry, output = decoder(carry, Step(read[:, t], mask[:, 0], mask[:, 0]), memory)
@@ -47,7 +47,8 @@ def decoded(decoder, params, states=STATES, mask=MASK, read=READ, key=None):
 
     def call(params, states):
         rngs = {} if key is None else {"address": key}
-        return decoder.apply({"params": params}, states, mask, read, rngs=rngs, mutable=["traces"], method=run)
+        arguments = states, mask, read, key is None
+        return decoder.apply({"params": params}, *arguments, rngs=rngs, mutable=["traces"], method=run)
 
     (outputs, first), mutated = briefly(call)(params, states)
     return outputs, first, {name: np.stack(steps) for name, steps in mutated["traces"].items()}  # [T, B, ...]
@@ -265,8 +266,9 @@ def test_a_decoder_under_pointers():
     encoder = Recurrent(LSTMCell(8, parent=None))
     model = EncoderDecoder(encoder, PointerDecoder(below, **SIZES), spec, 8, "teacher_forced")
     inputs, answers = jax.random.randint(jax.random.key(2), (2, N), 0, 6), jnp.ones((2, 2), bool)
-    options: dict[str, Any] = {"targets": inputs[:, :2], "train": True}
-    shapes = jax.eval_shape(functools.partial(model.init, **options), jax.random.key(0), inputs, MASK, answers)
+    init = functools.partial(model.init, targets=inputs[:, :2])
+    shapes = jax.eval_shape(init, jax.random.key(0), inputs, MASK, answers)
+    options: dict[str, Any] = {"targets": inputs[:, :2], "train": True, "rngs": {"address": jax.random.key(1)}}
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda x: jnp.float32(rng.uniform(-0.5, 0.5, x.shape)), shapes["params"])
 

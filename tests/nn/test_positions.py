@@ -183,7 +183,7 @@ def test_random_positions_are_drawn_afresh_in_training_only():
     @briefly
     def run(key):
         quiet = [module.apply({"params": params}, rows, full) for _ in range(2)]
-        return quiet, module.apply({"params": params}, rows, full, rngs={"address": key})
+        return quiet, module.apply({"params": params}, rows, full, deterministic=False, rngs={"address": key})
 
     (quiet, again), noisy = run(jax.random.key(1))
     np.testing.assert_allclose(quiet, again, atol=1e-6)
@@ -313,8 +313,8 @@ def test_one_draw_for_all_steps_over_depth():
     def seen(key):
         """Without content: the weights of attention at each step."""
         silent = jax.tree.map(jnp.zeros_like, params)
-        call = jnp.zeros((1, 4), int), mask, mask[:, :1]
-        _, sown = model.apply({"params": silent}, *call, rngs={"address": key}, mutable=["traces"])
+        call, rngs = (jnp.zeros((1, 4), int), mask, mask[:, :1]), {"address": key}
+        _, sown = model.apply({"params": silent}, *call, train=True, rngs=rngs, mutable=["traces"])
         return next(x for p, x in jax.tree_util.tree_leaves_with_path(sown) if "attention" in jax.tree_util.keystr(p))
 
     first, other = np.asarray(seen(jax.random.key(0))), np.asarray(seen(jax.random.key(1)))

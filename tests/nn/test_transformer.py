@@ -69,11 +69,12 @@ def test_against_numpy(shared, causal):
     np.testing.assert_array_equal(outputs[1, 2:], 0)
 
 
-def test_dropout_needs_the_stream():
+def test_dropout_acts_in_training_only():
     model = TransformerEncoder(1, HEADS, 16, dropout=0.5)
     params = model.init(jax.random.key(1), STATES, MASK)["params"]
-    quiet, again = (model.apply({"params": params}, STATES, MASK) for _ in range(2))
-    noisy = model.apply({"params": params}, STATES, MASK, rngs={"dropout": jax.random.key(2)})
+    stream = {"rngs": {"dropout": jax.random.key(2)}}
+    quiet, again = (model.apply({"params": params}, STATES, MASK, **rngs) for rngs in ({}, stream))
+    noisy = model.apply({"params": params}, STATES, MASK, deterministic=False, **stream)
     np.testing.assert_array_equal(quiet, again)
     assert not np.allclose(quiet, noisy)
 
@@ -91,14 +92,14 @@ def test_attention_can_be_looked_at():
 
 def test_softmax_stays_in_float32():
     """In bfloat16 weights of many equal keys would not sum to 1; half precision states come back as such."""
-    model = MultiHeadAttention(HEADS, dtype=jnp.bfloat16)
+    model = MultiHeadAttention(WIDTH, HEADS, dtype=jnp.bfloat16)
     states, mask = jnp.ones((1, 300, WIDTH), jnp.bfloat16), jnp.ones((1, 1, 300), bool)
-    variables = model.init(jax.random.key(0), states, states, mask)
-    jaxpr = str(jax.make_jaxpr(lambda v: model.apply({"params": v["params"]}, states, states, mask))(variables))
+    variables = model.init(jax.random.key(0), states, mask)
+    jaxpr = str(jax.make_jaxpr(lambda v: model.apply({"params": v["params"]}, states, mask))(variables))
     exponentials = [line for line in jaxpr.splitlines() if "= exp " in line]
     assert exponentials
     assert all(":f32[" in line for line in exponentials)
-    assert model.apply({"params": variables["params"]}, states, states, mask).dtype == jnp.bfloat16
+    assert model.apply({"params": variables["params"]}, states, mask).dtype == jnp.bfloat16
 
 
 def test_heads_must_divide_the_width():

@@ -12,8 +12,8 @@ import pytest
 
 from lenmem.nn.interfaces import EncoderDecoder
 from lenmem.nn.interfaces.decoding import start_decoder
-from lenmem.nn.transformer import TransformerEncoder
-from lenmem.nn.transformer_decoder import MemoryAttention, PostNormEncoder, TransformerDecoder
+from lenmem.nn.transformer import TransformerEncoder, glorot_attention
+from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
 
 WIDTH, HEADS, SLOTS = 8, 2, 5
@@ -31,6 +31,11 @@ briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization
 def decoder(positions="absolute", shared=False, **fields):
     scales = {"input_scale": 1.5, "position_scale": 0.7}
     return TransformerDecoder(WIDTH, 2, HEADS, 12, positions, shared, **scales, **fields)
+
+
+def encoder(layers, positions, shared=False, **fields):
+    glorot = {"initialization": "glorot", "positions": positions, "shared_weights": shared}
+    return TransformerEncoder(layers, HEADS, 12, **glorot, **fields)
 
 
 def drawn(module, *arguments, method=None, scale=0.8):
@@ -126,7 +131,7 @@ def decoder_twin(module, p, memory, reads):
 def encoder_twin(module, p, x):
     h = placed(module, x)
     for number in range(module.layers):
-        index = 0 if module.shared_layers else number
+        index = 0 if module.shared_weights else number
         h = rest(p[f"layer_{index}"], h, looked(p[f"attention_{index}"], h, h, causal=False))
     return h
 
@@ -163,7 +168,7 @@ def test_cached_decoding_equals_one_pass(positions, random):
 
 @pytest.mark.parametrize(("positions", "shared"), [("absolute", True), ("relative", False), ("none", False)])
 def test_encoder_against_the_twin(positions, shared):
-    module = PostNormEncoder(2, HEADS, 12, positions, shared, input_scale=1.5, position_scale=0.7, dropout=0.3)
+    module = encoder(2, positions, shared, input_scale=1.5, position_scale=0.7, dropout=0.3)
     states = READS[:, :4]
     params = drawn(module, states, MASK)
     dirty = jnp.where(MASK[..., None], states, jnp.nan)
@@ -214,20 +219,17 @@ def test_without_positions_the_order_of_the_input_is_lost():
     """And with relative ones a shift of the whole row changes nothing."""
     everything = jnp.ones((2, 4), bool)
     order = np.array([2, 0, 3, 1])
-    module = PostNormEncoder(1, HEADS, 12, "none")
+    module = encoder(1, "none")
     params = drawn(module, READS[:, :4], everything)
     outputs, shuffled = (module.apply({"params": params}, x, everything) for x in (READS[:, :4], READS[:, order]))
     np.testing.assert_allclose(outputs[:, order], shuffled, atol=1e-5)
 
-    attention = MemoryAttention(WIDTH, HEADS, "relative")
-
-    def attend(module, states, visible):
-        return module(states, module.entries(states, visible, jnp.arange(states.shape[1])))
-
-    params = drawn(attention, READS, VALID[:, None], method=attend)
-    run = functools.partial(attention.apply, {"params": params}, method=attend)
-    moved = run(jnp.roll(READS, 1, axis=1), jnp.ones((1, 1, SLOTS), bool).at[..., 0].set(False))
-    still = run(READS, jnp.ones((1, 1, SLOTS), bool).at[..., -1].set(False))
+    attention = glorot_attention(WIDTH, HEADS, "relative")
+    at = jnp.arange(SLOTS)
+    params = drawn(attention, READS, VALID, at)
+    run = functools.partial(attention.apply, {"params": params})
+    moved = run(jnp.roll(READS, 1, axis=1), jnp.ones((1, SLOTS), bool).at[:, 0].set(False), at)
+    still = run(READS, jnp.ones((1, SLOTS), bool).at[:, -1].set(False), at)
     np.testing.assert_allclose(moved[:, 1:], still[:, :-1], atol=1e-5)
 
 
@@ -320,9 +322,9 @@ def test_as_the_inner_decoder_of_another():
     """One that only steps works in training and testing, and gives what the Transformer alone gives."""
     head = nn.Dense(5, use_bias=False, parent=None)
     fields = {"spec": SPEC, "embedding_size": WIDTH, "feedback": "teacher_forced", "head": head}
-    encoder = nn.Sequential([lambda states, mask: states], parent=None)
-    alone = EncoderDecoder(encoder, decoder(parent=None), **fields)
-    stepping = EncoderDecoder(encoder, OnTop(decoder(parent=None), parent=None), **fields)
+    below = nn.Sequential([lambda states, mask: states], parent=None)
+    alone = EncoderDecoder(below, decoder(parent=None), **fields)
+    stepping = EncoderDecoder(below, OnTop(decoder(parent=None), parent=None), **fields)
     params = dict(drawn(stepping, *ARGUMENTS))
     kernel = params["head"]["kernel"].at[-1].set(0)
     params["head"] = {"kernel": kernel}
@@ -335,8 +337,8 @@ def test_as_the_inner_decoder_of_another():
 
 def test_dropout_acts_in_training_only():
     """Where all slots are filled at once."""
-    encoder = nn.Sequential([lambda states, mask: states], parent=None)
-    model = EncoderDecoder(encoder, decoder(dropout=0.5, parent=None), SPEC, WIDTH)
+    below = nn.Sequential([lambda states, mask: states], parent=None)
+    model = EncoderDecoder(below, decoder(dropout=0.5, parent=None), SPEC, WIDTH)
     params = drawn(model, *ARGUMENTS)
 
     @briefly
@@ -385,8 +387,8 @@ def test_delimiters_enclose_the_input():
 
 
 def test_traces_of_encoder_and_decoder():
-    encoder = TransformerEncoder(1, HEADS, 12, parent=None)
-    model = EncoderDecoder(encoder, decoder(parent=None), SPEC, WIDTH, "teacher_forced", delimiters=True)
+    below = TransformerEncoder(1, HEADS, 12, parent=None)
+    model = EncoderDecoder(below, decoder(parent=None), SPEC, WIDTH, "teacher_forced", delimiters=True)
     params = drawn(model, *ARGUMENTS)
     _, mutated = briefly(lambda p: model.apply({"params": p}, *ARGUMENTS, mutable=["traces"]))(params)
     inner = mutated["traces"]["decoder"]["stack_1"]["memory_attention"]["attention"][0]

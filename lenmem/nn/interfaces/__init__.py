@@ -7,9 +7,9 @@
 `Aligned(cell or encoder)`          answer t is read at input t
 
 A *cell* is described in `lenmem.nn.recurrence`, a *decoder* in `EncoderDecoder`. An *encoder* is a Linen module with
-`__call__(states [B, N, d], mask bool[B, N]) -> states [B, N, d']`. It drops out where it has the stream `dropout`, and
-if state t depends on states 0 .. t only it says so by an attribute `causal = True`. Interfaces own the embedding and
-the head.
+`__call__(states [B, N, d], mask bool[B, N]) -> states [B, N, d']`. If it has an argument `deterministic`, this is False
+in training, where it may drop out. If state t depends on states 0 .. t only it says so by an attribute `causal = True`.
+Interfaces own the embedding and the head.
 
 All interfaces take rows of different lengths in one batch, and never look at padding. `supports(spec)` gives None, or
 in one line why a task cannot be read this way.
@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 import flax.linen as nn
+import jax
 
 from lenmem.fields import check_fields
 from lenmem.nn.interfaces.decoding import EncoderDecoder
@@ -37,6 +38,7 @@ from lenmem.nn.interfaces.packing import (
     require_spec,
 )
 from lenmem.nn.interfaces.recurrent import Transducer
+from lenmem.nn.module import Part
 from lenmem.types import Spec
 
 __all__ = [
@@ -109,11 +111,13 @@ def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]
     }
 
 
-class FlatModel(nn.Module):
-    """Base of models that read through `recurrent` or `sequential`: aligned tasks in step, others after the input.
+class FlatModel(Part, kw_only=True):
+    """Base of models whose fields say what they are made of; `reader` makes the network of them.
 
     Fields hold what their types say, or a ValueError says what they may.
     """
+
+    spec: Spec | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -123,3 +127,34 @@ class FlatModel(nn.Module):
     def supports(self, spec: Spec) -> str | None:
         """None, or why this model cannot take the task."""
         return None if spec.alignment == "aligned" else after_input(spec)
+
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        """The network with the interface through which it reads its task: `recurrent`, `sequential`, or another.
+
+        `answers`: the number of answer slots.
+        """
+        raise NotImplementedError
+
+    @nn.nowrap
+    def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The inputs and their mask as `reader` takes them."""
+        return inputs, input_mask
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: jax.Array,
+        input_mask: jax.Array,
+        target_mask: jax.Array,
+        *,
+        targets: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> logits or values [B, M, K]; targets as in `Batch`."""
+        spec = require_spec(self.spec, self)
+        if reason := self.supports(spec):
+            raise ValueError(f"{type(self).__name__} cannot take the task: {reason}")
+        require_spec(spec, self, inputs, input_mask, target_mask, targets)
+        reader = self.reader(answers=target_mask.shape[-1], train=train)
+        return reader(*self.laid_out(inputs, input_mask), target_mask, targets=targets, train=train)

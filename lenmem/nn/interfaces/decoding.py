@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Out
 
-from lenmem.nn.interfaces.encoding import encode
 from lenmem.nn.interfaces.packing import (
     BEGIN,
     BLANK,
@@ -21,11 +20,11 @@ from lenmem.nn.interfaces.packing import (
     require_spec,
 )
 from lenmem.nn.linear import Linear
-from lenmem.nn.recurrence import RNG_STREAMS, SOWN
-from lenmem.types import Dtype, PyTree, Spec, Step
+from lenmem.nn.module import Part, told
+from lenmem.types import SOWN, STREAMS, PyTree, Spec, Step
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Part):
     """An encoder reads the input; a decoder then fills one answer slot per step.
 
     A *decoder* is a cell with a memory, a Linen module with
@@ -35,7 +34,8 @@ class EncoderDecoder(nn.Module):
 
     for instance `lenmem.nn.attention.AttentionDecoder(cell)`. A decoder that keeps what it did in earlier slots has an
     attribute `needs_slots = True`, and is told which there are: `start(states, mask, valid bool[B, M])` (see
-    `start_decoder`). A decoder that can work on all slots at once also has
+    `start_decoder`). `start` and `decode_all` may have an argument `deterministic`, which is False in training. A
+    decoder that can work on all slots at once also has
 
         decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
 
@@ -55,22 +55,21 @@ class EncoderDecoder(nn.Module):
     """Maps the decoder's outputs to `output_size` logits or values; None: a linear map."""
     delimiters: bool = False
     """The encoder reads the input between a begin and an end symbol, which then are in the memory too."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     def setup(self):
         spec = require_spec(self.spec, self)
         if self.feedback not in ("open_loop", "teacher_forced"):
             raise ValueError(f"feedback is {self.feedback!r}; allowed are 'open_loop' and 'teacher_forced'")
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
-        self.embedding = Embedding(spec, self.embedding_size, SPECIAL, **options)
+        self.embedding = Embedding(spec, features=self.embedding_size, special=SPECIAL, **self.dtypes)
         if self.head is None:
-            self.readout = Linear(spec.output_size, **options)
+            self.readout = Linear(spec.output_size, **self.dtypes)
         if self.feedback == "open_loop":
             normal = nn.initializers.normal(1.0)
             self.blank = self.param("blank", normal, (self.embedding_size or spec.output_size + 1,), self.param_dtype)
         else:
-            self.answer_embedding = Embedding(answers_as_inputs(spec), self.embedding_size, 1, **options)
+            self.answer_embedding = Embedding(
+                answers_as_inputs(spec), features=self.embedding_size, special=1, **self.dtypes
+            )
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -89,11 +88,11 @@ class EncoderDecoder(nn.Module):
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]; targets as in `Batch`."""
         spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         symbols, mask = self.laid_out(inputs, input_mask)
-        states = encode(self.encoder, self.embedding(symbols), mask, train=train)
+        states = told(self.encoder, self.embedding(symbols), mask, deterministic=not train)
         if self.feedback == "teacher_forced" and not train:
-            carry, memory = start_decoder(self.decoder, states, mask, target_mask)
+            carry, memory = start_decoder(self.decoder, states, mask, target_mask, deterministic=True)
             begin = begin_answers(spec, inputs.shape[0])
-            outputs = scan_slots(_answer_greedily, train)(self, (carry, begin), memory, target_mask.T)[1]
+            outputs = scan_slots(_answer_greedily)(self, (carry, begin), memory, target_mask.T)[1]
             return jnp.swapaxes(outputs, 0, 1)
         if self.feedback == "open_loop":
             blank = self.blank.astype(self.dtype or self.param_dtype)
@@ -103,10 +102,13 @@ class EncoderDecoder(nn.Module):
         else:
             reads = self.answer_embedding(shifted_answers(targets, target_mask, spec))
         if hasattr(self.decoder, "decode_all"):
-            return self.answer(decode_all(self.decoder, states, mask, reads, target_mask, train=train))
-        carry, memory = start_decoder(self.decoder, states, mask, target_mask)
-        steps = jnp.swapaxes(reads, 0, 1), target_mask.T
-        outputs = scan_slots(_decode, train)(self, carry, memory, steps)[1]
+            together: Any = self.decoder
+            return self.answer(told(together.decode_all, states, mask, reads, target_mask, deterministic=not train))
+        carry, memory = start_decoder(self.decoder, states, mask, target_mask, deterministic=not train)
+        answering = jnp.ones_like(target_mask)
+        steps = Step(reads, answering, target_mask, not train)
+        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+        outputs = scan_slots(_decode)(self, carry, memory, steps)[1]
         return self.answer(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs))
 
     @nn.nowrap
@@ -124,37 +126,28 @@ class EncoderDecoder(nn.Module):
         return (self.readout if self.head is None else self.head)(outputs)
 
 
-def scan_slots(body: Any, train: bool) -> Any:
+def scan_slots(body: Any) -> Any:
     """`nn.scan` of `body(module, carry, memory, xs)` over the answer slots, which are the first axis of `xs`."""
-    streams = {name: True for name in RNG_STREAMS if train or name != "dropout"}
     return nn.scan(
         body,
         variable_broadcast="params",
         variable_axes=dict.fromkeys(SOWN, Out(0)),  # What the encoder has sown stays outside.
-        split_rngs={"params": False, **streams},
+        split_rngs={"params": False, **dict.fromkeys(STREAMS, True)},
         in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
     )
 
 
-def start_decoder(decoder: Any, states: jax.Array, mask: jax.Array, valid: jax.Array | None) -> tuple[PyTree, PyTree]:
+def start_decoder(
+    decoder: Any, states: jax.Array, mask: jax.Array, valid: jax.Array | None, *, deterministic: bool = True
+) -> tuple[PyTree, PyTree]:
     """`decoder.start(states, mask)`, to which a decoder that needs them is given the answer slots."""
-    return decoder.start(states, mask, valid) if getattr(decoder, "needs_slots", False) else decoder.start(states, mask)
+    slots = (valid,) if getattr(decoder, "needs_slots", False) else ()
+    return told(decoder.start, states, mask, *slots, deterministic=deterministic)
 
 
-def decode_all(decoder: Any, *arguments: jax.Array, train: bool) -> PyTree:
-    """`decoder.decode_all(states, mask, reads, valid)`, which is given the stream `dropout` only if `train`."""
-    if train or not decoder.has_rng("dropout"):
-        return decoder.decode_all(*arguments)
-    # As in `encode`: lifting is Flax's way to withhold a stream.
-    return nn.remat(lambda module, *arguments: module.decode_all(*arguments), rngs=("params", "address", "gate"))(
-        decoder, *arguments
-    )
-
-
-def _decode(module: EncoderDecoder, carry: PyTree, memory: PyTree, xs: tuple[jax.Array, jax.Array]):
+def _decode(module: EncoderDecoder, carry: PyTree, memory: PyTree, step: Step):
     """One slot, of which what it reads is known beforehand."""
-    read, valid = xs
-    return module.decoder(carry, Step(read, jnp.ones_like(valid), valid), memory)
+    return module.decoder(carry, step, memory)
 
 
 def _answer_greedily(module: EncoderDecoder, carry: PyTree, memory: PyTree, valid: jax.Array):

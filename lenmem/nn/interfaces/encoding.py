@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -21,20 +21,11 @@ from lenmem.nn.interfaces.packing import (
 )
 from lenmem.nn.interfaces.recurrent import run_cell
 from lenmem.nn.linear import Linear
-from lenmem.types import Dtype, Spec, Step
+from lenmem.nn.module import Part, told
+from lenmem.types import Spec, Step
 
 
-def encode(encoder: nn.Module, states: jax.Array, mask: jax.Array, *, train: bool) -> jax.Array:
-    """`encoder(states, mask)`, which is given the stream `dropout` only if `train`."""
-    if train or not encoder.has_rng("dropout"):
-        return encoder(states, mask)
-    # Lifting with a list of streams is Flax's way to withhold one.
-    return nn.remat(lambda module, *arguments: module(*arguments), rngs=("params", "address", "gate"))(
-        encoder, states, mask
-    )
-
-
-class Completion(nn.Module):
+class Completion(Part):
     """An encoder reads the inputs followed by mask tokens, in one pass; the answer is read at the masks.
 
     Each row is `[inputs | masks]` without a gap: as many masks as the row has answer slots, right after its own last
@@ -49,8 +40,6 @@ class Completion(nn.Module):
     """Standard deviation of the table of token embeddings at first."""
     head: nn.Module | None = None
     """Maps states to `output_size` logits or values; None: a linear map."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -73,17 +62,17 @@ class Completion(nn.Module):
         lengths, answer_lengths = jnp.sum(input_mask, axis=-1), jnp.sum(target_mask, axis=-1)
         columns = inputs.shape[1] + answers
         symbols = place(inputs, lengths, jnp.full((1, columns), BLANK), spec)
-        options = self.dtype, self.param_dtype, self.embedding_std
-        embed = Embedding(spec, self.embedding_size, SPECIAL, *options, name="embedding")
+        size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
+        embed = Embedding(spec, special=SPECIAL, **size, name="embedding")
         mask = jnp.arange(columns) < (lengths + answer_lengths)[:, None]
-        states = encode(self.encoder, embed(symbols), mask, train=train)
+        states = told(self.encoder, embed(symbols), mask, deterministic=not train)
         at = lengths[:, None] + jnp.arange(answers)
         states = jnp.take_along_axis(states, at[..., None], axis=1)
-        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(states)
 
 
-class Readout(nn.Module):
+class Readout(Part):
     """An encoder reads `[begin? | inputs | end?]`; the one answer slot is read from the last or the first column.
 
     The end token follows each row's own last input. Without it the last column is that input's.
@@ -103,8 +92,6 @@ class Readout(nn.Module):
     """Where the answer is read: at the last token that is read, or at the first."""
     head: nn.Module | None = None
     """Maps a state to `output_size` logits or values; None: a linear map."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -133,16 +120,16 @@ class Readout(nn.Module):
         special = jnp.where(columns < begin, BEGIN, DELIMITER)[None]
         symbols = place(inputs, lengths, special, spec, start=begin, kinds=BLANK)
         lengths = begin + lengths + end
-        options = self.dtype, self.param_dtype, self.embedding_std
-        embed = Embedding(spec, self.embedding_size, BLANK, *options, name="embedding")  # Without a blank.
-        states = encode(self.encoder, embed(symbols), columns < lengths[:, None], train=train)
+        size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
+        embed = Embedding(spec, special=BLANK, **size, name="embedding")  # Without a blank.
+        states = told(self.encoder, embed(symbols), columns < lengths[:, None], deterministic=not train)
         at = lengths - 1 if self.column == "last" else jnp.zeros_like(lengths)
         state = jnp.take_along_axis(states, at[:, None, None], axis=1)
-        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(state)
 
 
-class Aligned(nn.Module):
+class Aligned(Part):
     """Output t is read at input t: by a recurrent cell as it reads, or by an encoder in one pass.
 
     Nothing is added to the inputs. A cell is never told that it is decoding, so a memory is written and read at every
@@ -159,8 +146,6 @@ class Aligned(nn.Module):
     """Standard deviation of the table of token embeddings at first."""
     head: nn.Module | None = None
     """Maps outputs to `output_size` logits or values; None: a linear map."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -190,16 +175,16 @@ class Aligned(nn.Module):
         if reason:
             raise ValueError(reason)
         symbols = place(inputs, jnp.sum(input_mask, axis=-1), jnp.full((1, capacity), BLANK), spec)
-        options = self.dtype, self.param_dtype, self.embedding_std
-        embed = Embedding(spec, self.embedding_size, SPECIAL, *options, name="embedding")
+        size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
+        embed = Embedding(spec, special=SPECIAL, **size, name="embedding")
         states = embed(symbols)
         if is_cell(self.cell):
-            steps = Step(states, jnp.zeros_like(input_mask), input_mask)
-            outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity, train=train)
+            steps = Step(states, jnp.zeros_like(input_mask), input_mask, not train)
+            outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity)
             outputs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs)
         else:
-            outputs = encode(self.cell, states, input_mask, train=train)
-        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+            outputs = told(self.cell, states, input_mask, deterministic=not train)
+        head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(jax.tree.map(lambda x: x[:, :answers], outputs))
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lenmem.nn.linear import Linear
-from lenmem.types import Dtype, Spec, check_batch
+from lenmem.nn.module import Part
+from lenmem.types import Spec, check_batch
 
 SPECIAL = 3
 """Symbols an interface adds to the vocabulary: begin, delimiter, blank."""
@@ -35,7 +36,7 @@ def after_input(spec: Spec) -> str | None:
     return "answers come after the whole input; the task is causal" if spec.causal else None
 
 
-class Embedding(nn.Module):
+class Embedding(Part):
     """Inputs and `special` extra symbols to vectors [.., features].
 
     Token ids look up a table, N(0, std^2) at first. Float inputs `[one-hot | channels]` go through a linear map.
@@ -46,8 +47,6 @@ class Embedding(nn.Module):
     spec: Spec
     features: int | None
     special: int = 0
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
     std: float = 1.0
 
     @nn.compact
@@ -57,11 +56,10 @@ class Embedding(nn.Module):
         dtype = self.dtype or self.param_dtype
         if self.features is None:
             return jax.nn.one_hot(inputs, width, dtype=dtype) if self.spec.takes_tokens else inputs.astype(dtype)
-        options: dict[str, Any] = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         if self.spec.takes_tokens:
             normal = nn.initializers.normal(self.std)
-            return nn.Embed(width, self.features, embedding_init=normal, **options)(inputs)
-        return Linear(self.features, **options)(inputs.astype(dtype))
+            return nn.Embed(width, self.features, embedding_init=normal, **self.dtypes)(inputs)
+        return Linear(self.features, **self.dtypes)(inputs.astype(dtype))
 
 
 def place(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from lenmem.nn.cells import as_cell
 from lenmem.nn.interfaces.packing import SPECIAL, Embedding, after_input, pack, require_spec, tokens_of
 from lenmem.nn.linear import Linear
+from lenmem.nn.module import Part, told
 from lenmem.nn.recurrence import scan_cell
-from lenmem.types import Dtype, Spec, Step
+from lenmem.types import Spec, Step
 
 
-class Transducer(nn.Module):
+class Transducer(Part):
     """A recurrent cell reads the input, then answers, in one scan.
 
     A row is `[begin? | inputs | delimiter? | blanks]`, packed without gaps, so lengths may differ inside a batch. The
@@ -36,8 +37,6 @@ class Transducer(nn.Module):
     """Steps between the last symbol of the input and the first answer."""
     head: nn.Module | None = None
     """Maps the cell's outputs to `output_size` logits or values; None: a linear map."""
-    dtype: Dtype = None
-    param_dtype: Dtype = jnp.float32
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -66,24 +65,24 @@ class Transducer(nn.Module):
             delay=self.delay,
             own_blank=self.blank == "own",
         )
-        embed = Embedding(spec, self.embedding_size, SPECIAL, self.dtype, self.param_dtype, name="embedding")
-        steps = Step(embed(packed.symbols), packed.decoding, packed.valid)
-        outputs = run_cell(self, steps, tokens_of(packed.symbols, spec), packed.reading_steps, train=train)
+        embed = Embedding(spec, features=self.embedding_size, special=SPECIAL, **self.dtypes, name="embedding")
+        steps = Step(embed(packed.symbols), packed.decoding, packed.valid, not train)
+        outputs = run_cell(self, steps, tokens_of(packed.symbols, spec), packed.reading_steps)
 
         def answers(stacked):
             """[T, B, ...] at each row's answer steps: [B, M, ...]."""
             return stacked[packed.answer_steps, jnp.arange(inputs.shape[0])[:, None]]
 
-        head = self.head or Linear(spec.output_size, dtype=self.dtype, param_dtype=self.param_dtype, name="head")
+        head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(jax.tree.map(answers, outputs))
 
 
-def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int, *, train: bool):
+def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int) -> Any:
     """Scan `interface.cell` over batch-major steps [B, T, ...]: its outputs, time-major. Sows what was read when."""
     cell = as_cell(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
     if interface.is_mutable_collection("traces") and not interface.is_initializing():
         for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
             interface.sow("traces", name, value.T)
-    carry = cell.start(tokens.shape[:1], reading_steps)
+    carry = told(cell.start, tokens.shape[:1], reading_steps, deterministic=steps.deterministic)
     time_major = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-    return scan_cell(cell, carry, time_major, train=train)[1]
+    return scan_cell(cell, carry, time_major)[1]

@@ -1,0 +1,31 @@
+"""The base of lenmem's Linen modules: their number types, and a call that says whether a network is in training."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from lenmem.types import Dtype
+
+
+class Part(nn.Module, kw_only=True):
+    """A Linen module that computes in `dtype` with parameters of `param_dtype`."""
+
+    dtype: Dtype = None
+    param_dtype: Dtype = jnp.float32
+
+    @property
+    def dtypes(self) -> dict[str, Any]:
+        """Both types, for the modules inside."""
+        return {"dtype": self.dtype, "param_dtype": self.param_dtype}
+
+
+def told(call: Callable[..., Any], *arguments: Any, deterministic: bool) -> Any:
+    """`call(*arguments)`, with `deterministic=` if the signature of `call` has it: own modules need not take it."""
+    if "deterministic" in inspect.signature(call).parameters:
+        return call(*arguments, deterministic=deterministic)
+    return call(*arguments)
