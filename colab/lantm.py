@@ -12,19 +12,18 @@
 # ---
 
 # %% [markdown]
-# # A memory that reads further than it was taught
+# # A memory that works beyond the trained lengths
 #
 # The *Lie-access neural Turing machine* ([Yang & Rush, ICLR 2017](https://arxiv.org/abs/1611.02854)) keeps its memory
-# in a plane. To write, a head moves by a small shift and leaves a value where it stands; to read, another head moves by
-# shifts of its own and takes a mean of what lies near. A network that has learned "one step on, every time" can walk
-# any distance, and so it copies sequences far longer than those it was trained on.
+# in a plane. To write, a head moves by a small shift and stores a value at its position; to read, another head moves by
+# its own shifts and averages the values nearby. A network that has learned to move one step on, every time, can walk
+# any distance, so it copies sequences far longer than those it was trained on.
 #
-# This notebook trains one on sequences of up to 16 tokens, looks at how it does at twice that length and at what it
-# keeps in its memory, puts an LSTM beside it, and ends with a model of your own. It takes about two minutes on two CPU
-# cores.
+# This notebook trains one on sequences of up to 16 tokens, measures it at up to twice that length, looks into its
+# memory, compares it with an LSTM, and ends with a model of your own. It takes about two minutes on two CPU cores.
 
 # %%
-# Where lenmem is installed from, unless it is there already: an address such as
+# Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
 
@@ -39,10 +38,10 @@ if importlib.util.find_spec("lenmem") is None:
     source = LENMEM or (str(wheels[-1]) if wheels else "")
     if not source:
         raise ValueError(
-            "lenmem is not installed, and no wheel of it is beside this notebook. Fill in LENMEM at the top of this "
+            "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, which pip leaves as it is unless asked.
+    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
     plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
@@ -76,8 +75,8 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "1000"))
 # %% [markdown]
 # ## Train
 #
-# A task, a model, and how it is trained. Tasks and models are dataclasses: every field can be set. All seeds are
-# trained in one program; here one will do. The recipe is that of `lenmem train quickstart`.
+# An experiment is a task, a model and a training. Tasks and models are dataclasses: every field can be set. All seeds
+# are trained in one program; here one is enough. The settings are those of `lenmem train quickstart`.
 
 # %%
 task = lenmem.tasks.make("copy", vocabulary=128, train_lengths=(2, 16))  # tested at 17 to 32
@@ -98,7 +97,7 @@ result = lenmem.train(experiment, report=report)
 # ## Measure
 #
 # Accuracy by length, from the shortest training length to twice the longest. *Token accuracy* counts tokens, *exact
-# match* whole answers.
+# match* counts whole answers.
 
 # %%
 curve = lenmem.measure(result, label="LANTM")
@@ -110,8 +109,8 @@ plots.plot_curves([curve])
 # %% [markdown]
 # ## Look into the memory
 #
-# One example of 12 tokens. Where did the network write (red), how strongly, and where did it read while it answered
-# (blue)? A network that has learned to copy writes along a trail, and reads along the same trail from its start.
+# One example of 12 tokens: where the network wrote (red), how strongly, and where it read while answering (blue). A
+# network that has learned to copy writes along a trail, and reads along the same trail from its start.
 
 # %%
 example = task.sample(jax.random.key(2), 12, 12)
@@ -125,13 +124,14 @@ print({name: value.shape for name, value in seen.items()})
 plots.plot_key_space(seen, 0, names=names)
 
 # %% [markdown]
-# The same, one row per step, with the keys on the axis along which they vary most (the paper's Figure 2).
+# The same memory with one row per step and the keys projected on the axis along which they vary most (the paper's
+# Figure 2).
 
 # %%
 plots.plot_rows(seen, 0, names=names)
 
 # %% [markdown]
-# And how much of each memory slot was read at each step. While answering, a network that copies goes from slot to slot.
+# How much of each memory slot was read at each step. While answering, a network that copies goes from slot to slot.
 
 # %%
 plots.plot_attention(seen["read_weights"][0])
@@ -139,7 +139,7 @@ plots.plot_attention(seen["read_weights"][0])
 # %% [markdown]
 # ## An LSTM beside it
 #
-# An LSTM of about the same size has to squeeze the whole input into a state of fixed width.
+# An LSTM of about the same size must compress the whole input into a state of fixed width.
 
 # %%
 lstm = lenmem.Experiment(task, lenmem.models.make("lstm", hidden_size=64, embedding_size=32), training)
@@ -150,13 +150,13 @@ plots.plot_curves([curve, lstm_curve])
 # %% [markdown]
 # ## Bring your own
 #
-# A cell says how its state starts and what one step does. `Transducer` does the rest: it embeds the input, runs the
-# cell over it, and asks it for the answer.
+# A cell defines its initial state and one step. `Transducer` does the rest: it embeds the input, runs the cell over it,
+# and reads out the answer.
 
 
 # %%
 class Averaging(nn.Module):
-    """A running mean of what was seen. It will not copy well: what would you change?"""
+    """A running mean of the inputs. It will not copy well: what would you change?"""
 
     hidden_size: int = 64
 

@@ -12,15 +12,15 @@
 # ---
 
 # %% [markdown]
-# # A matrix that is a memory, and a Turing machine made of two
+# # A matrix as a memory, and a Turing machine made of two
 #
-# *Neural attention memory* ([Nam & Seo 2022](https://arxiv.org/abs/2302.09422)) takes attention apart into two
-# operations on a matrix: writing adds an outer product, reading multiplies by a query. One write after the other makes
-# a linear attention; put on a tape they make a Turing machine that learns to reverse ten digits and then reverses
-# sixteen. It takes a few minutes on two CPU cores.
+# *Neural attention memory* ([Nam & Seo 2022](https://arxiv.org/abs/2302.09422)) splits attention into two operations on
+# a matrix: writing adds an outer product, reading multiplies by a query. A sequence of writes is a linear attention; on
+# a tape, the operations make a Turing machine that learns to reverse ten digits and then reverses sixteen. This
+# notebook takes a few minutes on two CPU cores.
 
 # %%
-# Where lenmem is installed from, unless it is there already: an address such as
+# Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
 
@@ -35,10 +35,10 @@ if importlib.util.find_spec("lenmem") is None:
     source = LENMEM or (str(wheels[-1]) if wheels else "")
     if not source:
         raise ValueError(
-            "lenmem is not installed, and no wheel of it is beside this notebook. Fill in LENMEM at the top of this "
+            "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, which pip leaves as it is unless asked.
+    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
     plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
@@ -72,7 +72,7 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "150"))
 # %% [markdown]
 # ## Write, then read
 #
-# `nam_write` stores a value under a key of unit length, erasing what that key held; `nam_read` gets it back exactly,
+# `nam_write` stores a value under a unit key, erasing the previous value of that key; `nam_read` returns it exactly,
 # whatever else the matrix holds (Theorem 1).
 
 # %%
@@ -85,11 +85,10 @@ print("written", value)
 print("read   ", ops.nam_read(memory, key, 1.0))
 
 # %% [markdown]
-# ## A sequence at a time
+# ## A whole sequence
 #
-# Without erasing, the writes of a sequence are a sum: *normalized outer-product attention*, whose cost grows with the
-# length and not with its square. The sum can be formed in pieces, one on each device, of which only the small matrices
-# are exchanged.
+# Without erasure, the writes of a sequence are a sum: *normalized outer-product attention*, whose cost is linear in the
+# length, not quadratic. The sum can be computed in pieces, one on each device, which exchange only the small matrices.
 
 # %%
 query, key, value = jax.random.normal(jax.random.key(1), (3, 1, 4096, 16))
@@ -100,8 +99,8 @@ print(f"on {jax.local_device_count()} device(s), largest difference: {float(jnp.
 # %% [markdown]
 # ## The Turing machine
 #
-# A tape is a memory whose keys are places. Its heads move left, stay, move right, or jump to where a key was written;
-# a network that reads the input commands them. It is trained to reverse numbers of 1 to 10 digits.
+# A tape is a memory whose keys are places. Its heads move left, stay, move right, or jump to a place where a key was
+# written; a network that reads the input controls them. It is trained to reverse numbers of 1 to 10 digits.
 
 # %%
 task = lenmem.tasks.make("palindrome")
@@ -126,10 +125,10 @@ print(tables.curve_table([curve], rows=12))
 plots.plot_curves([curve])
 
 # %% [markdown]
-# ## What the heads did
+# ## The heads
 #
-# One number of 8 digits, step by step from top to bottom: where the write head and the read head of the first tape
-# stood, and where the read head would have jumped.
+# One number of 8 digits, step by step from top to bottom: the positions of the write head and the read head of the
+# first tape, and the target of a jump by the read head.
 
 # %%
 batch = jax.tree.map(lambda x: x[None], task.sample(jax.random.key(2), 8, 8))

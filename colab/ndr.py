@@ -15,12 +15,12 @@
 # # A Transformer that waits for its operands
 #
 # The *Neural Data Router* ([Csordás, Irie & Schmidhuber 2022](https://arxiv.org/abs/2110.07732)) applies one
-# Transformer layer again and again. A gate lets every column wait, unchanged, until its operands are there; geometric
-# attention finds the nearest match, however far away. Trained on up to five nested functions, it is asked for ten.
-# It takes some minutes on two CPU cores.
+# Transformer layer repeatedly. A gate lets every column wait, unchanged, until its operands are computed; geometric
+# attention finds the nearest match at any distance. The network is trained on up to five nested functions and tested on
+# ten. This takes some minutes on two CPU cores.
 
 # %%
-# Where lenmem is installed from, unless it is there already: an address such as
+# Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
 
@@ -35,10 +35,10 @@ if importlib.util.find_spec("lenmem") is None:
     source = LENMEM or (str(wheels[-1]) if wheels else "")
     if not source:
         raise ValueError(
-            "lenmem is not installed, and no wheel of it is beside this notebook. Fill in LENMEM at the top of this "
+            "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, which pip leaves as it is unless asked.
+    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
     plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
@@ -72,18 +72,18 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "3000"))
 # %% [markdown]
 # ## The nearest match
 #
-# Each position matches each other one with some probability, and takes the closest that does: first its right
-# neighbour, then its left one, then the next two. Here all but three keys are poor matches.
+# Each position matches each other one with some probability, and attends to the closest match: first its right
+# neighbour is tried, then its left one, then the next two. Here all but three keys are poor matches.
 
 # %%
 logits = jnp.full((9, 9), -4.0).at[:, jnp.array([1, 4, 8])].set(4.0)
 plots.plot_attention(ops.geometric_attention_weights(logits), xlabel="source", ylabel="target")
 
 # %% [markdown]
-# ## Looking things up
+# ## Table lookup
 #
-# `101 d a b` asks for b(a(d(101))). The functions are fixed tables on eight symbols; to find the answer they have to
-# be applied one after the other.
+# `101 d a b` asks for b(a(d(101))). The functions are fixed tables on eight symbols; they must be applied one after
+# another to find the answer.
 
 # %%
 task = lenmem.tasks.make("ctl", order="forward", batches="balanced")
@@ -110,10 +110,10 @@ print(tables.curve_table([curve], rows=16))
 plots.plot_curves([curve], metric="exact_match")
 
 # %% [markdown]
-# ## How it reads
+# ## How the network reads
 #
-# Which column looked where, in each step of the network; and how far each column was rewritten. A network that
-# generalises goes from the symbol to the right, one function after the other.
+# The attention of each column in each step of the network, and how much each column was rewritten. A network that
+# generalises goes from the symbol to the right, one function after another.
 
 # %%
 batch = runs.typed_batch(task, "101 c d a b")

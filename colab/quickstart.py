@@ -14,15 +14,15 @@
 # %% [markdown]
 # # Quickstart: does it still work on longer sequences?
 #
-# A network learns to copy sequences of up to 16 tokens, and is asked for up to 32. This takes less than a minute on
+# A network learns to copy sequences of up to 16 tokens, and is tested on up to 32. This takes less than a minute on
 # two CPU cores.
 #
-# **GPU or TPU.** Nothing in this notebook changes. In Colab choose *Runtime > Change runtime type* before the first
-# cell; JAX is installed there for the accelerator that you choose. Elsewhere install `lenmem[cuda13]` or `lenmem[tpu]`.
-# The last line of the first cell says what is used, and warns where a GPU is left unused.
+# **GPU or TPU.** The notebook needs no changes. In Colab choose *Runtime > Change runtime type* before the first cell;
+# JAX is preinstalled there for the chosen accelerator. Elsewhere install `lenmem[cuda13]` or `lenmem[tpu]`. The last
+# line of the first cell shows the device, and warns if a GPU is not used.
 
 # %%
-# Where lenmem is installed from, unless it is there already: an address such as
+# Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
 
@@ -37,10 +37,10 @@ if importlib.util.find_spec("lenmem") is None:
     source = LENMEM or (str(wheels[-1]) if wheels else "")
     if not source:
         raise ValueError(
-            "lenmem is not installed, and no wheel of it is beside this notebook. Fill in LENMEM at the top of this "
+            "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, which pip leaves as it is unless asked.
+    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
     plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
@@ -72,7 +72,7 @@ print(f"lenmem {lenmem.__version__}")
 # %% [markdown]
 # ## The experiment
 #
-# A task, a model, and how it is trained: the configuration of `lenmem train quickstart`. All of them are dataclasses;
+# A task, a model and a training: the configuration of `lenmem train quickstart`. All of them are dataclasses;
 # `dataclasses.replace` changes a field.
 
 # %%
@@ -85,7 +85,8 @@ print(experiment)
 # %% [markdown]
 # ## Train
 #
-# Three seeds are trained in one compiled program, which also draws its data. The first line takes longest: it compiles.
+# Three seeds are trained in one compiled program, which also draws its data. The first line takes longest, since the
+# program is compiled.
 
 
 # %%
@@ -100,8 +101,8 @@ result = lenmem.train(experiment, report=report)
 # %% [markdown]
 # ## Measure
 #
-# Accuracy at every length, the training range shaded: the median over seeds, and how far they lie apart. *Token
-# accuracy* counts tokens, *exact match* whole answers.
+# Accuracy at every length, with the training range shaded: the median over seeds, and the range of the seeds. *Token
+# accuracy* counts tokens, *exact match* counts whole answers.
 
 # %%
 curve = lenmem.measure(result, label="LANTM")
@@ -114,8 +115,8 @@ plots.plot_curves([curve])
 # ## Look into the memory
 #
 # This network keeps its memory in a plane. One example of 12 tokens: where it wrote, how strongly, and where it read
-# while it answered. A network that has learned to copy leaves a trail and walks along it again, from its start. Shown
-# is the seed that does best on the curve; that one fails where another does not is why there are several.
+# while answering. A network that has learned to copy leaves a trail and follows it again from its start. The picture
+# shows the seed with the best curve; several seeds are trained because some fail.
 
 # %%
 task = experiment.task
@@ -127,13 +128,13 @@ seen = traces.collect(experiment.bound_model, params, batch)
 plots.plot_key_space(seen, 0, names=traces.token_names(task.vocabulary))
 
 # %% [markdown]
-# ## Go on
+# ## Next steps
 #
-# Put another network to the task: `lenmem.models.names()` lists them, and
+# Train another network on the task: `lenmem.models.names()` lists the networks, and
 #
 # ```python
 # other = dataclasses.replace(experiment, model=lenmem.models.make("lstm"))
 # ```
 #
-# trains one in the same way. The notebooks beside this one look closer at three of the networks; that on Lie access
-# ends with a model of your own.
+# is trained in the same way. The other notebooks look closer at three of the networks; the one on Lie access ends with
+# a model of your own.

@@ -1,4 +1,4 @@
-"""Sphinx: `sphinx-build -W --keep-going docs docs/_build/html`. Nothing is executed, and nothing is fetched."""
+"""Sphinx: `sphinx-build -W --keep-going docs docs/_build/html`. Nothing is executed or downloaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path[:0] = [str(DOCS), str(ROOT)]
 
 import lenmem  # noqa: E402
 
-# Pages that live elsewhere in the repository; the copies are ignored by git.
+# Pages that are elsewhere in the repository; git ignores the copies.
 for source, copy, patterns in (
     (ROOT / "colab", DOCS / "notebooks", ("*.ipynb",)),
     (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "pictures/*.png", "*/*/curve.png")),
@@ -35,7 +35,7 @@ nb_execution_mode = "off"
 autodoc_default_options = {
     "member-order": "bysource",
     "special-members": "__call__",
-    "exclude-members": "param_dtype",  # Shown with the docstring of its value otherwise.
+    "exclude-members": "param_dtype",  # otherwise shown with the docstring of its value
     "show-inheritance": True,
 }
 autodoc_inherit_docstrings = False

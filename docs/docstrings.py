@@ -1,8 +1,8 @@
-"""A Sphinx extension that reads the docstrings of lenmem, which are plain text and not reStructuredText.
+"""A Sphinx extension for the docstrings of lenmem, which are plain text and not reStructuredText.
 
-Paragraphs are paragraphs, names in backticks become links where they name something of lenmem, indented blocks and
-aligned columns are shown as they stand, and everything else is escaped: `w_i`, `|x|` and `*p` mean what they say.
-References to a flat name (`lenmem.ops.nam_write`) are led to the module where the thing is documented.
+Paragraphs stay paragraphs. Names in backticks become links if they name something in lenmem. Indented blocks and
+aligned columns are shown literally. Everything else is escaped, so `w_i`, `|x|` and `*p` are shown as written.
+References to a flat name (`lenmem.ops.nam_write`) are resolved to the module where the object is documented.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLUMNS = re.compile(r"\S {3,}\S")
 
 
 def locate(name: str, module: str | None = None) -> str | None:
-    """Where `name`, as it is seen from `module`, is defined in lenmem: its full name, or None."""
+    """The full name in lenmem of `name` as used in `module`, or None."""
     start = sys.modules.get(module or "")
     first, *rest = name.split(".")
     if first == "lenmem":
@@ -86,7 +86,7 @@ def restructured(lines: Iterable[str], module: str | None = None) -> list[str]:
         elif kind == "literal":
             result += ["::", "", *textwrap.indent(textwrap.dedent("\n".join(block)), "    ").split("\n")]
         elif kind == "bullets":
-            # Inline code may go over the end of a line.
+            # Inline code may continue on the next line.
             for item in re.split(r"\n(?=\* )", "\n".join(block)):
                 result.append("* " + inline(" ".join(item[2:].split()), module))
         else:
@@ -103,7 +103,7 @@ def _blocks(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
     for line in lines:
         line = line.rstrip()
         if not line:
-            # An indented block goes on over an empty line if what follows is indented too.
+            # An indented block continues over an empty line if the next line is indented too.
             last = "literal gap" if last == "literal" else ""
             continue
         indented = line.startswith("    ") or (line.startswith("  ") and last != "bullets")
@@ -119,7 +119,7 @@ def _blocks(lines: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 
 def _aligned(kind: str, block: list[str]) -> str:
-    """Text in columns has to stay as it is."""
+    """`literal` for text in columns, which must be kept as it is; else its kind."""
     columns = sum(bool(_COLUMNS.search(line)) for line in block)
     return "literal" if kind == "text" and columns > 1 else kind
 
@@ -135,14 +135,14 @@ def _read(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[st
 
 
 def _shorten(app: Any, what: str, name: str, obj: Any, options: Any, signature: Any, returns: Any) -> Any:
-    """Classes whose fields are listed below, with types and defaults, need no signature; an Array is one of JAX."""
+    """Drops the signature of classes whose fields are listed below; elsewhere shortens JAX's Array."""
     if what == "class" and (dataclasses.is_dataclass(obj) or hasattr(obj, "_fields")):
         return "", None
     return tuple(part and part.replace("jaxlib._jax.Array", "Array") for part in (signature, returns))
 
 
 def _lead_home(app: Any, env: Any, node: Any, content: Any) -> Any:
-    """A reference to something by another name than the one it is documented under."""
+    """Resolves a reference to an object by another name than the one it is documented under."""
     target = locate(node.get("reftarget", "")) if node.get("refdomain") == "py" else None
     if target is None or target == node["reftarget"]:
         return None

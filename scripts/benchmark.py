@@ -1,24 +1,24 @@
-"""What things cost on this machine: prints tables, asserts nothing.
+"""Costs of training and evaluation on this machine: prints tables, asserts nothing.
 
     python scripts/benchmark.py                              # every named configuration; takes many minutes on 2 cores
     python scripts/benchmark.py --configs quickstart copy    # those whose name contains one of these words
-    python scripts/benchmark.py --quick                      # few steps and repetitions, to see that it runs
-    python scripts/benchmark.py --tables attention devices   # these alone
-    python scripts/benchmark.py --json FILE                  # also as data
+    python scripts/benchmark.py --quick                      # few steps and repetitions, to check that it runs
+    python scripts/benchmark.py --tables attention devices   # only these tables
+    python scripts/benchmark.py --json FILE                  # also save the figures
 
-Tables: `train` (updates per second, share of a step spent drawing data, compile time, several seeds in one program
+Tables: `train` (updates per second, fraction of a step spent drawing data, compile time, several seeds in one program
 against one), `evaluate` (100 lengths), `memory` (the append-only scan against plain differentiation), `attention`
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
 (geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon; with
 `--run RUN` also in a trained network), `lookup` (steps per second of the Neural Data Router on table lookup at its
-published size, by batch and tokens), `widths` (the same of simple arithmetic, at one width and at the few of
-`Training.widths`), `dnc` (memory machines on sorting at the published size: training, where its time
-goes, and long sequences), `panm` (pointer-augmented memory on copy at width 256 against the networks it is built on),
-`devices` (outer-product attention with the sequence split over devices; virtual ones on a CPU).
+published size, by batch and tokens), `widths` (steps per second on simple arithmetic, with one width and with several
+`Training.widths`), `dnc` (memory machines on sorting at the published size: training, the time of each operation, and
+long sequences), `panm` (pointer-augmented memory on copy at width 256 against the networks it is built on), `devices`
+(outer-product attention with the sequence split over devices; virtual ones on a CPU).
 
-Every figure is the median of repeated timed calls after a warm-up. What is compared is timed in turns (A B A B) in one
-process, since machines are shared and noisy. Repetitions of a training call start at the same optimiser step, so that
-they see the same lengths; the lengths of a few steps are a sample of those of a run.
+Every figure is the median of repeated timed calls after a warm-up. Alternatives are timed in turn (A B A B) in one
+process, since machines are shared and timings noisy. Repetitions of a training call start at the same optimiser step,
+so they see the same lengths; the lengths of a few steps are a sample of those of a run.
 """
 
 from __future__ import annotations
@@ -66,42 +66,42 @@ MACHINE_ROWS = 64
 REPEATED = 100
 SCAN_STEPS = (128, 256, 512)
 HEADS, HEAD_WIDTH = 8, 64
-"""Of the attention tables; one row, as sequences are long."""
+"""Sizes in the attention tables; the batch is one row, since sequences are long."""
 GPU_LENGTHS = (2**18, 2**20)
 """Further lengths of a full measurement on a GPU."""
 GEOMETRIC_LENGTHS = (12, 256, 1024, 4096)
 GEOMETRIC_LOGITS = 2**18
-"""Logits of a batch of short sequences: at least as many as one row of all heads has."""
+"""Logits of a batch of short sequences: at least as many as all heads of one row have."""
 HORIZONS = {"near": 0.0, "far": -8.0}
-"""Offsets of the logits: targets that find their match among about ten keys, and among thousands."""
+"""Offsets of the logits: targets find their match among about ten keys, or among thousands."""
 HORIZON_TOLERANCE = 1e-3
 LONG_WAYS: dict[str, dict[str, Any]] = {"blocks of 64": {"block_size": 64}} | {
     f"tolerance {HORIZON_TOLERANCE:g}, {reach}": {"offset": offset, "tolerance": HORIZON_TOLERANCE}
     for reach, offset in HORIZONS.items()
 }
-"""How geometric attention takes long sequences: its arguments."""
+"""Arguments of geometric attention for long sequences."""
 LONG_GEOMETRIC = {"cpu": 2**14, "gpu": 2**16}
 """Columns of geometric attention with one head, whose N x N weights would take 1 GiB and 16 GiB."""
 RUN_LENGTHS = (60, 250, 1000)
-"""Lengths, in its task's unit, of what the network of `--run` reads."""
+"""Lengths, in its task's unit, of the inputs for the network of `--run`."""
 VIRTUAL_DEVICES = 8
 CPU_PARAMETERS = 2_000_000
 CPU_WORK = 3e8
-"""Parameters times rows of a step of all seeds."""
+"""Limit for a step of all seeds, in parameters times rows."""
 LOOKUPS = ((64, 8), (64, 10), (64, 12), (512, 8), (512, 10), (512, 12))
-"""Batch size, and tokens of an input with its begin and end."""
+"""Batch size, and tokens of an input including its begin and end."""
 SOFTMAX_LENGTH = 2**16
 """The longest sequence of softmax attention."""
 SCORES_LIMIT = 2**30
-"""Bytes: softmax attention whose scores of all heads take more than this is not measured where it forms them."""
+"""Bytes: implementations of softmax attention that form larger scores (of all heads) are not measured."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Effort:
-    """How much is measured."""
+    """The amount of measurement."""
 
     steps: int
-    """Optimiser steps of a timed call."""
+    """Optimiser steps per timed call."""
     repeats: int
     """Timed calls of each kind."""
     lengths: int
@@ -115,14 +115,14 @@ FULL, QUICK = Effort(50, 5, 100, (2**10, 2**12, 2**14, 2**16)), Effort(3, 3, 20,
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     effort: Effort
     quick: bool
     configs: tuple[str, ...]
-    """The configurations that are measured."""
+    """The configurations to measure."""
     chosen: bool
-    """They were named, and are not simply all that there are."""
+    """Whether they were named; otherwise they are all configurations."""
     seeds: int | None
     run: Path | None
     say: Callable[[str], None]
@@ -130,36 +130,36 @@ class Asked:
 
 
 class Figures(NamedTuple):
-    """A table that is printed and saved."""
+    """A table to print and save."""
 
     name: str
-    """In the data of `--json`."""
+    """Name in the data of `--json`."""
     title: str
     rows: list[dict[str, Any]]
 
 
 Benchmark = Callable[[Asked], Iterator[Figures]]
 TABLES: dict[str, Benchmark] = {}
-"""What `--tables` may name, in the order in which it is measured."""
+"""The names for `--tables`, in the order of measurement."""
 
 
 def table(benchmark: Benchmark) -> Benchmark:
-    """Register a benchmark under the name of its function."""
+    """Registers a benchmark under the name of its function."""
     TABLES[benchmark.__name__] = benchmark
     return benchmark
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description="Print what training and evaluation cost on this machine.")
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description="Print the costs of training and evaluation on this machine.")
     parser.add_argument("--configs", nargs="+", metavar="WORD", help="only configurations whose name contains a WORD")
-    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="what is measured")
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="tables to measure")
     parser.add_argument("--seeds", type=int, help="seeds in one program (default: the configuration's, at least 3)")
     parser.add_argument(
-        "--run", type=Path, help="a trained Neural Data Router, whose attention `geometric` measures too"
+        "--run", type=Path, help="a trained Neural Data Router, whose attention `geometric` also measures"
     )
     parser.add_argument("--quick", action="store_true", help="few steps and repetitions")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args(arguments)
     effort = QUICK if options.quick else FULL
     words = options.configs or [""]
@@ -213,7 +213,7 @@ def memory(asked: Asked) -> Iterator[Figures]:
 
 @table
 def attention(asked: Asked) -> Iterator[Figures]:
-    """Outer-product attention against softmax attention, and against fla-core where that can be had."""
+    """Outer-product attention against softmax attention, and against fla-core if it is available."""
     gpu = jax.default_backend() == "gpu"
     sequences = [*asked.effort.sequences, *(GPU_LENGTHS if gpu and not asked.quick else ())]
     rows = [row for n in progress(sequences, "attention") for row in attention_cost(n, asked.effort)]
@@ -241,7 +241,7 @@ def geometric(asked: Asked) -> Iterator[Figures]:
     if asked.run is not None:
         run = load(asked.run)
         rows = [row for n in progress(RUN_LENGTHS, "trained") for row in trained_cost(run, n, asked.effort)]
-        title = f"the network of {asked.run} reads one input, far longer than it knows"
+        title = f"the network of {asked.run} on one input, far longer than in training"
         yield Figures("geometric, trained", title, rows)
 
 
@@ -254,7 +254,7 @@ def lookup(asked: Asked) -> Iterator[Figures]:
 
 @table
 def widths(asked: Asked) -> Iterator[Figures]:
-    """Simple arithmetic at one width and at few."""
+    """Simple arithmetic with one width and with several."""
     of = configs.load_config("ndr/arithmetic_small")
     ways = {n: dataclasses.replace(of, training=dataclasses.replace(of.training, widths=n)) for n in (1, 12)}
     rows = training_speeds("widths", ways, asked.effort, 16)  # of two pools of 8 batches
@@ -298,7 +298,7 @@ def devices(asked: Asked) -> Iterator[Figures]:
 
 
 def too_large(name: str) -> bool:
-    """Whether a configuration has more parameters than a CPU should be asked to train, or data that is not here."""
+    """Whether a configuration is too large for a CPU, or its data is missing."""
     experiment = configs.load_config(name)
     try:
         params = _fresh(experiment, 1, abstract=True).members.params
@@ -310,7 +310,7 @@ def too_large(name: str) -> bool:
 
 
 def training_cost(name: str, experiment: Experiment, effort: Effort, seeds: int | None = None) -> dict[str, Any]:
-    """Updates per second of a configuration with several seeds and with one, and what drawing its data takes."""
+    """Updates per second of a configuration with several seeds and with one, and the time for drawing its data."""
     seeds = seeds or max(3, experiment.training.seeds)
     several, several_compiled = _trainer(experiment, seeds, effort.steps)
     single, single_compiled = _trainer(experiment, 1, effort.steps)
@@ -328,7 +328,7 @@ def training_cost(name: str, experiment: Experiment, effort: Effort, seeds: int 
 
 
 def evaluation_cost(name: str, experiment: Experiment, effort: Effort) -> dict[str, Any]:
-    """Seconds for a curve: the first time, compilation included, and again."""
+    """Seconds for a curve: the first time, including compilation, and again."""
     task, training, evaluation = experiment.task, experiment.training, experiment.evaluation
     model = experiment.bound_model
     params = _fresh(experiment, training.seeds).members.params
@@ -354,7 +354,7 @@ def evaluation_cost(name: str, experiment: Experiment, effort: Effort) -> dict[s
 
 
 def scan_cost(steps: int, effort: Effort) -> dict[str, Any]:
-    """Time and temporary memory of a gradient through T steps: the scan of an append-only memory, and JAX's own."""
+    """Time and temporary memory of a gradient through T steps: append-only scan against JAX's own."""
     figures, calls = [], []
     for cell in (LieAccessCell(), Plain(LieAccessCell())):
         compiled, inputs = _gradient(cell, steps)
@@ -373,22 +373,22 @@ def scan_cost(steps: int, effort: Effort) -> dict[str, Any]:
 
 
 class Plain(nn.Module):
-    """A cell that does not say that its memory only grows, and is therefore differentiated as any other."""
+    """A cell that hides that its memory only grows, so it is differentiated like any other."""
 
     cell: nn.Module
 
     def start(self, batch_shape: tuple[int, ...], steps: int) -> Any:
-        """That of the cell."""
+        """The state of the wrapped cell."""
         return self.cell.start(batch_shape, steps)  # pyright: ignore[reportAttributeAccessIssue]
 
     @nn.compact
     def __call__(self, carry: Any, step: Step) -> Any:
-        """That of the cell."""
+        """The step of the wrapped cell."""
         return self.cell(carry, step)
 
 
 class Scan(nn.Module):
-    """The mean square of everything that a cell puts out."""
+    """The mean square of all outputs of a cell."""
 
     cell: nn.Module
 
@@ -409,8 +409,8 @@ def attention_dtype() -> np.dtype:
 def attention_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
     """Tokens per second and temporary memory of each kind of attention, forward and with its gradient.
 
-    `% of matmul`: floating-point operations of the forward pass per second, as a share of those of a large matrix
-    product measured in the same turns. Softmax is skipped where its scores do not fit.
+    `% of matmul`: floating-point operations of the forward pass per second, in percent of those of a large matrix
+    product measured in the same turns. Softmax is skipped if its scores do not fit.
     """
     arguments = attention_inputs(length)
     itemsize = 4 + arguments[0].dtype.itemsize
@@ -423,7 +423,7 @@ def attention_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
     forms_scores = jax.default_backend() != "gpu"
     if length > SOFTMAX_LENGTH or (forms_scores and HEADS * length**2 * itemsize > SCORES_LIMIT):
         del kinds["softmax"]
-    # What the algorithms need, without normalisations and exponentials: 2 for a multiplication and an addition.
+    # Needed by the algorithms, without normalisations and exponentials: 2 for a multiplication and an addition.
     squares = 4 * length * HEADS * HEAD_WIDTH**2
     operations = {
         "outer product": squares,
@@ -464,7 +464,7 @@ def attention_inputs(length: int) -> list[jax.Array]:
 
 
 def softmax_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    """`jax.nn.dot_product_attention`, heads first; on a GPU the fused kernel of cuDNN, which forms no scores."""
+    """`jax.nn.dot_product_attention`, heads first; on a GPU the fused kernel of cuDNN, which does not form scores."""
     implementation = "cudnn" if jax.default_backend() == "gpu" else None
     query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
     return jnp.swapaxes(jax.nn.dot_product_attention(query, key, value, implementation=implementation), 1, 2)
@@ -473,8 +473,8 @@ def softmax_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax
 def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
     """Time and temporary memory of geometric attention and of softmax, forward and with its gradient.
 
-    `weights`: from logits to weights alone. `attention`: from queries, keys and values; by blocks of targets, and
-    within the horizon of a tolerance, where targets look near or far. Short sequences come in batches.
+    `weights`: only from logits to weights. `attention`: from queries, keys and values; by blocks of targets, and within
+    the horizon of a tolerance, with near or far matches. Short sequences come in batches.
     """
     batch = max(1, GEOMETRIC_LOGITS // (HEADS * length**2))
     shape = (batch, HEADS, length)
@@ -494,7 +494,7 @@ def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
 
         def gradient(*arguments: jax.Array, f: Callable[..., Any] = function) -> Any:
             result, pull = jax.vjp(f, *arguments)
-            return pull(result)  # A cotangent that is not constant.
+            return pull(result)  # a cotangent that is not constant
 
         forward[kind] = jax.jit(function).lower(*arguments).compile()
         backward[kind] = jax.jit(gradient).lower(*arguments).compile()
@@ -545,7 +545,7 @@ def long_geometric_cost(length: int) -> list[dict[str, Any]]:
 
 
 def trained_cost(run: Run, length: int, effort: Effort) -> list[dict[str, Any]]:
-    """Time of a trained network's forward pass, and how far its outputs are from those that look at everything."""
+    """Time of a trained network's forward pass, and the difference of its outputs from those of full attention."""
     task, model = run.experiment.task, run.experiment.bound_model
     example = task.sample(jax.random.key(0), length, length)
     inputs = [x[None] for x in (example.inputs, example.input_mask, example.target_mask)]
@@ -568,7 +568,7 @@ def trained_cost(run: Run, length: int, effort: Effort) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class LongLookup(TableLookup):
-    """Table lookup whose training inputs have room for more functions than they hold."""
+    """Table lookup whose training inputs have room for more functions than they contain."""
 
     room: int = 5
 
@@ -592,7 +592,7 @@ def lookup_cost(batch_size: int, tokens: int, effort: Effort) -> dict[str, Any]:
 def training_speeds(
     column: str, experiments: Mapping[Any, Experiment], effort: Effort, steps: int | None = None
 ) -> list[dict[str, Any]]:
-    """Training steps per second of one seed of each experiment, timed in turns; `column` is what their keys are."""
+    """Training steps per second of one seed of each experiment, timed in turn; `column` names their keys."""
     steps = steps or effort.steps
     trainers = [_trainer(experiments[name], 1, steps) for name in progress([*experiments], "compile")]
     times = in_turns([call for call, _ in trainers], effort.repeats)
@@ -603,7 +603,7 @@ def training_speeds(
 
 
 def addressing_cost(effort: Effort) -> list[dict[str, Any]]:
-    """Microseconds of every operation of a DNC's step, each with its gradient, and of its controller's product."""
+    """Microseconds of each operation of a DNC's step, with its gradient, and of its controller's matrix product."""
     rows, slots, width, heads, hidden = MACHINE_ROWS, 50, 16, 4, 128
     keys = iter(jax.random.split(jax.random.key(0), 16))
 
@@ -642,7 +642,7 @@ def _many_gradients(function: Callable[..., Any], arguments: tuple[jax.Array, ..
 
 
 def long_cost(length: int) -> dict[str, Any]:
-    """Seconds and temporary memory of answering sequences of this length with ten times the slots of training."""
+    """Seconds and temporary memory for answering sequences of this length with ten times the slots of training."""
     task = tasks.make("dnc_sort")
     model = models.make("dnc", task.spec, slots=500)
     batch = draw(task, jax.random.key(0), jnp.full((MACHINE_ROWS,), length), length)
@@ -660,7 +660,7 @@ def long_cost(length: int) -> dict[str, Any]:
 
 
 def fla_missing() -> str | None:
-    """Why the kernels of fla-core cannot be measured here, if they cannot."""
+    """The reason why the kernels of fla-core cannot be measured here, or None."""
     if jax.default_backend() != "gpu":
         return "its kernels need a GPU"
     try:
@@ -672,9 +672,9 @@ def fla_missing() -> str | None:
 
 
 def fla_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
-    """Forward times of causal attention and of the delta rule, ours and those of fla-core, in turns.
+    """Forward times of causal attention and of the delta rule, ours and those of fla-core, timed in turn.
 
-    Theirs get queries and keys that are unit already; ours normalise them.
+    The kernels of fla-core get unit queries and keys; ours normalise them.
     """
     torch: Any = importlib.import_module("torch")
     chunk_linear_attn = importlib.import_module("fla.ops.linear_attn").chunk_linear_attn
@@ -719,7 +719,7 @@ def fla_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
 
 
 def devices_cost(effort: Effort, quick: bool) -> list[dict[str, Any]]:
-    """Times with the sequence over 1, 2, 4, ... devices. A single CPU device: in a process with virtual ones."""
+    """Times with the sequence over 1, 2, 4, ... devices. With a single CPU device: in a process with virtual ones."""
     if jax.default_backend() == "cpu" and jax.device_count() == 1:
         return _on_virtual_devices(quick)
     length = effort.sequences[-1]
@@ -744,7 +744,7 @@ def devices_cost(effort: Effort, quick: bool) -> list[dict[str, Any]]:
 
 
 def _on_virtual_devices(quick: bool) -> list[dict[str, Any]]:
-    """The rows of `devices_cost`, measured by this script where the CPU counts as several devices."""
+    """The rows of `devices_cost`, measured by this script in a process where the CPU counts as several devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={VIRTUAL_DEVICES}"
     with tempfile.TemporaryDirectory() as folder:
         figures = Path(folder) / "figures.json"
@@ -771,7 +771,7 @@ def _temporary(compiled: Any) -> float:
 
 
 def _gradient(cell: nn.Module, length: int, rows: int = 32, width: int = 14) -> tuple[Any, tuple[Any, Step]]:
-    """The compiled gradient of `Scan` over steps of which the second half decodes, and its arguments."""
+    """The compiled gradient of `Scan` over steps whose second half decodes, and its arguments."""
     inputs = jax.random.normal(jax.random.key(0), (length, rows, width))
     decoding = jnp.broadcast_to(jnp.arange(length)[:, None] >= length // 2, (length, rows))
     steps = Step(inputs, decoding, jnp.ones((length, rows), bool))
@@ -789,7 +789,7 @@ def _fresh(experiment: Experiment, seeds: int, *, abstract: bool = False) -> Sta
 
 
 def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[], None], float]:
-    """A call of `steps` optimiser steps, always the first ones, and the seconds that it took to compile."""
+    """A call of `steps` optimiser steps, always the first ones, and the seconds for compiling it."""
     training = dataclasses.replace(experiment.training, seeds=seeds)
     optimizer = training.transformation
     mesh = device_mesh(training.device_count(), training.batch_size)
@@ -808,7 +808,7 @@ def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[
 
 
 def _drawer(experiment: Experiment, seeds: int, steps: int) -> Callable[[], None]:
-    """A call that draws the batches of `_trainer`'s call, and does nothing else with them than to add them up."""
+    """A call that only draws the batches of `_trainer`'s call and sums them."""
     task, batch_size = experiment.task, experiment.training.batch_size
     keys = _fresh(experiment, seeds).members.key
 
@@ -824,7 +824,7 @@ def _drawer(experiment: Experiment, seeds: int, steps: int) -> Callable[[], None
 
 
 def in_turns(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
-    """Median seconds of each call: all are warmed up, then timed one after the other, `repeats` times."""
+    """Median seconds of each call: all are warmed up, then timed one after another, `repeats` times."""
     for call in calls:
         call()
     times = [[_seconds(call) for call in calls] for _ in range(repeats)]
@@ -838,7 +838,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def header(environment: Mapping[str, Any], effort: Effort) -> str:
-    """Where the figures come from."""
+    """A description of the machine and the measurement."""
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     commit = f"{environment['commit']}{'+' if environment['dirty'] else ''}"
@@ -848,7 +848,7 @@ def header(environment: Mapping[str, Any], effort: Effort) -> str:
         f"{environment['platform']}, Python {environment['python']}",
         versions,
         f"commit {commit}, {environment['date']}",
-        f"medians of {effort.repeats} calls, of {effort.steps} optimiser steps each in training",
+        f"medians of {effort.repeats} calls, with {effort.steps} optimiser steps each in training",
     ]
     return "\n".join(lines)
 
@@ -864,7 +864,7 @@ def as_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def progress(items: Sequence[Any], what: str) -> Any:
-    """The items, each named on stderr when its turn comes."""
+    """Yields the items, and prints each one's name on stderr first."""
     for item in items:
         print(f"{what} {item} ...", file=sys.stderr, flush=True)
         yield item

@@ -1,12 +1,12 @@
-"""Whether the quickstart keeps its promise on any key and processor: at each length beyond training at least 99% exact
-match in the median seed, and 95% in the lowest.
+"""Checks the quickstart's promise on any key and processor: at each length beyond training, at least 99% exact match in
+the median seed and 95% in the lowest.
 
     python scripts/check_quickstart.py                     # 5 keys under 3 instruction sets, some minutes
     python scripts/check_quickstart.py --keys 2 --sets SSE4_2 --samples 256
 
-One machine plays older processors: XLA compiles for the instruction set that `--xla_cpu_max_isa` names. Sums are then
-taken in another order, which is enough to send a training on another way. `native` is the machine as it is. Exits with
-1 if the promise is broken.
+One machine emulates older processors: XLA compiles for the instruction set that `--xla_cpu_max_isa` names. Sums are
+then computed in another order, which is enough to change the course of a training. `native` is the machine itself.
+Exits with 1 if the promise is broken.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from typing import Any
 import numpy as np
 
 SETS = ("native", "AVX2", "SSE4_2")
-"""XLA ignores names that it does not know, so only these are taken."""
+"""XLA ignores unknown names, so only these are allowed."""
 MEDIAN, LOWEST = 99.0, 95.0
-"""Percent of exact matches at the worst length: of the median over seeds, and of the lowest seed."""
+"""Percent of exact matches at the worst length: in the median seed, and in the lowest seed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; the exit status."""
+    """Prints the table and returns the exit status."""
     parser = argparse.ArgumentParser(description="Train the quickstart from several keys under several processors.")
     parser.add_argument("--keys", type=int, default=5, help="train from --training.seed 0 to KEYS - 1 (default: 5)")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS, help="instruction sets (default: all)")
     parser.add_argument("--samples", type=int, default=256, help="examples of each length (default: 256)")
     parser.add_argument("--steps", type=int, help="optimiser steps (default: those of the configuration)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep what was measured")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--child", choices=SETS, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.keys < 1 or options.samples < 1:
-        parser.error("--keys and --samples are at least 1")
+        parser.error("--keys and --samples must be at least 1")
     if options.child:
         child(options.child, options.keys, options.samples, options.steps)
         return 0
@@ -57,12 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keeps(row: dict[str, Any]) -> bool:
-    """The promise, by the two figures of a row."""
+    """Whether the two figures of a row keep the promise."""
     return row["median"] >= MEDIAN and row["lowest"] >= LOWEST
 
 
 def measured(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of one instruction set, from a process of its own: XLA reads its flags once. Each is printed."""
+    """The rows of one instruction set, from a separate process, since XLA reads its flags once. Prints each row."""
     flags = os.environ.get("XLA_FLAGS", "") + ("" if name == "native" else f" --xla_cpu_max_isa={name}")
     command = [
         sys.executable,
@@ -91,7 +91,7 @@ def measured(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def child(name: str, keys: int, samples: int, steps: int | None) -> None:
-    """Train and measure each key, a line of JSON for each."""
+    """Trains and measures each key; prints a line of JSON for each."""
     import lenmem
     from lenmem.training.lanes import replaced
 

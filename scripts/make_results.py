@@ -1,12 +1,12 @@
-"""Write results/README.md and its pictures from results/<paper>/*.json and results/*/*/comparison.json alone.
+"""Writes results/README.md and its pictures from results/<paper>/*.json and results/*/*/comparison.json.
 
     python scripts/make_results.py            # write the page, and the pictures whose numbers have changed
     python scripts/make_results.py --redraw   # write all pictures anew
-    python scripts/make_results.py --check    # exit 1 if what is on disk is not what would be written
+    python scripts/make_results.py --check    # exit 1 if the files on disk are out of date
 
-Records are written by `lenmem reproduce` (see `lenmem/reproduce.py`) and by `lenmem compare`. The text depends on
-nothing but them: the same records give the same bytes, in the order of the papers' own tables. A picture carries a hash
-of the numbers it shows, by which it is checked.
+Records are written by `lenmem reproduce` (see `lenmem/reproduce.py`) and by `lenmem compare`. The text depends only on
+them: the same records give the same bytes, in the order of the papers' tables. A picture contains a hash of the numbers
+it shows, by which it is checked.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ FACTORS = (2, 4, 8, 16)
 """Multiples of the longest training length at which curves are printed."""
 
 COMPARED = ("percent", "sequence length", "fraction")
-"""Units of the tables that a scorecard counts; others hold hyper-parameters, p-values or examples."""
+"""Units of the tables that a scorecard counts; other tables hold hyper-parameters, p-values or examples."""
 
 NEAR = 3.0
-"""Points of difference up to which a figure counts as the paper's."""
+"""Difference in points up to which a figure counts as equal to the paper's."""
 
 LEARNT = 1.0
-"""Points that accuracy at trained lengths may be below the paper's."""
+"""Points by which accuracy at trained lengths may be below the paper's."""
 
 HEAD = """# Results
 
@@ -53,37 +53,38 @@ written by `lenmem reproduce` and holds the values of every seed, the whole conf
 """
 
 OWN = [name for paper in papers.names() for name in papers.about(paper)["not_in_the_paper"]]
-"""Configurations whose networks are in no paper: they stand for a printed row only where nothing else does."""
+"""Configurations whose networks are in no paper: they stand for a printed row only if no others do."""
 
 RULES = f"""
 ## Scorecard
 
 A row is one printed line of a paper's table, and each number in it a figure. A row is
 
-* **not trained** where a median over seeds at the lengths of training is more than {LEARNT:g} point below what the
-  paper prints for them. Where it prints nothing for trained lengths, our mean over the trained lengths of the curve
-  stands beside what it prints for the lengths beyond, which is the least that it can have been. Printed *lengths* have
-  to be reached up to the end of training. Such a row is not compared.
-* **within {NEAR:g}** where the median of every figure is within {NEAR:g} points of the paper's (or as many steps,
-  where lengths are printed),
-* **above** where none is more than {NEAR:g} below and one is more than {NEAR:g} above,
+* **not trained** if a median over seeds at the trained lengths is more than {LEARNT:g} point below the paper's number
+  for them. If the paper prints none for trained lengths, our mean over the trained lengths of the curve is compared
+  with its number for longer ones, a lower bound. If *lengths* are printed, ours must reach the end of training. A row
+  that is not trained is not compared.
+* **within {NEAR:g}** if the median of every figure is within {NEAR:g} points of the paper's (or within as many steps,
+  if lengths are printed),
+* **above** if none is more than {NEAR:g} below and one is more than {NEAR:g} above,
 * **below** otherwise.
 
-Of several variants of a row that with the highest accuracy at trained lengths is counted: nothing beyond them decides.
-Networks that are in no paper ({", ".join(f"`{name}`" for name in OWN)}) are not, where there is another.
-"Chosen on test" counts the rows that are within {NEAR:g} points or above in the best network there is of them, out of
-all variants and seeds, by exact match on the test split. This is how that paper chose its numbers; others did not.
+If a row has several variants, the one with the highest accuracy at trained lengths is counted; results beyond them are
+not used for the choice. Networks that are in no paper ({", ".join(f"`{name}`" for name in OWN)}) are counted only if
+there is no other. "Chosen on test" counts the rows whose best network is within {NEAR:g} points or above. This is the
+best of all variants and seeds by exact match on the test split, the way in which that paper chose its numbers; the
+others did not.
 """
 
 EMPTY = """
-Nothing has been measured yet. A row is measured by, for instance:
+Nothing has been measured yet. To measure a row, run for instance:
 
     lenmem reproduce lantm/copy --rows copy-lantm-L
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the file; the exit status."""
+    """Writes or checks the file, and returns the exit status."""
     parser = argparse.ArgumentParser(description="Write results/README.md from the records beside it.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is out of date")
     parser.add_argument("--redraw", action="store_true", help="write all pictures anew, not those that changed")
@@ -115,13 +116,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_records(results: Path) -> list[Record]:
-    """All records below a folder, in the order of the papers' tables."""
+    """All records below a directory, in the order of the papers' tables."""
     paths = sorted(results.glob("*/*.json"))
     return sorted(map(read_record, paths), key=_place)
 
 
 def read_comparisons(results: Path) -> dict[str, Record]:
-    """What `lenmem compare` wrote below a folder, by the folder it lies in."""
+    """All comparisons by `lenmem compare` below a directory, by their own directory."""
     paths = sorted(results.glob("*/*/comparison.json"))
     return {path.parent.relative_to(results).as_posix(): json.loads(path.read_text()) for path in paths}
 
@@ -143,7 +144,7 @@ def page(records: Sequence[Record], comparisons: Mapping[str, Record] = MappingP
 
 
 def _comparison(folder: str, record: Record) -> str:
-    """Networks side by side, from the longest training length on."""
+    """The section of a comparison: networks side by side, from the longest training length on."""
     curves = {network["model"]: LengthCurve.from_dict(network["curve"]) for network in record["networks"]}
     first = next(iter(curves.values()))
     lengths = [int(length) for length in first.lengths if length >= first.train_lengths[1]]
@@ -169,19 +170,19 @@ def _comparison(folder: str, record: Record) -> str:
 
 
 class Standing(NamedTuple):
-    """A printed row beside ours: what is compared, and what comes of it."""
+    """A printed row with the record that is compared with it, and the verdict."""
 
     record: Record
     """The record that stands for the row."""
     verdict: str | None
-    """`not trained`, `within`, `above` or `below`; None where the paper prints nothing to compare with."""
+    """`not trained`, `within`, `above` or `below`; None if the paper prints no number to compare with."""
     chosen: tuple[Record, int]
     """Record and seed of the best network of all variants, by exact match on the test split."""
     chosen_verdict: str | None
 
 
 def standings(records: Sequence[Record]) -> dict[tuple[str, str, tuple[Any, ...]], Standing]:
-    """What each printed row that was measured comes to, by paper, table and the row's columns."""
+    """The standing of each printed row that was measured, by paper, table and the row's columns."""
     found: dict[tuple[str, str, tuple[Any, ...]], Standing] = {}
     for key, variants in _by_row(records).items():
         theirs = [record for record in variants if not set(OWN) & set(record["command"].split())] or variants
@@ -208,7 +209,7 @@ def verdict(record: Record, seed: int | None = None) -> str | None:
 
 
 def is_trained(record: Record, seed: int | None = None) -> bool:
-    """The lengths of training are learnt as well as in the paper (see `RULES`)."""
+    """Whether the lengths of training are learnt as well as in the paper (see `RULES`)."""
     printed = {metric: cell for metric, cell in record["measured"].items() if cell["paper"] is not None}
     inside = {metric: cell for metric, cell in printed.items() if _within_training(record, metric)}
     longest = _curve(record).train_lengths[1]
@@ -225,7 +226,7 @@ def is_trained(record: Record, seed: int | None = None) -> bool:
 
 
 def at_trained(record: Record, metric: str, seed: int | None = None) -> float | None:
-    """Percent at trained lengths, the mean over those of the curve: the median over seeds, or of one seed."""
+    """Percent at trained lengths, averaged over those of the curve: the median over seeds, or one seed."""
     curve = _curve(record)
     name = metric.rpartition("/")[2]
     values = curve.values.get(name, curve.values.get("token_accuracy"))
@@ -239,19 +240,19 @@ def at_trained(record: Record, metric: str, seed: int | None = None) -> float | 
 
 
 def _within_training(record: Record, metric: str) -> bool:
-    """The metric is of a split whose lengths are all trained."""
+    """Whether all lengths of the metric's split are trained."""
     task = from_plain(record["experiment"]["task"])
     split = metric.rpartition("/")[0]
     return bool(split) and task.splits[split][1] <= task.train_lengths[1]
 
 
 def _learnt(record: Record) -> tuple[float, ...]:
-    """Accuracy at trained lengths, by which one of several variants is counted."""
+    """Accuracy at trained lengths, which decides between several variants."""
     return tuple(at_trained(record, metric) or 0.0 for metric in reversed(METRICS))
 
 
 def _on_test(network: tuple[Record, int]) -> tuple[float, ...]:
-    """How often a network is right on the test split."""
+    """Accuracies of a network on the test split."""
     record, seed = network
     cells = [record["measured"].get(metric) for metric in ("exact_match", "token_accuracy", "longest_length")]
     return tuple(-1.0 if cell is None or cell["seeds"][seed] is None else cell["seeds"][seed] for cell in cells)
@@ -266,7 +267,7 @@ def _by_row(records: Sequence[Record]) -> dict[tuple[str, str, tuple[Any, ...]],
 
 
 def _scorecard(records: Sequence[Record]) -> list[str]:
-    """Lines of the table that opens the page: a row for each table that prints scores, and the sum."""
+    """Lines of the table at the top of the page: a row for each table that prints scores, and the sum."""
     found = standings(records)
     header = ["paper", "table", "rows printed", "measured", f"within {NEAR:g}", "above", "below", "not trained"]
     header += ["nothing to compare with", "chosen on test"]
@@ -348,9 +349,9 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
 
 
 def variant_names(records: Sequence[Record]) -> dict[str, str]:
-    """Name of the record -> what tells it from the others of its printed row; empty where there is one alone.
+    """Name of the record -> its difference from the other records of its printed row; empty for a single one.
 
-    What the names of all records of a printed row have in common is left out.
+    The common part of the names of all records of a printed row is left out.
     """
     names = {}
     for variants in _by_row(records).values():
@@ -369,7 +370,7 @@ def row_label(record: Record, variants: Mapping[str, str]) -> str:
 
 
 def _ceilings(records: Sequence[Record], metrics: Sequence[str]) -> str:
-    """What no network can exceed, metric by metric, where the task is ambiguous."""
+    """The best possible scores, metric by metric, if the task is ambiguous."""
     task = from_plain(records[0]["experiment"]["task"])
     if task.spec.ceiling is None:
         return ""
@@ -379,16 +380,16 @@ def _ceilings(records: Sequence[Record], metrics: Sequence[str]) -> str:
 
 
 def _selection(paper: str, records: Sequence[Record]) -> str:
-    """What was selected by whom, said openly."""
+    """How the paper's numbers and ours were selected."""
     rules = sorted({from_plain(record["experiment"]["training"]).rule for record in records})
     ours = (
-        f"Ours are {' or '.join(rules)} of one fixed configuration, nothing searched for: the median over seeds of "
-        "each metric, and the seed that is best by exact match (which is chosen on the test set too)."
+        f"Ours are {' or '.join(rules)} of one fixed configuration, without a search: the median over seeds of "
+        "each metric, and the best seed by exact match (which is chosen on the test set, too)."
     )
     if papers.about(paper)["chosen_on_test"]:
         ours = (
             f"Ours are {' or '.join(rules)}, the median over seeds. Beside it stands the best network of all variants "
-            "and seeds of the printed row, chosen on the test split by exact match, as the paper chose."
+            "and seeds of the printed row, chosen on the test split by exact match, as in the paper."
         )
     return f"{papers.about(paper)['chosen_by_paper']} {ours}"
 
@@ -396,7 +397,7 @@ def _selection(paper: str, records: Sequence[Record]) -> str:
 def _scores(
     record: Record, metrics: Sequence[str], chosen: bool, lost: bool, best: Standing | None, variants: int
 ) -> list[str]:
-    """The cells of a record after its name; those of the best network only in the first line of a printed row."""
+    """The cells of a record after its name. Those of the best network are only in the first line of a printed row."""
     cells = [record["measured"].get(metric) for metric in metrics]
     medians = [cell and cell["median"] for cell in cells]
     paper = [cell and cell["paper"] for cell in cells]
@@ -423,7 +424,7 @@ def _scores(
 
 
 def _compared(ours: Sequence[float | None], paper: Sequence[float | None], judged: str | None) -> str:
-    """The differences, or that there is nothing to compare since the row is not trained."""
+    """The differences, or `not trained` if the row is not compared."""
     return "not trained" if judged == "not trained" else " / ".join(map(_difference, ours, paper))
 
 
@@ -434,7 +435,7 @@ def _trained_cell(record: Record) -> str:
 
 
 def _curve(record: Record) -> LengthCurve:
-    """All curves of a record as one."""
+    """All curves of a record combined."""
     curves = [LengthCurve.from_dict(curve) for curve in record["curves"]]
     lengths = np.concatenate([curve.lengths for curve in curves])
     order = np.argsort(lengths)
@@ -447,10 +448,10 @@ def _curve(record: Record) -> LengthCurve:
 
 
 class Picture(NamedTuple):
-    """A picture of the page, drawn only if it has changed."""
+    """A picture of the page. It is drawn only if its numbers have changed."""
 
     digest: str
-    """Of the numbers that it shows."""
+    """Hash of the numbers in the picture."""
     draw: Callable[[], Any]
 
 
@@ -477,7 +478,7 @@ def pictures_of(
 
 
 def _draw_table(records: Sequence[Record]) -> Any:
-    """Ours beside the paper's: a line for each printed row that was measured."""
+    """Our rows beside the paper's: a line for each printed row that was measured."""
     from lenmem.evaluation import plots
 
     metrics, variants = compared_metrics(records), variant_names(records)
@@ -526,14 +527,14 @@ def _draw_compared(folder: str, curves: Sequence[Record]) -> Any:
 
 
 def _write(path: Path, picture: Picture) -> None:
-    """Draw a picture, with the hash of its numbers in it."""
+    """Draws a picture, and stores the hash of its numbers in it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.draw().savefig(path, dpi=110, metadata={"Software": None, "Description": picture.digest})
     print(f"wrote {path}")
 
 
 def _digest_in(path: Path) -> str | None:
-    """The hash of the numbers that a picture shows; None where there is no picture, or none in it."""
+    """The hash that a picture contains; None if there is no picture, or no hash in it."""
     from PIL import Image
 
     if not path.is_file():
@@ -569,12 +570,12 @@ def _beyond(records: Sequence[Record], columns: Sequence[str], metrics: Sequence
 
 
 def _on_curves(metric: str, records: Sequence[Record]) -> bool:
-    """The records' curves are of this metric."""
+    """Whether the records' curves have this metric."""
     return any(metric in curve["values"] for record in records for curve in record["curves"])
 
 
 def _at(curves: Sequence[LengthCurve], length: int, metrics: Sequence[str]) -> str:
-    """Median and best over seeds at one length; a dash where it was not measured."""
+    """Median and best over seeds at one length; a dash if it was not measured."""
     for curve in curves:
         if length in curve.lengths:
             summaries = [summarise(curve.at(length)[metric]) for metric in metrics if metric in curve.values]
@@ -585,7 +586,7 @@ def _at(curves: Sequence[LengthCurve], length: int, metrics: Sequence[str]) -> s
 
 
 def _link(record: Record) -> str:
-    """The record's name, which tells apart rows that differ in more than the table's columns."""
+    """The record's name, since rows may differ in more than the table's columns."""
     return f"[{record['row']}]({record['paper']}/{record['row']}.json)"
 
 
@@ -606,7 +607,7 @@ def _origin_row(record: Record) -> list[str]:
 
 
 def _place(record: Record) -> tuple[Any, ...]:
-    """Where a record stands: by paper, table, and the table's own rows."""
+    """The sort key of a record: paper, table, and position in the table."""
     tables = papers.tables(record["paper"])
     printed = papers.find(record["paper"], record["table"], **record["where"])
     rows = tables[record["table"]]["rows"]
@@ -614,7 +615,7 @@ def _place(record: Record) -> tuple[Any, ...]:
 
 
 def _difference(ours: float | None, paper: float | None) -> str:
-    """Signed difference in points, never '0.0' for what differs."""
+    """Signed difference in points; '0.0' only if there is no difference."""
     if ours is None or paper is None:
         return "-"
     difference = ours - paper
@@ -624,7 +625,7 @@ def _difference(ours: float | None, paper: float | None) -> str:
 
 
 def _commit(environment: Record) -> str:
-    """The short commit, marked where files differed from it."""
+    """The short commit, marked if files differed from it."""
     if not environment["commit"]:
         return "-"
     return environment["commit"][:9] + ("+" if environment["dirty"] else "")

@@ -1,8 +1,9 @@
-"""Kill a training at random moments and see that nothing is lost; flip bits of checkpoints and see that each is found.
+"""Kills trainings at random moments and checks that nothing is lost; flips bits of checkpoints and checks that each is
+detected.
 
-A small network with a large embedding is trained in a process of its own, which is killed (SIGKILL) at a random moment,
-every other time just while a checkpoint is being written, and resumed, until it ends. Its final state has to equal that
-of the uninterrupted training bit for bit. Exit status 1 if one did not, or if a flipped bit was missed.
+A small network with a large embedding is trained in a separate process, which is killed (SIGKILL) at a random moment,
+every other time while a checkpoint is being written, and resumed, until it ends. Its final state must equal that of the
+uninterrupted training bit for bit. Exits with 1 if one differs, or if a flipped bit is missed.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ class Wide(nn.Module):
 
 
 def experiment(rows: int) -> lenmem.Experiment:
-    """Two seeds, a checkpoint every other step."""
+    """Two seeds, with a checkpoint every other step."""
     training = lenmem.Training(steps=STEPS, batch_size=4, seeds=2, log_every=EVERY, checkpoint_every=EVERY, devices=1)
     return lenmem.Experiment(Copy(vocabulary=8, train_lengths=(1, 4)), Wide(rows), training)
 
 
 def work(directory: str, rows: int) -> None:
-    """Train or go on, and write hashes of the parameters that come out. Runs in a process that may be killed."""
+    """Trains or resumes, and writes hashes of the resulting parameters. Runs in a process that may be killed."""
     result = lenmem.train(experiment(rows), directory=directory, resume=holds_run(Path(directory)))
     hashes = [hashlib.sha256(np.asarray(leaf).tobytes()).hexdigest() for leaf in jax.tree.leaves(result.params)]
     (Path(directory) / FINAL).write_text(json.dumps({"step": result.step, "params": hashes}))
 
 
 def state_of(directory: Path) -> Any:
-    """What has to be equal: the parameters returned, every leaf of the last checkpoint (by SHA-256), and the losses."""
+    """The state to compare: returned parameters, every leaf of the last checkpoint (by SHA-256), and the losses."""
     saved = directory / CHECKPOINTS / str(STEPS)
     assert checkpoint.is_intact(directory / CHECKPOINTS, STEPS), f"{saved} is damaged"
     leaves = json.loads((saved / "manifest.json").read_text())["leaves"]
@@ -73,17 +74,17 @@ def state_of(directory: Path) -> Any:
 
 
 def saving(directory: Path) -> bool:
-    """A checkpoint is being written."""
+    """Whether a checkpoint is being written."""
     return any((directory / CHECKPOINTS).glob(".saving-*"))
 
 
 def torture(directory: Path, start: Any, seconds: float, draw: random.Random) -> tuple[int, int, list[int]]:
-    """(kills, kills while a checkpoint was written, steps resumed from) until the training has ended."""
+    """Kills and resumes until the training ends: (kills, kills while a checkpoint was written, steps resumed from)."""
     kills, writing, resumed = 0, 0, []
     while not (directory / FINAL).exists():
         process = start(directory)
         deadline = time.monotonic() + draw.uniform(0, seconds)
-        if kills % 2:  # Into the middle of a save: one of the next few, and some way into it.
+        if kills % 2:  # during one of the next few saves, some time after it begins
             for _ in range(draw.randint(1, 3)):
                 while process.is_alive() and saving(directory):
                     time.sleep(0.001)
@@ -102,9 +103,9 @@ def torture(directory: Path, start: Any, seconds: float, draw: random.Random) ->
 
 
 def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
-    """How many of `count` random bits of the last checkpoint are found by what would go on from it, one flip at a time.
+    """The number of `count` random bits of the last checkpoint that resuming detects, with one flip at a time.
 
-    Loading reads the parameters alone: it has to refuse, or to give the very ones that were saved.
+    Loading reads only the parameters: it must either refuse, or return exactly the saved ones.
     """
     run = lenmem.load(directory, modules=[Wide])
     like, sound_params = abstract_state(run.experiment), jax.tree.map(np.ndarray.tobytes, run.params)
@@ -113,7 +114,7 @@ def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
     sizes = [path.stat().st_size for path in files]
     found, named = 0, 0
     for number in range(count):
-        # Every other time any bit of the checkpoint, else any of a file, so that small ones have their turn.
+        # Alternate between any bit of the checkpoint and any bit of a random file, so that small files are tested too.
         path = draw.choices(files, sizes)[0] if number % 2 else draw.choice(files)
         sound = path.read_bytes()
         bit = draw.randrange(8 * len(sound))
@@ -141,7 +142,7 @@ def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
 
 
 def main() -> int:
-    """Run what the options ask for."""
+    """Runs the tests that the options ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=int, nargs="?", default=0, help="trainings to kill and resume")
     parser.add_argument("--bits", type=int, default=0, help="bits to flip in a checkpoint")
@@ -153,7 +154,7 @@ def main() -> int:
     draw = random.Random(seed)
     print(f"lenmem {lenmem.__version__}, jax {jax.__version__}, seed {seed}")
 
-    # A server that has imported everything and started nothing forks the trainings, so that they begin at once.
+    # A server that has imported everything forks the trainings, so they start at once.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["lenmem.training"])
 
@@ -164,14 +165,14 @@ def main() -> int:
 
     failures = 0
     with tempfile.TemporaryDirectory(prefix="lenmem-torture-") as folder:
-        # Compiled once; a resumed training takes the same program.
+        # Compiled once; a resumed training uses the same program.
         os.environ |= {
             "JAX_COMPILATION_CACHE_DIR": f"{folder}/cache",
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         root = Path(folder)
         if options.runs:
-            for warm in ("first", "whole"):  # The second finds everything compiled, and gives the time.
+            for warm in ("first", "whole"):  # the second one uses the compilation cache, and gives the time
                 started = time.monotonic()
                 start(root / warm).join()
             seconds = time.monotonic() - started

@@ -1,7 +1,7 @@
-"""How Ofner & Kern (2021) trained for Tables II, III and V, and the same comparison for a CPU.
+"""The training of Ofner & Kern (2021) for Tables II, III and V, and the same comparison for a CPU.
 
-What the paper's text has lost is chosen as the fact sheet argues: rate, bound of gradients, width of the memory, and
-length of the sequences that select.
+The paper's text does not give the learning rate, the bound on gradients, the width of the memory and the length of the
+sequences used for selection; these are our choice.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ EXTENDED = {"slots": 500}
 
 
 def paper(task: DncTask, model: str = "STATEFUL-BASELINE") -> Experiment:
-    """One cell of Table II, as published: every 10th step a loss at length 30 is taken, and kept is what has the least
-    mean of 500 of them."""
+    """One cell of Table II, as published: every 10th step the loss at length 30 is measured; the parameters with the
+    smallest mean over 500 of these losses are kept."""
     training = Training(
         steps=300_000,
         batch_size=64,
@@ -47,10 +47,10 @@ def paper(task: DncTask, model: str = "STATEFUL-BASELINE") -> Experiment:
 
 
 def small(task: DncTask, model: str = "STATEFUL-BASELINE", steps: int = 6000, **fields: Any) -> Experiment:
-    """The same cell for a CPU: a shorter training of half the controller and heads, at a rate that falls to zero.
+    """The same cell for a CPU: a shorter training with half the controller and heads, at a rate that falls to zero.
 
-    Kept is what has the best mean accuracy of four scores in a row at length 20. While so few steps last, the least
-    loss at length 30, which selects above, is often that of a network that guesses.
+    The parameters with the best mean accuracy over four successive scores at length 20 are kept. In so few steps, the
+    smallest loss at length 30, the criterion above, often belongs to a network that guesses.
     """
     task = dataclasses.replace(task, selection_length=20)
     experiment = paper(task, model)
@@ -72,14 +72,14 @@ def small(task: DncTask, model: str = "STATEFUL-BASELINE", steps: int = 6000, **
 
 
 def table_rows(task: DncTask, name: str, metric: str = "token_accuracy") -> dict[str, Row]:
-    """A task's lines of Table II, rows `<task>-<model>`, and of Table V, rows `<task>-<model>-extended`."""
+    """A task's rows of Table II, `<task>-<model>`, and of Table V, `<task>-<model>-extended`."""
     original = ByLength(tuple(range(2, 101)), samples=640, metric=metric)
     extended = ByLength(growing_lengths(2, 1000), samples=192, metric=metric)
     return _rows({model: paper(task, model) for model in MODELS}, name, "", original, extended)
 
 
 def small_rows(task: DncTask, name: str, metric: str = "token_accuracy", **options: Any) -> dict[str, Row]:
-    """The same lines for a CPU: rows `<task>-<model>-small` and `<task>-<model>-extended-small`."""
+    """The same rows for a CPU: `<task>-<model>-small` and `<task>-<model>-extended-small`."""
     original = ByLength((*range(2, 46), 50, 60, 70, 80, 90, 100), samples=192, metric=metric)
     sparse = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 60, 80, 100, 150, 200, 250)
     extended = ByLength(sparse, samples=32, metric=metric)

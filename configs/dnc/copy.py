@@ -1,4 +1,4 @@
-"""Numerals as they were, as in Tables II and V of Ofner & Kern (2021).
+"""Copying numerals, as in Tables II and V of Ofner & Kern (2021).
 
 lenmem train dnc/copy
 lenmem reproduce dnc/copy --rows copy-dnc

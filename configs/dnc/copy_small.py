@@ -1,4 +1,4 @@
-"""Numerals as they were, as in Tables II and V of Ofner & Kern (2021), small.
+"""Copying numerals, as in Tables II and V of Ofner & Kern (2021), small.
 
 lenmem train dnc/copy_small
 lenmem reproduce dnc/copy_small --rows copy-dnc-small copy-dnc-extended-small

@@ -1,4 +1,4 @@
-"""Where a numeral is in a sequence, as in Tables II and V of Ofner & Kern (2021).
+"""Positions of a numeral in a sequence, as in Tables II and V of Ofner & Kern (2021).
 
 lenmem train dnc/search
 lenmem reproduce dnc/search --rows search-dnc

@@ -1,4 +1,4 @@
-"""Where a numeral is in a sequence, as in Tables II and V of Ofner & Kern (2021), small.
+"""Positions of a numeral in a sequence, as in Tables II and V of Ofner & Kern (2021), small.
 
 lenmem train dnc/search_small
 lenmem reproduce dnc/search_small --rows search-dnc-small search-dnc-extended-small

@@ -1,8 +1,8 @@
-"""Weight and number of pairs of the regularisation of states, of which the paper's text has lost both, on sorting.
+"""Weight and number of pairs of the state regularisation, on sorting. The paper's text gives neither.
 
 lenmem reproduce dnc/sort_sweep_small --rows sort-lambda0.1-k20-small
 
-Rows: `sort-lambda<weight>-k<pairs>-small`, the compressed and regularised controller trained shortly.
+Rows: `sort-lambda<weight>-k<pairs>-small`, a short training of the compressed and regularised controller.
 
 Records: `results/dnc/sort-lambda<weight>-k<pairs>-small.json`. Seeds differ by as much as the settings do, so the
 defaults are in the middle: 0.1 and 20.

@@ -1,7 +1,7 @@
-"""The configuration that the authors published for each cell of Table 1b: the winner of their grid on the test lengths.
+"""The authors' published configuration for each cell of Table 1b: the best of their grid on the test lengths.
 
-github.com/harvardnlp/lie-access-memory, folder `xopts`. In all of them the read head's gate has the constant 0 and the
-write head's -10. Their default initialisation draws the forget biases like the others; "one" (our `uniform`) adds 1 in
+github.com/harvardnlp/lie-access-memory, folder `xopts`. In all of them the read head's gate is the constant 0 and the
+write head's -10. Their default initialisation draws the forget biases like all others; "one" (our `uniform`) adds 1 in
 both of the LSTM's linear maps.
 """
 
@@ -13,7 +13,7 @@ class Published(NamedTuple):
 
     learning_rate: float
     delay: int
-    """Updates before the rate decays."""
+    """Number of updates before the rate decays."""
     initialization: str
     model: dict[str, Any]
     """Other fields of the network."""
@@ -133,4 +133,4 @@ PUBLISHED: dict[tuple[str, str, str], Published] = {
     ("reverse", "SLANTM-s", "L"): Published(0.01, 6000, "uniform", {"bound_action": True}),
     ("reverse", "SLANTM-s", "S"): Published(0.01, 6000, "uniform", {"bound_action": True}),
 }
-"""(task, model, regime) -> what was published for it."""
+"""(task, model, regime) -> the published settings."""

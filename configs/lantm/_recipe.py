@@ -1,4 +1,4 @@
-"""How Yang & Rush (2017) trained: Table A.1, and what their code adds (see the config headers)."""
+"""The training of Yang & Rush (2017): Table A.1, and what their code adds (see the config headers)."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ PRINTED = {"token_accuracy": "fine", "exact_match": "coarse"}
 
 
 def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
-    """10,000 updates of 32 examples by RMSProp; past `delay` the rate shrinks by 1% every 20 updates."""
+    """10,000 updates of 32 examples by RMSProp; after `delay` updates the rate shrinks by 1% every 20 updates."""
     return Training(
         steps=10_000,
         batch_size=32,
@@ -34,7 +34,7 @@ def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
     )
 
 
-# Table A.1 by our names, for seeds 1 to 3. Its decay delays count 10 updates each; its init "1" is `uniform`, "*" is
+# Table A.1 with our names, for seeds 1 to 3. Its decay delays count 10 updates each; its init "1" is `uniform`, "*" is
 # `fan_in`.
 _RATE, _DELAY = "training.optimizer.learning_rate", "training.optimizer.schedule.delay"
 _MEMORY = {_RATE: (0.01, 0.02, 0.04), _DELAY: (3000, 6000), "model.initialization": ("uniform", "fan_in")}
@@ -51,15 +51,15 @@ class Column(NamedTuple):
     """A column of Table 1b."""
 
     name: str
-    """Our name of the model."""
+    """Our name for the model."""
     grid: str
-    """Its line of Table A.1."""
+    """Its row of Table A.1."""
     recipe: Training = training()
     """With a memory: the learning rate that won most often in the published configurations."""
     memory: bool = True
-    """It has a memory, whose controller has a forget bias of its own in the published code."""
+    """Whether it has a memory. In the published code the controller of a memory has its own forget bias."""
     moves: bool = False
-    """Its heads move by actions of a Lie group."""
+    """Whether its heads move by actions of a Lie group."""
 
 
 MODELS = {
@@ -78,7 +78,7 @@ ADAM = Training(
     seeds=3,
     optimizer=Optimizer("adam", learning_rate=1e-2, schedule=Cosine(), clip_norm=1.0),
 )
-"""Our own recipe: as many updates by Adam, its rate falling to zero along a cosine."""
+"""Our own training: the same number of updates by Adam, with the rate falling to zero along a cosine."""
 
 
 def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
@@ -133,8 +133,8 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
     """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-variant]-<regime>`.
 
     Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
-    the constant 0 that the published code gives the read head's gate; `uniform`, Table A.1's other initialisation; both
-    of these; and `adam`, our own recipe with either gate.
+    with the constant 0 for the read head's gate, as in the published code; `uniform`, Table A.1's other initialisation;
+    both of these; and `adam`, our own training with either gate.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},

@@ -3,7 +3,7 @@
 lenmem train lantm/bigram_flip
 lenmem reproduce lantm/bigram_flip --rows bigram_flip-lantm-L
 
-Records: `results/lantm/bigram_flip-lantm-L.json`, and by Adam `bigram_flip-lantm-adam-L.json`.
+Records: `results/lantm/bigram_flip-lantm-L.json`, and with Adam `bigram_flip-lantm-adam-L.json`.
 """
 
 from lenmem.tasks.lantm import BigramFlip

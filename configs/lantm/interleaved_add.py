@@ -3,7 +3,7 @@
 lenmem train lantm/interleaved_add
 lenmem reproduce lantm/interleaved_add --rows interleaved_add-lantm-L
 
-Not solved. Records: `results/lantm/interleaved_add-lantm-L.json`, and of the best of its line
+Not solved. Records: `results/lantm/interleaved_add-lantm-L.json`, and for the best model of the row
 `interleaved_add-slantm-s-L.json`.
 """
 

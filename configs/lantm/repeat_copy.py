@@ -3,7 +3,7 @@
 lenmem train lantm/repeat_copy
 lenmem reproduce lantm/repeat_copy --rows repeat_copy-lantm-L
 
-Not solved. Records: `results/lantm/repeat_copy-lantm-L.json`, and of SLANTM with the open read gate
+Not solved. Records: `results/lantm/repeat_copy-lantm-L.json`, and for SLANTM with the open read gate
 `repeat_copy-slantm-open_read_gate-L.json`.
 """
 

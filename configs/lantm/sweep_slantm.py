@@ -1,8 +1,8 @@
-"""The grid of Table A.1 of Yang & Rush (2017) for the SLANTM, on copy: 24 combinations of 3 seeds.
+"""The grid of Table A.1 of Yang & Rush (2017) for the SLANTM, on copy: 24 combinations with 3 seeds.
 
 lenmem sweep lantm/sweep_slantm
 
-The SLANTM-s: `--model.weighting softmax`. Selection as in sweep.py. Not yet run to its end here.
+For the SLANTM-s use `--model.weighting softmax`. Selection as in sweep.py. Not run to its end yet.
 """
 
 from lenmem.tasks.lantm import Copy

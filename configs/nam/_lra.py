@@ -1,4 +1,4 @@
-"""The Long Range Arena of Table 1: three Transformers that differ in their attention alone."""
+"""The Long Range Arena of Table 1: three Transformers that differ only in their attention."""
 
 import dataclasses
 from typing import Any
@@ -18,7 +18,7 @@ ATTENTION: dict[str, Mixing] = {
 
 
 def arena(task: Task, name: str, training: Training, size: dict[str, Any]) -> tuple[Experiment, dict[str, Row]]:
-    """The NAM-Transformer's experiment, and the rows `<task>-<model>` of all three; all answer at the begin token."""
+    """The NAM-Transformer's experiment, and the rows `<task>-<model>` of all three. All answer at the begin token."""
     model = make("nam_transformer", column="first", **size)
     experiment = Experiment(task, model, training, Evaluation(scored=2000, batch_size=16))
     rows = {}

@@ -1,4 +1,4 @@
-"""How Nam & Seo (2022) trained for Table 2, and the same comparison at a width for a CPU."""
+"""The training of Nam & Seo (2022) for Table 2, and the same comparison at a width for a CPU."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ class Column(NamedTuple):
     """A column of Table 2."""
 
     name: str
-    """Our name of the model."""
+    """Our name for the model."""
     size: dict[str, Any]
     """Its fields at the published size."""
     small: Mapping[str, Any] = MappingProxyType({})
-    """Fields at width 64 beside the width."""
+    """Other fields at width 64."""
 
 
 MODELS = {
@@ -32,7 +32,7 @@ MODELS = {
         {"hidden_size": 1536, "steps": 8, "heads": 24, "feedforward_size": 1536, "kernel_size": 3},
     ),
     "LSTM": Column("lstm_attention", {"hidden_size": 1448}),
-    # Theirs has two layers of LSTM under one memory.
+    # In the paper it has two LSTM layers under one memory.
     "DNC": Column("dnc", {"hidden_size": 768, "slots": 32, "width": 768, "read_heads": 8}),
     "LSAM": Column("lsam", {"hidden_size": 1024, "heads": 8, "feedforward_size": 2048}),
     "NAM-TM": Column("nam_tm", {"hidden_size": 1024, "tapes": 8, "tape_length": 32}),
@@ -48,7 +48,7 @@ SPLITS = {"validation/exact_match": "id", "od_easy/exact_match": "od_easy", "exa
 def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
     """One cell of Table 2 at the published size: Adam with L2, the rate shrinking by 2% in each epoch of 25,600.
 
-    Parameters are those of the best OD-easy accuracy, as in the paper.
+    The parameters with the best OD-easy accuracy are kept, as in the paper.
     """
     training = Training(
         steps=200 * epochs,
@@ -70,7 +70,7 @@ def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
 
 
 def small(task: Task, column: str = "NAM-TM", steps: int = 1000, **fields: Any) -> Experiment:
-    """The same cell at width 64, for a CPU: fresh batches of 32, the loss on answers alone, the last parameters."""
+    """The same cell at width 64, for a CPU: fresh batches of 32, loss on answers only, last parameters."""
     training = Training(
         steps=steps,
         batch_size=32,
@@ -89,7 +89,7 @@ def table_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:
 def small_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:
     """The same line at width 64: rows `<task>-<model>-small`.
 
-    `<task>-nam_tm_normalized-small` uses its heads at unit length, as the authors' later code does against NaN.
+    `<task>-nam_tm_normalized-small` uses unit heads; the authors' later code does this to avoid NaN.
     """
     rows = {f"{row}-small": cell for row, cell in _rows(small, task, name, **options).items()}
     plain = rows[f"{name}-nam_tm-small"]

@@ -3,7 +3,7 @@
 lenmem train nam/lra_image --task.origin /path/to/cifar-10-batches-bin
 lenmem reproduce nam/lra_image --rows image-nam_transformer     (reads CIFAR-10 through TensorFlow Datasets)
 
-Not measured: wants a GPU and the pictures. The printed numbers survive in no text that we have.
+Not measured: needs a GPU and the pictures. The printed numbers are missing in all texts that we have.
 """
 
 from lenmem.tasks.lra import PixelImage

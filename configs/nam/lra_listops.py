@@ -3,7 +3,7 @@
 lenmem train nam/lra_listops
 lenmem reproduce nam/lra_listops --rows listops-nam_transformer
 
-Not measured: wants a GPU. The printed numbers survive in no text that we have.
+Not measured: needs a GPU. The printed numbers are missing in all texts that we have.
 """
 
 from lenmem.tasks.lra import ListOps
@@ -11,7 +11,7 @@ from lenmem.training import Optimizer, Training, WarmupRsqrt
 
 from ._lra import arena
 
-# 0.05 / sqrt(step) after the warm-up, as a peak rate.
+# 0.05 / sqrt(step) after the warm-up, written as a peak rate.
 training = Training(
     steps=80_000,
     batch_size=2,

@@ -3,7 +3,7 @@
 lenmem train nam/palindrome_small
 lenmem reproduce nam/palindrome_small --rows palindrome-nam_tm-small
 
-Records: `results/nam/palindrome-<model>-small.json`. A seed of the NAM-TM may die; with unit heads, row
+Records: `results/nam/palindrome-<model>-small.json`. A seed of the NAM-TM may diverge; with unit heads, row
 `palindrome-nam_tm_normalized-small`, none did.
 """
 

@@ -3,8 +3,8 @@
 lenmem train nam/scan
 lenmem reproduce nam/scan --rows scan-lsam
 
-Not measured: 17 to 32 million parameters want a GPU. The printed numbers survive in no text that we have. The paper
-reports the best test accuracy of any epoch; so does this (`running_ood`).
+Not measured: 17 to 32 million parameters need a GPU. The printed numbers are missing in all texts that we have. The
+paper reports the best test accuracy of any epoch, and so does this configuration (`running_ood`).
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from ._recipe import MODELS, paper
 
 
 def best_on_test(column: str):
-    """The recipe of the other tasks for 150 passes over 16,990 pairs, selected on the test."""
+    """The training of the other tasks for 150 passes over 16,990 pairs, selected on the test."""
     of = paper(Scan(whole_line=True, validation_share=0.0), column)
     training = dataclasses.replace(
         of.training, steps=150 * 132, selection="running_ood", validation_split="validation", validate_every=200

@@ -1,4 +1,4 @@
-"""How Csordás et al. (2022) trained for Tables 1 to 6 (Tables 7 to 9, and the published configurations where they
+"""The training of Csordás et al. (2022) for Tables 1 to 6 (Tables 7 to 9, and the published configurations where they
 differ), and the comparison of Table 1 at a width for a CPU."""
 
 import dataclasses
@@ -17,24 +17,24 @@ from lenmem.training import Cosine, Optimizer, Training
 
 
 class Column(NamedTuple):
-    """A model of the tables: what it is called, and which recipe it has."""
+    """A model of the tables: its names, and the settings that it needs."""
 
     stem: str
-    """In the names of rows."""
+    """Its name in rows."""
     name: str
-    """Our name of the model."""
+    """Our name for the model."""
     recurrent: bool = False
     """An LSTM."""
     machine: bool = False
     """A DNC."""
     gate: bool = False
-    """A Transformer with a copy gate."""
+    """Whether it is a Transformer with a copy gate."""
     router: bool = False
     """The NDR: batches of one depth on lookup, more steps after training on ListOps, narrower feed-forward layers."""
     trees: bool = True
-    """Of Tables 2 and 3."""
+    """Whether it is in Tables 2 and 3."""
     drops_keys: bool = True
-    """Its published code heeds the dropout of keys."""
+    """Whether its published code applies the dropout of keys."""
     listops: Mapping[str, Any] = MappingProxyType({})
     """Other fields on ListOps."""
 
@@ -52,27 +52,27 @@ MODELS = {
     NDR: Column("ndr", "ndr", gate=True, router=True),
 }
 TREE_MODELS = [model for model, column in MODELS.items() if column.trees]
-"""Of Tables 2 and 3."""
+"""The models of Tables 2 and 3."""
 MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True, "forget_bias": 1.0}
 MACHINE |= {"embedding_size": 16, "dropout": 0.5, "learned_start": False, "answer": "last_input", "plain_lengths": True}
-"""The DNC as published but for its sizes."""
+"""The DNC as published, except for its sizes."""
 Order = Literal["backward", "forward"]
 ORDERS: tuple[Order, ...] = ("backward", "forward")
 
 
 ADAM = Optimizer("adam", 1e-3, clip_norm=5.0)
-"""Of the recurrent networks on lookup and arithmetic."""
+"""For the recurrent networks on lookup and arithmetic."""
 
 
 def adamw(learning_rate: float, weight_decay: float, clip_norm: float = 5.0) -> Optimizer:
-    """All parameters decay, biases and norms too; the rate is constant."""
+    """Weight decay applies to all parameters, including biases and norms; the rate is constant."""
     return Optimizer("adamw", learning_rate, clip_norm=clip_norm, weight_decay=weight_decay)
 
 
 def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, batch_size: int) -> Experiment:
-    """Kept is the best of one validation each 1000 steps on deeper expressions than those of training.
+    """Validates every 1000 steps on expressions deeper than in training, and keeps the best parameters.
 
-    Expressions with brackets differ in length by far more than those of one bucket do, hence the widths.
+    Lengths of expressions with brackets vary by much more than within a bucket, so several widths are compiled.
     """
     training = Training(
         steps=steps,
@@ -132,12 +132,12 @@ def arithmetic(task: Arithmetic, model: str, steps: int) -> Experiment:
 
 
 def tree_steps(model: str) -> int:
-    """Steps on arithmetic and ListOps: fewer with a gate."""
+    """Number of steps on arithmetic and ListOps: fewer with a gate."""
     return 100_000 if MODELS[model].gate else 200_000
 
 
 def listops(task: DependencyListOps, model: str, steps: int) -> Experiment:
-    """One cell of Table 3, as published: of the models with a gate, only the NDR goes on to 24 steps after training."""
+    """One cell of Table 3, as published. Of the models with a gate, only the NDR uses 24 steps after training."""
     name = MODELS[model].name
     size: dict[str, Any] = {"heads": 16, "column": "first"}
     if MODELS[model].recurrent:
@@ -154,19 +154,20 @@ def listops(task: DependencyListOps, model: str, steps: int) -> Experiment:
 
 
 def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Experiment:
-    """A cell for a CPU: half the width unless published at 128, batches of all depths alike, a rate that falls to zero.
+    """A cell for a CPU: half the width unless published at 128, batches of uniform depths, a rate that falls to zero.
 
-    Of three seeds of the NDR one reads backwards after 3000 steps, another after 4000, and the third not before the
-    rate has fallen if there are 6000 in all. With a gate two steps more than in training cost nothing and help with 10
-    functions.
+    Of three seeds of the NDR one learns to read backwards after 3000 steps, another after 4000, and with 6000 steps in
+    all the third only after the rate has fallen. With a gate, two steps more than in training do no harm and help with
+    10 functions.
 
-    Transformers without a gate have their published size, steps and decay. Two steps more would cost them what they
-    know: with geometric attention and 14 steps, 99% of single functions became 44% in the median of seeds. At a rate of
-    1e-3 they learn nothing in 3000 steps, and at 3e-4 next to nothing in 1600, unless it rises over the first 1000. Of
-    theirs the last parameters are kept: on 7 and 8 functions they guess (10 to 17%, relative positions up to 24% late),
-    so that a validation would choose next to blindly.
+    Transformers without a gate have their published size, steps and decay. Two steps more would harm them: with
+    geometric attention and 14 steps, 99% of single functions became 44% in the median of seeds. At a rate of 1e-3 they
+    learn nothing in 3000 steps, and at 3e-4 almost nothing in 1600, unless the rate rises over the first 1000. Their
+    last parameters are kept: on 7 and 8 functions they guess (10 to 17%, relative positions up to 24% late), so
+    validation would select almost at random.
 
-    Transformers train one seed after another, a fifth to a quarter faster on one core than three in one computation.
+    Transformers train one seed after another: on one core this is a fifth to a quarter faster than three seeds in one
+    computation.
     """
     task = dataclasses.replace(task, batches="balanced")
     training = Training(
@@ -194,6 +195,6 @@ def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Ex
 
 
 def rows_of(table: str, task: str, cells: dict[str, tuple[dict[str, Any], Experiment]], column: str) -> dict[str, Row]:
-    """Rows `<name>` of (what identifies them in the table, experiment), scored on `iid` and on the test."""
+    """Rows `<name>` of (columns that identify them in the table, experiment), scored on `iid` and on the test."""
     metrics = {"iid/exact_match": "iid", "exact_match": column}
     return {name: Row(of, table, {"task": task} | where, metrics) for name, (where, of) in cells.items()}

@@ -1,4 +1,4 @@
-"""How Le et al. (2024) trained for Tables 7 to 12, and the same comparison at a width for a CPU."""
+"""The training of Le et al. (2024) for Tables 7 to 12, and the same comparison at a width for a CPU."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ TABLES = {
     "id_sort": "table_12",
 }
 
-# Our rows: the tables' model, our name, the published width, and other fields. The text gives widths of 512 to LSTM,
-# attention and Transformer (one layer), and of 256 to PANM, NTM and DNC. Of Neural Stack and NRAM it says 1.1 million
-# parameters only. Heads and dropout of the Transformer are those of the published code. No answer is fed back.
+# Our rows: the tables' model, our name, the published width, and other fields. The text gives widths of 512 for LSTM,
+# attention and Transformer (one layer), and of 256 for PANM, NTM and DNC. For Neural Stack and NRAM it gives only
+# 1.1 million parameters. Heads and dropout of the Transformer are from the published code. No answer is fed back.
 MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "lstm": ("lstm", "lstm", 512, {}),
     "location_attention": ("location_attention", "location_attention", 512, {}),
@@ -57,9 +57,9 @@ MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
 
 
 def paper(task: PanmTask, model: str = "panm", steps: int = 50_000) -> Experiment:
-    """One line of a table as published: RMSProp, batches of one length, entries of the gradient clipped.
+    """One line of a table as published: RMSProp, batches of one length, gradients clipped entry by entry.
 
-    Parameters are those of the best validation at length L + 1, as in the text (the published code takes 2 L + 1).
+    The parameters with the best validation at length L + 1 are kept, as in the text (the published code takes 2 L + 1).
     """
     _, name, width, fields = MODELS[model]
     training = _training(
@@ -85,7 +85,7 @@ def small(task: PanmTask, model: str = "panm", steps: int = 2000, **changes: Any
 
 
 def beyond(task: PanmTask, steps: int = 1000, **fields: Any) -> Experiment:
-    """A PANM of width 64 with these fields, trained shortly; the last parameters are kept."""
+    """A PANM of width 64 with these fields, in a short training; the last parameters are kept."""
     training = Training(
         steps,
         batch_size=64,
@@ -109,8 +109,8 @@ def _training(steps: int, **options: Any) -> Training:
 def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
     """A table at the published scale: rows `<task>-<model>`.
 
-    `transformer` is encoder-only as in the published code, `transformer_seq2seq` has a decoder. `panm_paper` is the
-    network of the text to the letter, `panm_published` that of the code, `panm` lenmem's own choice between them.
+    `transformer` is encoder-only as in the published code, `transformer_seq2seq` has a decoder. `panm_paper` follows
+    the paper's text, `panm_published` its code, and `panm` is lenmem's choice between them.
     """
     return {f"{name}-{model}": row_of(task, paper(task, model, **options), name, model) for model in _able(task)}
 
@@ -123,8 +123,8 @@ def small_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
 def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, int]]], **options: Any) -> dict[str, Row]:
     """PANM at width 128 with other numbers of Mode-1 and Mode-2 pointers: rows `<task>-panm_a<Mode 1>_c<Mode 2>-small`.
 
-    `heads`: a figure of the paper -> numbers of pointers that are shown there. Under the name of the task's table are
-    those that the paper does not show; they stand beside its PANM, which has 2 and 1.
+    `heads`: a figure of the paper -> numbers of pointers that it shows. Numbers that no figure shows are listed under
+    the task's table, beside the paper's PANM, which has 2 and 1.
     """
     rows = {}
     for table, numbers in heads.items():
@@ -140,11 +140,11 @@ def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, in
 
 
 def _able(task: PanmTask) -> list[str]:
-    """The rows of models that can take a task: lenmem's NRAM computes with integers and takes no features."""
+    """The models that can take a task: lenmem's NRAM computes with integers and takes no features."""
     return [model for model, (_, name, *_) in MODELS.items() if supports(make(name), task.spec) is None]
 
 
 def row_of(task: PanmTask, experiment: Experiment, name: str, model: str) -> Row:
-    """All five columns of a table; each test length is a split of its own."""
+    """A row with all five columns of a table; each test length is a split."""
     columns = {f"length_{length}/token_accuracy": f"length_{length}" for length in task.scored_lengths}
     return Row(experiment, TABLES[name], {"task": name, "model": MODELS[model][0]}, columns, task.scored_lengths)

@@ -1,4 +1,4 @@
-"""How Le et al. (2024) trained for Table 2, by the recipe of Csordás et al. (2021), and the same at width 64."""
+"""The training of Le et al. (2024) for Table 2, which follows Csordás et al. (2021), and the same at width 64."""
 
 import dataclasses
 from typing import Any
@@ -40,7 +40,7 @@ def small(task: Task, model: dict[str, Any], steps: int = 4000) -> Experiment:
 def rows_of(
     table: str, name: str, where: dict[str, Any], column: str, cells: dict[str, Experiment], suffix: str = ""
 ) -> dict[str, Row]:
-    """Rows `<name>-<model><suffix>`, by exact match including the end."""
+    """Rows `<name>-<model><suffix>`, scored by exact match including the end."""
     return {
         f"{name}-{model}{suffix}": Row(cell, table, where | {"model": model}, {"exact_match": column})
         for model, cell in cells.items()

@@ -3,7 +3,7 @@
 lenmem train panm/copy
 lenmem reproduce panm/copy --rows copy-panm
 
-Not measured: 50,000 steps of batches of 128 with 5 seeds want a GPU.
+Not measured: 50,000 steps of batches of 128 with 5 seeds need a GPU.
 """
 
 from lenmem.tasks.panm import PanmCopy

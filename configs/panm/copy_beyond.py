@@ -1,9 +1,9 @@
-"""Copies and reversals of 80 tokens by a network trained on up to 9, beyond what Le et al. (2024) reach.
+"""Copying and reversing 80 tokens after training on up to 9, beyond the results of Le et al. (2024).
 
 lenmem train panm/copy_beyond
 lenmem reproduce panm/copy_beyond --rows copy-beyond reverse-beyond
 
-Rows: `<task>-beyond`, and the ablations `copy-beyond-<what is taken back>`, each with one field as in the paper.
+Rows: `<task>-beyond`, and the ablations `copy-beyond-<field>`, each with one field set back to the paper's value.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 
 
 def cell(task: PanmTask, name: str, **changes: Any) -> Row:
-    """One row: a PANM of `BEYOND`, but for the changes."""
+    """One row: a PANM with the fields of `BEYOND`, except for the changes."""
     return row_of(task, beyond(task, **BEYOND | changes), name, "panm")
 
 

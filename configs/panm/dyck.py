@@ -1,16 +1,16 @@
-"""Balanced brackets, as in figure 3a of Le et al. (2024): a Stack-RNN, and PANM over it, on up to 8 L brackets.
+"""Balanced brackets, as in figure 3a of Le et al. (2024): a Stack-RNN, and PANM on top of it, on up to 8 L brackets.
 
 lenmem train panm/dyck
 lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
 
 D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
-the published code of Suzgun et al. (2019), and each word once; D_2 has 1,618 of these lengths. Parameters are those of
-the best of five scores on training words, one after each epoch. Rows: `dyck_<kinds>-<model>`; `panm_alone` has no
-network under its pointers, `panm_reads` no controller: it is the Stack-RNN whose output layer also sees what the
-pointers read. The figure has no numbers.
+the published code of Suzgun et al. (2019), without repeated words; D_2 has 1,618 words of these lengths. The parameters
+with the best of five scores on training words, one after each epoch, are kept. Rows: `dyck_<kinds>-<model>`;
+`panm_alone` has no network under its pointers. `panm_reads` has no controller: it is the Stack-RNN, with the pointers'
+reads as additional inputs of its output layer. The figure has no numbers.
 
-Records: `results/panm/dyck_<kinds>-<model>.json`. The text has PANM above the Stack-RNN at every length; ours is below
-it. The walk of a pointer does not depend on data, so that it cannot lead to the bracket to be closed.
+Records: `results/panm/dyck_<kinds>-<model>.json`. In the text PANM is above the Stack-RNN at every length; ours is
+below it. A pointer's path does not depend on data, so it cannot lead to the bracket to be closed.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ class Network(NamedTuple):
     model: nn.Module
     learning_rate: float
     printed: str = "panm"
-    """What the figure calls it."""
+    """Its name in the figure."""
 
 
 NETWORKS = {

@@ -3,7 +3,7 @@
 lenmem train panm/id_sort
 lenmem reproduce panm/id_sort --rows id_sort-panm
 
-Not measured: 100,000 steps of batches of 128 with 5 seeds want a GPU.
+Not measured: 100,000 steps of batches of 128 with 5 seeds need a GPU.
 """
 
 from lenmem.tasks.panm import IDSort

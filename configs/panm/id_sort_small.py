@@ -4,11 +4,11 @@ lenmem train panm/id_sort_small
 lenmem reproduce panm/id_sort_small --rows id_sort-panm-small
 
 Rows: `id_sort-<model>-small`, and `id_sort-panm_a<n>_c<m>-small` with n Mode-1 and m Mode-2 pointers, as in Figure 8.
-The paper varies n on Copy and Reverse alone; here such rows stand beside its 2 and 1. Mode 2 asks with what Mode 1
-read, so that without Mode 1 there is neither.
+The paper varies n only on Copy and Reverse; here such rows stand beside its PANM with 2 and 1 pointers. Mode 2 queries
+with what Mode 1 read, so without Mode 1 there is neither.
 
 Records: `results/panm/id_sort-<model>-small.json`, after 3,000 steps; the paper trains for 100,000. One Mode-1 pointer
-is enough. Mode 2 is what sorts.
+is enough. The sorting is done by Mode 2.
 """
 
 from lenmem.tasks.panm import IDSort

@@ -3,9 +3,9 @@
 lenmem train panm/mix
 lenmem reproduce panm/mix --rows mix-panm
 
-The printed rows of LSTM, Transformer, NTM and ESBN are copies of those of Table 8 and no reference for this task.
+The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8 and are no reference for this task.
 
-Not measured: 50,000 steps of batches of 128 with 5 seeds want a GPU.
+Not measured: 50,000 steps of batches of 128 with 5 seeds need a GPU.
 """
 
 from lenmem.tasks.panm import Mix

@@ -3,7 +3,7 @@
 lenmem train panm/mix_small
 lenmem reproduce panm/mix_small --rows mix-panm-small
 
-The printed rows of LSTM, Transformer, NTM and ESBN are copies of those of Table 8 and no reference for this task.
+The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8 and are no reference for this task.
 
 Record: `results/panm/mix-panm-small.json`, after 2,000 steps; the paper trains for 50,000.
 """

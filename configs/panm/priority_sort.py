@@ -3,7 +3,7 @@
 lenmem train panm/priority_sort
 lenmem reproduce panm/priority_sort --rows priority_sort-panm
 
-Not measured: 50,000 steps of batches of 128 with 5 seeds want a GPU.
+Not measured: 50,000 steps of batches of 128 with 5 seeds need a GPU.
 """
 
 from lenmem.tasks.panm import PanmPrioritySort

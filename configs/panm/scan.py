@@ -3,7 +3,7 @@
 lenmem train panm/scan
 lenmem reproduce panm/scan --rows scan_26-panm scan_26-transformer
 
-Rows: `scan_<cut-off>-<model>`. Not measured: 50,000 steps of 256 want a GPU.
+Rows: `scan_<cut-off>-<model>`. Not measured: 50,000 steps of 256 need a GPU.
 """
 
 from lenmem.tasks.scan import Scan

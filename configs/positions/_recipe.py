@@ -1,4 +1,4 @@
-"""One Transformer with each encoding of positions: the comparison of Kazemnejad et al. (2023) and Ruoss et al. (2023)
+"""One Transformer with each position encoding: the comparison of Kazemnejad et al. (2023) and Ruoss et al. (2023)
 on tasks whose answers are as long as their inputs."""
 
 from lenmem.experiment import Evaluation, Experiment
@@ -25,7 +25,7 @@ def network(positions: str, *, random: bool = False, width: int = 64) -> Transfo
 
 
 def networks(width: int = 64) -> dict[str, Transformer]:
-    """Each encoding, and with random positions all but the one that has none."""
+    """Each encoding, and each except `none` also with random positions."""
     plain = {name: network(kind, width=width) for name, kind in ENCODINGS.items()}
     random = {
         f"{name}_randomized": network(kind, random=True, width=width)
@@ -36,18 +36,18 @@ def networks(width: int = 64) -> dict[str, Transformer]:
 
 
 def experiment_of(task: LantmTask, lengths: tuple[int, ...], *, steps: int, seeds: int, width: int = 64) -> Experiment:
-    """The sinusoidal one, and how all of them are trained and measured."""
+    """The experiment with sinusoidal positions; its training and evaluation are used for all encodings."""
     optimizer = Optimizer("adam", learning_rate=1e-3, schedule=Cosine(warmup=100), clip_norm=1.0)
     training = Training(steps, batch_size=32, seeds=seeds, optimizer=optimizer)
     return Experiment(task, network("sinusoidal", width=width), training, Evaluation(lengths, scored=640))
 
 
 def small(task: LantmTask) -> Experiment:
-    """For a CPU: tests of up to ten times the training length of 20."""
+    """For a CPU: trained on lengths of up to 20, tested on up to ten times that."""
     return experiment_of(task, (5, 10, 15, 20, 22, 25, 30, 40, 60, 80, 100, 150, 200), steps=5000, seeds=1)
 
 
 def large(task: LantmTask) -> Experiment:
-    """For a GPU: width 256, tests of up to 500 after training on up to 40."""
+    """For a GPU: width 256, trained on lengths of up to 40, tested on up to 500."""
     lengths = (10, 20, 30, 40, 45, 50, 60, 80, 120, 160, 200, 300, 400, 500)
     return experiment_of(task, lengths, steps=20_000, seeds=3, width=256)

@@ -1,4 +1,4 @@
-"""Sums of numbers of 500 digits by Transformers trained on up to 40, with each encoding of positions, on a GPU.
+"""Sums of numbers with 500 digits by Transformers trained on up to 40, with each position encoding, on a GPU.
 
 lenmem compare positions/add
 """

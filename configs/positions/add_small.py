@@ -1,12 +1,12 @@
-"""Sums of numbers of 200 digits by Transformers trained on up to 20, with each encoding of positions.
+"""Sums of numbers with 200 digits by Transformers trained on up to 20, with each position encoding.
 
 lenmem compare positions/add_small
 lenmem compare positions/add_small --models sinusoidal rotary rotary_randomized
 
 The digits of both numbers are interleaved, lowest first: 400 tokens at 200 digits.
 
-Tokens and whole answers by length, one seed: `results/positions/add_small/comparison.json`. None has learnt to add at
-trained lengths, and what is left beyond them says little.
+Token accuracy and exact match by length, one seed: `results/positions/add_small/comparison.json`. No network has learnt
+to add at the trained lengths, so the results beyond them say little.
 """
 
 from lenmem.tasks.lantm import InterleavedAdd

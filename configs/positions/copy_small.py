@@ -1,9 +1,9 @@
-"""Copies of 200 digits by Transformers trained on up to 20, with each encoding of positions.
+"""Copies of 200 digits by Transformers trained on up to 20, with each position encoding.
 
 lenmem compare positions/copy_small
 lenmem compare positions/copy_small --models sinusoidal rotary rotary_randomized
 
-Tokens and whole answers by length, one seed: `results/positions/copy_small/comparison.json`.
+Token accuracy and exact match by length, one seed: `results/positions/copy_small/comparison.json`.
 """
 
 from lenmem.tasks.lantm import Copy

@@ -1,4 +1,4 @@
-"""Reversals of 500 digits by Transformers trained on up to 40, with each encoding of positions, on a GPU.
+"""Reversals of 500 digits by Transformers trained on up to 40, with each position encoding, on a GPU.
 
 lenmem compare positions/reverse
 """

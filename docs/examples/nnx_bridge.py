@@ -9,7 +9,7 @@ from lenmem.nn.ndr import GeometricAttention
 
 
 class Router(nnx.Module):
-    """Embedding and head of NNX around one attention layer of lenmem."""
+    """An embedding and a head in NNX around one attention layer of lenmem."""
 
     def __init__(self, rngs):
         states, mask = jnp.zeros((1, 4, 32)), jnp.ones((1, 4), bool)
@@ -24,7 +24,7 @@ class Router(nnx.Module):
 
 @nnx.jit
 def train_step(model, optimizer, tokens, mask):
-    """One step of learning to say what the neighbour on the left is."""
+    """One training step: predict the left neighbour."""
 
     def loss(model):
         logits = model(tokens, mask)[:, 1:]

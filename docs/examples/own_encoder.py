@@ -1,4 +1,4 @@
-"""Convolutions over the sequence, as a model of any task."""
+"""Convolutions over the sequence, as an encoder for any task."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import lenmem
 
 
 class Convolutions(nn.Module):
-    """Each layer looks one position to either side."""
+    """Each layer reads one position to either side."""
 
     layers: int = 4
 

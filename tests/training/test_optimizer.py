@@ -203,15 +203,15 @@ def test_a_sweep_of_learning_rates_is_one_vmapped_program():
     [
         (lambda: Optimizer("admw"), "Did you mean 'adamw'"),  # pyright: ignore[reportArgumentType]
         (lambda: Optimizer("lion"), "name is 'lion'; allowed are adam, adamw, rmsprop, sgd"),  # pyright: ignore[reportArgumentType]
-        (lambda: Optimizer(learning_rate=-1), "learning_rate is -1; it has to be a finite number, at least 0"),
+        (lambda: Optimizer(learning_rate=-1), "learning_rate is -1; it must be a finite number, at least 0"),
         (lambda: Optimizer(learning_rate=float("nan")), "learning_rate"),
         (lambda: Optimizer(learning_rate=float("inf")), "learning_rate"),
         (lambda: Optimizer(learning_rate="fast"), "learning_rate"),  # pyright: ignore[reportArgumentType]
-        (lambda: Optimizer(clip_norm=0.0), "clip_norm is 0.0; it has to be a finite number, above 0 or None"),
+        (lambda: Optimizer(clip_norm=0.0), "clip_norm is 0.0; it must be a finite number, above 0 or None"),
         (lambda: Optimizer(clip_value=-2.0), "clip_value"),
         (lambda: Optimizer(weight_decay=-0.1), "weight_decay"),
         (lambda: Optimizer(decay_mask="kernel"), "Did you mean 'kernels'"),  # pyright: ignore[reportArgumentType]
-        (lambda: Optimizer("rmsprop", decay=1.0), "decay is 1.0; it has to be a finite number, at least 0 and below 1"),
+        (lambda: Optimizer("rmsprop", decay=1.0), "decay is 1.0; it must be a finite number, at least 0 and below 1"),
         (lambda: Optimizer(b2=1.5), "b2"),
         (lambda: Optimizer("adam", momentum=0.9), "momentum belongs to sgd and rmsprop"),
         (lambda: Optimizer(schedule="cosine"), "schedule must be Constant, StepDecay"),  # pyright: ignore[reportArgumentType]
