@@ -230,7 +230,7 @@ def test_a_row_of_the_page(results):
     (origin,) = [line for line in lines if line.startswith("| [copy-lstm-L]")]
     assert "`lenmem reproduce lantm/copy`" in origin
     assert "12 min 35 s | TPU v9 | 012345678 |" in origin
-    assert any("*on the test set* over a grid" in line and "as the paper chose" in line for line in lines)
+    assert any("*on the test set* over a grid" in line and "as in the paper" in line for line in lines)
     (card,) = [line for line in lines if line.startswith("| LANTM | Table 1(b): Main results")]
     assert card == "| LANTM | Table 1(b): Main results | 112 | 1 |  | 1 |  |  |  | 1 |"
 
