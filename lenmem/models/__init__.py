@@ -1,4 +1,4 @@
-"""The models by name. A later paper joins with one line of `MODELS` for each of its models."""
+"""The models by name. A new paper adds one line to `MODELS` for each of its models."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ __all__ = [
 _SHARED: dict[str, Any] = {"gated": False}
 _RELATIVE: dict[str, Any] = {"attention": "relative", "embedding_init": "kaiming"}
 _GEOMETRIC: dict[str, Any] = {"normalize": True, "embedding_init": "kaiming"}
-"""What the Transformers without a copy gate of Csordás et al. (2022) have in common."""
+"""Common fields of the Transformers without a copy gate of Csordás et al. (2022)."""
 
 _PEEPHOLE: dict[str, Any] = {"controller": "peephole"}
 _IMPROVED: dict[str, Any] = {"masking": True, "deallocation": True, "link_sharpness": True, "plain_lengths": True}
@@ -156,7 +156,7 @@ def fields_of(name: str) -> tuple[str, ...]:
 def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:
     """A model by name, bound to `spec` if given.
 
-    A ValueError for an unknown name or field, or for a task it cannot take.
+    Raises ValueError for an unknown name or field, or for a task that the model cannot take.
     """
     kind, preset = _entry(name)
     allowed = fields_of(name)
@@ -171,7 +171,7 @@ def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:
 
 
 def name_of(model: nn.Module) -> str | None:
-    """The name a model goes by: the entry of its class whose preset fields it has, the most specific one."""
+    """The name of a model: the entry with its class and the most preset fields that it matches."""
     fitting = [
         (len(preset), name)
         for name, (kind, preset) in MODELS.items()
@@ -181,7 +181,7 @@ def name_of(model: nn.Module) -> str | None:
 
 
 def supports(model: nn.Module, spec: Spec) -> str | None:
-    """None, or in one line why a model cannot take a task. A module without a `supports` of its own takes them all."""
+    """None, or in one line why a model cannot take a task. A module without a method `supports` takes every task."""
     asked = getattr(model, "supports", None)
     return asked(spec) if asked is not None else None
 

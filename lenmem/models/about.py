@@ -1,4 +1,4 @@
-"""What the models are and where they are from; the README's table of models."""
+"""One-line descriptions and sources of the models, for the README's table."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Lie-access memory: heads shift over the plane, reads by inverse-square distance or by a softmax of it (`_s`)",
         "Yang & Rush 2017",
     ),
-    ("slantm", "slantm_s"): ("the same on the sphere, heads move by rotations", "Yang & Rush 2017"),
+    ("slantm", "slantm_s"): ("the same on the sphere; heads move by rotations", "Yang & Rush 2017"),
     ("ram", "ram_tape"): (
-        "random-access memory with content keys, and with a tape head beside them",
+        "random-access memory with content keys, and also with a tape head",
         "baselines of the same paper",
     ),
     ("lstm", "gru"): ("recurrent encoder-decoders of one or more layers", "baselines"),
     ("attention",): ("recurrent encoder, decoder with additive attention", "baseline"),
     ("location_attention", "hybrid_attention"): (
-        "the decoder of `attention`, looking at places instead of contents, and at both",
+        "the decoder of `attention` with attention by location, and by content and location",
         "baselines of Le et al. 2024",
     ),
     ("pointer_network",): ("answers by pointing at tokens of the input", "Vinyals et al. 2015"),
@@ -32,31 +32,31 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Nam & Seo 2022",
     ),
     ("bert", "universal_transformer", "lstm_attention"): (
-        "BERT-shaped and Universal Transformer, bidirectional LSTMs with attention between",
+        "BERT-shaped Transformer, Universal Transformer, and bidirectional LSTMs with attention between them",
         "baselines of the same paper",
     ),
     ("transformer", "transformer_none", "transformer_learned"): (
-        "post-norm Transformer encoder with sinusoidal positions, with none, and with learned ones",
+        "post-norm Transformer encoder with sinusoidal, without, and with learned positions",
         "baselines",
     ),
     ("transformer_xl", "transformer_rotary", "transformer_alibi", "transformer_t5", "transformer_fire"): (
-        "the same with positions that act on pairs: Transformer-XL's, RoPE, ALiBi, T5's buckets, FIRE",
+        "the same with positions in the attention: Transformer-XL's, RoPE, ALiBi, T5's buckets, FIRE",
         "Dai et al. 2019, Su et al. 2021, Press et al. 2022, Raffel et al. 2020, Li et al. 2024",
     ),
     ("transformer_randomized",): (
-        "`transformer_xl` whose columns are numbered by random draws; a field, `random_positions`, of all of them",
+        "`transformer_xl` with randomly drawn positions; all Transformers have this field, `random_positions`",
         "Ruoss et al. 2023",
     ),
     ("transformer_seq2seq", "transformer_seq2seq_relative", "transformer_seq2seq_universal"): (
-        "encoder-decoder Transformer with cached answers; with relative positions; with one layer's weights for all",
+        "encoder-decoder Transformer with cached decoding; with relative positions; with one layer's weights for all",
         "Csordás et al. 2021",
     ),
     ("ndr",): (
-        "Neural Data Router: one layer again and again, a gate that copies columns, attention to the nearest match",
+        "Neural Data Router: one layer applied repeatedly, with a copy gate and attention to the nearest match",
         "Csordás et al. 2022",
     ),
     ("ndr_relative_gate", "ndr_absolute_relative_gate"): (
-        "the same with relative positions, and with a gate between relative and absolute ones",
+        "the same with relative positions, and gated between relative and absolute positions",
         "ablations of the same paper",
     ),
     ("transformer_shared", "transformer_relative", "transformer_geometric"): (
@@ -72,7 +72,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "baselines of the same paper",
     ),
     ("dnc", "dnc_stateless"): (
-        "differentiable neural computer: writes where it is free or alike, reads by content and in order; stateless",
+        "differentiable neural computer: writes to free or similar slots, reads by content and in order; stateless",
         "Graves et al. 2016",
     ),
     ("dnc_peephole", "dnc_compression", "dnc_regularized", "dnc_compression_regularized"): (
@@ -84,26 +84,26 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "ablations of the same paper",
     ),
     ("dnc_improved",): (
-        "the same with masked lookup, erasure of freed slots, sharper links",
+        "the same with masked lookup, erasure of freed slots, and sharper links",
         "Csordás & Schmidhuber 2019",
     ),
     ("ntm",): ("neural Turing machine: heads that look up by content and shift", "Graves et al. 2014"),
     ("lstm_classifier", "bilstm_classifier"): (
-        "LSTMs of one and of two directions that answer from their last states",
+        "LSTMs in one and in two directions that answer from their final states",
         "baselines of Csordás et al. 2022",
     ),
     ("panm", "panm_paper", "panm_published"): (
-        "pointers that walk over physical addresses and never see data; to the letter of the paper; as in its code",
+        "pointers that move over physical addresses and never see data; as in the paper's text; as in its code",
         "Le et al. 2024",
     ),
-    ("panm_beyond",): ("the same with nothing carried but the pointers, for lengths far from training", "ours"),
+    ("panm_beyond",): ("the same, carrying only the pointers, for lengths far from training", "ours"),
     ("transformer_panm",): ("encoder-decoder Transformer with PANM as its last layer", "Le et al. 2024"),
     ("neural_stack",): ("LSTM with a stack whose pushes and pops have a strength", "Grefenstette et al. 2015"),
     ("stack_rnn",): (
-        "Elman network with a mean of pushed and popped stacks",
+        "Elman network with an average of pushed and popped stacks",
         "Joulin & Mikolov 2015, Suzgun et al. 2019",
     ),
-    ("nram",): ("registers of random integers, wired to fixed modules by a controller", "Kurach et al. 2016"),
-    ("esbn",): ("an LSTM that sees keys bound to inputs, and never the inputs", "Webb et al. 2021"),
+    ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
+    ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),
 }
-"""names -> (what they are, where they come from)."""
+"""names -> (description, source)."""

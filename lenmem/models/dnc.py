@@ -5,14 +5,14 @@ Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking, 
 Sharpness Control", ICLR 2019 (arXiv 1904.10278). Ofner & Kern, "State-Space Constraints Can Improve the Generalisation
 of the Differentiable Neural Computer to Input Sequences With Unseen Length", 2021 (arXiv 2110.09138).
 
-A controller reads the input and what the heads read last, and commands one write head and R read heads of a memory.
-A write goes to the slot it looks for by content, or to the least used one; a read goes to content, or to what was
-written before or after the last read. Ofner & Kern keep the controller's states near each other, by squashing them or
-by a loss, so that longer sequences bring no states that were never trained.
+A controller reads the input and the last reads, and controls one write head and R read heads of a memory. A write goes
+to the slots with similar content, or to the least used ones; a read goes to similar content, or to the slots written
+before or after the last read. Ofner & Kern keep the controller's states near each other, by squashing them or by a
+loss, so that longer sequences cause no states that were unseen in training.
 
 Notation: x input [B, X]; h controller output [B, H]; M memory [B, N, W] of N slots; u usage [B, N]; L temporal link
 [B, N, N] and p precedence [B, N]; w^w write weights [B, N]; w^r and r^r weights [B, R, N] and values [B, R, W] of the
-read heads. Nothing learned depends on N, so a trained machine runs with any number of slots.
+read heads. No learned parameter depends on N, so a trained machine runs with any number of slots.
 Cost per step: O(H (X + R W + H) + N^2 + R N (N + W)).
 """
 
@@ -46,11 +46,11 @@ SQUASHED: dict[str, Any] = {
     "forward_sharpness": oneplus,
     "backward_sharpness": oneplus,
 }
-"""What brings a command into its range; the others are linear. Read modes are (backward, content, forward)."""
+"""Functions that bring commands into their range; the others are linear. Read modes: (backward, content, forward)."""
 
 
 class Access(NamedTuple):
-    """The memory and all that its heads remember."""
+    """The memory and the state of its heads."""
 
     memory: jax.Array
     usage: jax.Array
@@ -66,7 +66,7 @@ class DNCState(NamedTuple):
     controller: PyTree
     access: Access
     reads: jax.Array
-    """r^1 .. r^R side by side, [B, R W]."""
+    """r^1 .. r^R concatenated, [B, R W]."""
 
 
 class DNCCell(Part):
@@ -109,7 +109,7 @@ class DNCCell(Part):
         self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> DNCState:
-        """The controller's own start and an empty memory that nobody has touched."""
+        """The controller's initial state and an empty, unused memory."""
 
         def zeros(*shape):
             return jnp.zeros((*batch_shape, *shape))
@@ -124,7 +124,7 @@ class DNCCell(Part):
         step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=step.deterministic))
         controller, hidden, commands = controlled(self, state, step)
         commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
-        # The backward pass forms the step again from the state before it: several [N, N] matrices less to keep.
+        # The backward pass recomputes the step from the state before it, which avoids storing several [N, N] matrices.
         access, reads = jax.checkpoint(self.advance, prevent_cse=False)(state.access, commands)
 
         self.sow("traces", "read_weights", access.read_weights)
@@ -138,12 +138,12 @@ class DNCCell(Part):
 
     @nn.nowrap
     def content(self, *addressed: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """Weights by likeness to keys."""
+        """Weights by similarity to keys."""
         return ops.content_weights(*addressed, mask=mask, plain_lengths=self.plain_lengths)
 
     @nn.nowrap
     def advance(self, state: Access, commands: dict[str, jax.Array]) -> tuple[Access, jax.Array]:
-        """Write, then read: the access after the step, and the read values side by side."""
+        """Write, then read: the access after the step, and the concatenated read values."""
         memory, usage, link, precedence, write_weights, read_weights = state
         free, keys = commands["free_gates"], commands["write_key"]
 
@@ -154,7 +154,7 @@ class DNCCell(Part):
         allocation_gate = commands["allocation_gate"]
         chosen = allocation_gate * allocation + (1 - allocation_gate) * content[..., 0, :]
         write_weights = commands["write_gate"] * chosen
-        if self.deallocation:  # What is freed is erased, not only forgotten by the usage.
+        if self.deallocation:  # erase freed slots, instead of only lowering their usage
             memory = memory * ops.retention(read_weights, free)[..., None]
         memory = ops.erase_and_write(memory, write_weights[..., None, :], commands["erase"], commands["write_vector"])
         link, precedence = ops.update_temporal_link(link, precedence, write_weights)
@@ -174,16 +174,16 @@ class DNCCell(Part):
 
 
 class RegularizedDNCCell(DNCCell):
-    """A DNC whose loss draws the nearest of its controller's cell states together (Ofner & Kern, section III-E)."""
+    """A DNC with a loss that pulls the nearest cell states of its controller together (Ofner & Kern, section III-E)."""
 
     regularization: float = 0.1
     nearest_pairs: int = 20
 
     @nn.nowrap
     def sequence_loss(self, states: DNCState, valid: jax.Array) -> jax.Array:
-        """lambda (1 - mean of the k largest cosines of pairs of cell states), mean over the batch.
+        """lambda (1 - mean of the k largest cosines of pairs of cell states), averaged over the batch.
 
-        states [T, B, ...] after each step, valid bool[T, B]. Reads the c of a controller's carry (c, h).
+        states [T, B, ...] after each step, valid bool[T, B]. Uses the c of a controller's carry (c, h).
         """
         cells = jnp.swapaxes(states.controller[0], 0, 1).astype(jnp.float32)
         similarity = ops.nearest_states_similarity(cells, valid.T, self.nearest_pairs)
@@ -191,38 +191,39 @@ class RegularizedDNCCell(DNCCell):
 
 
 class DNC(FlatModel):
-    """A differentiable neural computer that reads the input, then answers; from the first answer on it is fed zeros."""
+    """A differentiable neural computer that reads the input, then answers; while answering its input is zero."""
 
     hidden_size: Positive = 128
     """Width of the controller."""
     slots: Positive = 50
-    """N: rows of the memory. No parameter depends on it: evaluate a trained machine with more."""
+    """N: rows of the memory. No parameter depends on it, so a trained machine can be evaluated with more."""
     width: Positive = 16
     """W: columns of the memory."""
     read_heads: Positive = 4
-    """R: heads that read; one writes."""
+    """R: number of read heads; there is one write head."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
     compression: bool = False
     """Squash the controller's cell state by a tanh."""
     regularization: Weight = 0.0
-    """lambda: weight of the loss 1 - mean of the largest cosines of cell states. 0: none. The paper's is unknown."""
+    """lambda: weight of the loss 1 - mean of the largest cosines of cell states. 0: none. The paper does not give
+    it."""
     nearest_pairs: Positive = 20
-    """k: pairs of cell states, nearest to each other, that the regularisation pulls. The paper's is unknown."""
+    """k: number of nearest pairs of cell states in the regularisation. The paper does not give it."""
     masking: bool = False
-    """Content lookup through masks that select columns (Csordás & Schmidhuber)."""
+    """Content lookup with masks that select columns (Csordás & Schmidhuber)."""
     deallocation: bool = False
     """Erase slots when they are freed (Csordás & Schmidhuber)."""
     link_sharpness: bool = False
     """Sharpen the weights that follow the temporal link (Csordás & Schmidhuber)."""
     plain_lengths: bool = False
-    """Lengths in the cosine without the 1e-6 below the root, as in the code of Csordás & Schmidhuber."""
+    """Cosine lengths without the 1e-6 under the root, as in the code of Csordás & Schmidhuber."""
     stop_usage_gradient: bool = True
-    """No gradient through the write weights into the usage, as in the published codes."""
+    """No gradient through the write weights into the usage, as in the published code."""
     clip: float | None = 20.0
-    """Bound of the controller's output and state and of the answer, as in the published code."""
+    """Bound on the controller's output and state and on the answer, as in the published code."""
     forget_bias: float = 0.0
-    """Added to what goes into the LSTM's forget gate."""
+    """Added to the input of the LSTM's forget gate."""
     learned_start: bool = True
     """Learn the controller's initial state; otherwise it is zero."""
     embedding_size: Positive | None = None
@@ -230,7 +231,7 @@ class DNC(FlatModel):
     dropout: Share = 0.0
     """Dropout of the embedded input."""
     answer: Literal["after_input", "last_input"] = "after_input"
-    """A task's single answer is given after the input and a delimiter, or at the last input (Csordás et al. 2022)."""
+    """Whether a single answer is given after the input and a delimiter, or at the last input (Csordás et al. 2022)."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
@@ -238,7 +239,7 @@ class DNC(FlatModel):
         if self.controller == "feedforward" and (self.compression or regularized):
             raise ValueError("compression and regularization constrain a cell state; controller 'feedforward' has none")
         if regularized and self.answer == "last_input":
-            raise ValueError("regularization is of states while answering too; answer 'last_input' has none")
+            raise ValueError("regularization also needs the states while answering; answer 'last_input' has none")
         controller = make_controller(
             self.controller,
             self.hidden_size,

@@ -1,9 +1,9 @@
 """The emergent symbol binding network (ESBN).
 
 Webb, Sinha & Cohen, "Emergent Symbols through Binding in External Memory", ICLR 2021 (arXiv 2012.14601). Two streams
-that only a memory connects: embeddings of the input are stored as values, each with a key that an LSTM wrote; an
-embedding that comes back retrieves the key it was bound to. The LSTM sees the retrieved keys and never an embedding, so
-it works with symbols of its own: what it learns on some inputs it can do with others.
+are connected only by a memory: embeddings of the input are stored as values, each with a key written by an LSTM; an
+embedding that occurs again retrieves the key it was bound to. The LSTM sees the retrieved keys and never an embedding,
+so it computes with its own symbols: what it learns on some inputs transfers to others.
 
 Notation: z embedding [B, E], normalised over the sequence; h controller output [B, H]; k_w key written, k_r key read
 with its confidence [B, K + 1]; g gate [B, 1]; memory of keys M_k [B, K, slots] and values M_v [B, E, slots]. A step is
@@ -13,10 +13,10 @@ with its confidence [B, K + 1]; g gate [B, 1]; memory of keys M_k [B, K, slots] 
 
 and the first k_r is zero. Cost per step: O(H (H + K) + slots (K + E)).
 
-The paper answers once, at one last step with z = 0. Here a row is `[inputs | zeros]`: from that last step on there is
-one step with z = 0, which binds nothing, for every answer slot. In aligned tasks answer t is given at step t + 1, the
-first that sees what input t retrieved. Answers are maps of h alone: which token it was the network can know only from
-how strongly embeddings resemble each other.
+The paper answers once, at a final step with z = 0. Here a row is `[inputs | zeros]`: after the inputs there is one step
+with z = 0, which binds nothing, for every answer slot. In aligned tasks answer t is given at step t + 1, the first one
+that sees the retrieval of input t. Answers are functions of h alone: the network can recognise a token only by how
+similar its embeddings are to each other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Dtype, Spec, Step
 
 EPSILON = 1e-8
-"""Of variances over a sequence, as in the published code."""
+"""Added to variances over a sequence, as in the published code."""
 
 
 class Bindings(NamedTuple):
@@ -52,7 +52,7 @@ class Bindings(NamedTuple):
 
 
 class ESBNState(NamedTuple):
-    """What an ESBN carries beside its memory."""
+    """The carry of an ESBN, without its memory."""
 
     controller: tuple[jax.Array, jax.Array]
     key: jax.Array
@@ -68,7 +68,7 @@ class ESBNCell(AppendOnlyCell, Part):
 
     @property
     def initial_slots(self) -> int:
-        """Nothing is bound at first."""
+        """The memory is empty at first."""
         return 0
 
     def setup(self):
@@ -89,7 +89,7 @@ class ESBNCell(AppendOnlyCell, Part):
         return state, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
 
     def advance(self, state: ESBNState, memory: Bindings, filled: jax.Array, step: Step):
-        """Algorithm 1: the controller, a retrieval, and what to bind."""
+        """Algorithm 1: the controller, a retrieval, and the new binding."""
         controller = self.controller.update(state.controller, state.key.astype(self.dtype or self.param_dtype))
         hidden = controller[1]
         gate = nn.sigmoid(self.retrieve(hidden).astype(jnp.float32))
@@ -108,13 +108,13 @@ class ESBNCell(AppendOnlyCell, Part):
 
 
 class ContextNorm(nn.Module):
-    """Each feature with mean 0 and variance 1 over a row's real positions, then scaled and shifted; else zeros."""
+    """Each feature normalised over a row's real positions, then scaled and shifted; zeros at padding."""
 
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]. A single position becomes the shift."""
+        """[B, N, d], bool[B, N] -> [B, N, d]. A single position gives the shift."""
         scale = self.param("scale", nn.initializers.ones, states.shape[-1:], self.param_dtype)
         shift = self.param("shift", nn.initializers.zeros, states.shape[-1:], self.param_dtype)
         real = mask[..., None]
@@ -133,11 +133,11 @@ class ESBN(FlatModel):
     """An emergent symbol binding network that reads the input, then answers."""
 
     hidden_size: Positive = 512
-    """Cells of the LSTM."""
+    """Number of cells of the LSTM."""
     key_size: Positive = 256
     """K: width of a key, without its confidence."""
     embedding_size: Positive = 128
-    """E: width of the embedding z and of both layers of the network that makes it."""
+    """E: width of the embedding z and of both layers of the embedding network."""
     context_norm: bool = True
     """Normalise embeddings over the sequence."""
 
@@ -154,7 +154,7 @@ class ESBN(FlatModel):
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return "answers come after the whole input is embedded; the task is causal" if spec.causal else None
 
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False) -> jax.Array:

@@ -2,17 +2,17 @@
 
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, https://arxiv.org/abs/1611.02854.
 
-An LSTM controls two heads that live in a continuous key space. At each step a head moves by a group action that the
-controller emits; the write head leaves a memory (key, value, strength) where it stands, and the read head returns a
-mean of the values weighted by how near their keys are. Because the moves form a group of isometries, a trail of keys
-written with one move can be read again, from its start or backwards, however long it is: that is where the length
-generalisation comes from.
+An LSTM controls two heads in a continuous key space. At each step a head moves by a group action that the controller
+emits. The write head leaves an entry (key, value, strength) at its position. The read head returns a mean of the
+values, weighted by the distances of their keys. The moves form a group of isometries, so a trail of keys written with
+one repeated move can be read again, from its start or backwards, at any length. This is the source of the length
+generalisation.
 
 Notation: h controller output [B, H]; q read head and q_w write head [B, d]; a action; t gate of the old head against a
 proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i
 read weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
 
-Where the authors' code differs from the paper, a field says so; defaults are what reproduces their table.
+Where the authors' code differs from the paper, there is a field; the defaults reproduce their table.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lenmem.types import Step
 Weighting = Literal["inverse_square", "softmax"]
 RotationInterpolation = Literal["angle", "trigonometric"]
 MIN_TEMPERATURE = 1e-6
-"""Keeps the softmax finite where the controller asks for a temperature of zero."""
+"""Keeps the softmax finite if the controller emits a temperature of zero."""
 STRENGTH_OFFSET = -10.0
 """The initial memory is almost absent: its strength is sigmoid(b - 10)."""
 
 
 class Head(NamedTuple):
-    """A head: where it is, and how it moved last."""
+    """A head: its position and its last action."""
 
     position: jax.Array
     """q, [B, d]."""
@@ -50,7 +50,7 @@ class Head(NamedTuple):
 
 
 class LieState(NamedTuple):
-    """What a Lie-access cell carries beside its memory."""
+    """The carry of a Lie-access cell, without its memory."""
 
     controller: tuple[jax.Array, jax.Array]
     read_value: jax.Array
@@ -106,7 +106,7 @@ class LieAccessCell(AppendOnlyCell, Part):
             self.angle_bounds = [vector(f"{name}_angle_bound", 1) for name in ("read", "write")]
 
     def start(self, batch_shape: tuple[int, ...], steps: int):
-        """Learned initial controller, heads and read value, and a memory of one learned entry."""
+        """Learned initial controller, heads and read value, and a memory with one learned entry."""
 
         def batched(x):
             return jnp.broadcast_to(x.astype(jnp.float32), (*batch_shape, *x.shape))
@@ -124,8 +124,8 @@ class LieAccessCell(AppendOnlyCell, Part):
         return state, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
 
     def advance(self, state: LieState, memory: Memory, filled: jax.Array, step: Step):
-        """RW of section 4: move both heads, read, and give the entry to append."""
-        # Section 2: h = RNN([x; rho], h), and one linear map for everything h commands.
+        """RW of section 4: moves both heads, reads, and returns the entry to append."""
+        # Section 2: h = RNN([x; rho], h), and one linear map for all commands.
         read_value = state.read_value.astype(step.inputs.dtype)
         controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
         hidden = controller[1]
@@ -133,11 +133,11 @@ class LieAccessCell(AppendOnlyCell, Part):
         splits = [sum(self.command_sizes[: i + 1]) for i in range(len(self.command_sizes) - 1)]
         value, strength, output_gate, temperature, *of_heads = jnp.split(commands, splits, axis=-1)
 
-        # Section 4.1 and 4.3: move the heads.
+        # Sections 4.1 and 4.3: move the heads.
         read_head = self.move(state.read_head, 0, *of_heads[:4], gate_bias=self.read_gate_bias)
         write_head = self.move(state.write_head, 1, *of_heads[4:], gate_bias=self.write_gate_bias)
 
-        # Section 4.2: read what was written before this step, then write.
+        # Section 4.2: read the entries written before this step, then write.
         keys = jnp.swapaxes(memory.keys, -1, -2)
         if self.weighting == "inverse_square":
             weights = ops.inverse_square_weights(read_head.position, keys, memory.strengths, filled)
@@ -166,11 +166,11 @@ class LieAccessCell(AppendOnlyCell, Part):
         return Head(ops.rotate(base, action[..., :3], action[..., 3]), action)
 
     def project(self, position: jax.Array) -> jax.Array:
-        """pi: to the sphere by L2-normalisation; the plane needs none."""
+        """pi: L2-normalisation onto the sphere; the identity on the plane."""
         return ops.unit(position) if self.group == "rotation" else position
 
     def as_action(self, command: jax.Array, which: int) -> jax.Array:
-        """a(h): a shift (of norm below 1 if bounded), or a unit axis and an angle in (-1, 1) radians.
+        """a(h): a shift (with norm below 1 if bounded), or a unit axis and an angle in (-1, 1) radians.
 
         A bounded angle is scaled by pi sigmoid(u - 5) with a learned u for each head.
         """
@@ -182,7 +182,7 @@ class LieAccessCell(AppendOnlyCell, Part):
         return jnp.concatenate([axis, angle], axis=-1)
 
     def interpolate(self, gate: jax.Array, new: jax.Array, last: jax.Array) -> jax.Array:
-        """Appendix B: r a + (1 - r) a_last for shifts; axis and angle each on their own for rotations."""
+        """Appendix B: r a + (1 - r) a_last for shifts; for rotations, axis and angle separately."""
         mixed = gate * new + (1 - gate) * last
         if self.group == "shift":
             return mixed
@@ -194,7 +194,7 @@ class LieAccessCell(AppendOnlyCell, Part):
 
 
 class GatedReadout(Part):
-    """Logits W_o h + b_o + gamma (W_r rho + b_r): the controller's answer plus what was read, as far as it wants it."""
+    """Logits W_o h + b_o + gamma (W_r rho + b_r): the controller's answer plus a gated read."""
 
     features: int
     initialization: Init = "fan_in"
@@ -212,28 +212,28 @@ class LANTM(FlatModel):
     """Lie-access neural Turing machine on the shift group R^2; `LANTM(weighting="softmax")` is the paper's LANTM-s."""
 
     hidden_size: Positive = 50
-    """Cells of the LSTM controller."""
+    """Number of cells of the LSTM controller."""
     memory_width: Positive = 20
     """m: width of a memory value."""
     embedding_size: Positive = 14
     """Width of the input embedding."""
     weighting: Weighting = "inverse_square"
-    """Read weights by inverse-square distance, or by an annealed softmax of it."""
+    """Read weights by inverse-square distance, or by an annealed softmax of the distance."""
     bound_action: bool = True
     """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""
     read_gate_bias: float = -10.0
-    """Constant of the read head's random-access gate. The paper favours Lie access for both heads; its code has 0 here,
-    with which reverse was solved by one of three seeds as published (`results/lantm`), and with -10 by all three."""
+    """Bias of the read head's random-access gate. The paper favours Lie access for both heads; its code has 0 here. As
+    published (0), one of three seeds solved reverse (`results/lantm`); with -10 all three did."""
     write_gate_bias: float = -10.0
-    """Constant of the write head's random-access gate: at first it moves by group actions alone."""
+    """Bias of the write head's random-access gate: at first it moves by group actions only."""
     action_interpolation: bool = False
-    """Let a head repeat its last action (appendix B); its gates have the constants of the two fields above."""
+    """A head may repeat its last action (appendix B); the two biases above also apply to these gates."""
     rotation_interpolation: RotationInterpolation = "angle"
     """Interpolate a rotation's angle (the paper), or its cosine and sine (the published code)."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding."""
+    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1"), except for the embedding."""
     forget_bias: float | None = 1.0
-    """Start of the forget gates' biases. None: drawn like the other biases, as the published code does for `fan_in`."""
+    """Initial bias of the forget gates. None: drawn like the other biases, as in the published code for `fan_in`."""
 
     group: ClassVar[Literal["shift", "rotation"]] = "shift"
 

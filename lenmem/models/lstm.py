@@ -1,7 +1,7 @@
 """LSTM and GRU encoder-decoders without memory: the baselines that do not generalise to longer sequences.
 
-The whole input has to pass through a state of fixed width: a stack of recurrent layers reads
-`[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on. It is the baseline of
+The whole input must pass through a state of fixed width: a stack of recurrent layers reads
+`[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on. This is the baseline of
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017 (1-4 LSTM layers of 256, embedding 128), and of most later
 work. LSTM: Hochreiter & Schmidhuber 1997; GRU: Cho et al. 2014. Cost per step: O(layers H^2).
 """
@@ -17,10 +17,10 @@ from lenmem.nn.linear import Init
 
 
 class LSTM(FlatModel):
-    """LSTM encoder-decoder of 1 or more layers."""
+    """LSTM encoder-decoder with one or more layers."""
 
     hidden_size: Positive = 256
-    """Cells of each layer."""
+    """Number of cells of each layer."""
     layers: Positive = 1
     """Number of layers; each reads the outputs of the one below."""
     embedding_size: Positive = 128
@@ -50,6 +50,6 @@ class LSTM(FlatModel):
 
 
 class GRU(LSTM):
-    """GRU encoder-decoder of 1 or more layers."""
+    """GRU encoder-decoder with one or more layers."""
 
     cell_type = GRUCell

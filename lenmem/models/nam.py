@@ -1,12 +1,12 @@
 """Neural Attention Memory as a Transformer and as a recurrent network: NAM-Transformer and LSAM.
 
 Nam & Seo, "Neural Attention Memory", https://arxiv.org/abs/2302.09422. A memory is a matrix M that maps unit keys to
-values. Writing adds an outer product and may first erase what the key held, reading is a product with a unit query:
+values. Writing adds an outer product and may first erase the key's old value; reading multiplies by a unit query:
 
     RD(M, q, p) = p M q        WR(M, k, v, p_w, p_e) = M + p_w v k^T - p_e M k k^T        (section 3.1)
 
-Without erasing, writing a sequence is a sum, which makes a linear attention: the *NAM-Transformer* (section 4). With
-it, M takes the place of an LSTM's cell state: the *LSAM* (section 5.1). `lenmem.models.namtm` puts M on a tape.
+Without erasure, writing a sequence is a sum, which gives a linear attention: the *NAM-Transformer* (section 4). With
+erasure, M replaces an LSTM's cell state: the *LSAM* (section 5.1). `lenmem.models.namtm` uses M as a tape.
 
 Notation: d width of the states, H heads of width d_h = d / H, x_t input [B, d], h_t state [B, d], M_t memory
 [B, H, d_h, d_h], mu normalisation to unit length. Cost per position: O(d^2 + d d_h) for both; LSAM is sequential.
@@ -35,10 +35,10 @@ from lenmem.types import Step
 
 
 class PreNormEncoder(TransformerEncoder):
-    """Pre-norm layers over states plus positions, and a last LayerNorm. States at padding are zero."""
+    """Pre-norm layers over states with positions, and a final LayerNorm. States at padding are zero."""
 
     attention: Mixing = "outer_product"
-    """How values are mixed."""
+    """The kind of attention that mixes the values."""
     mask_padding: bool = True
     attention_size: int | None = None
     """Width of queries, keys and values, all heads together; None: the states' width."""
@@ -64,12 +64,12 @@ class PreNormEncoder(TransformerEncoder):
 class NAMTransformer(Numbered, FlatModel):
     """Transformer encoder on normalised outer-product attention (section 4), with mask tokens for the answer.
 
-    `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the quadratic one:
-    the three differ in nothing else. On causal tasks position t sees positions 0 .. t only.
+    `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the quadratic one;
+    the three differ only in their attention. On causal tasks position t sees only positions 0 .. t.
 
-    The paper's sizes, of its Long Range Arena runs: ListOps and text 4 layers, width 256, 4 heads, MLP 1024; image
-    1 layer, width 128, 8 heads of 8, MLP 128, dropout 0.3. Its code lets padding write into the memory
-    (`mask_padding=False`) and gives the answer at a begin token (`column="first"`).
+    The paper's sizes for the Long Range Arena: ListOps and text 4 layers, width 256, 4 heads, MLP 1024; image 1 layer,
+    width 128, 8 heads of 8, MLP 128, dropout 0.3. Its code lets padding write into the memory (`mask_padding=False`)
+    and answers at a begin token (`column="first"`).
     """
 
     hidden_size: Positive = 128
@@ -77,22 +77,22 @@ class NAMTransformer(Numbered, FlatModel):
     layers: Positive = 4
     """Number of layers."""
     heads: Positive = 4
-    """Attention heads of each layer; they divide `hidden_size`."""
+    """Number of attention heads per layer; must divide `hidden_size`."""
     feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
     attention: Mixing = "outer_product"
-    """How values are mixed."""
+    """The kind of attention that mixes the values."""
     mask_padding: bool = True
-    """Padding writes nothing. Without, as in the published code, results depend on the padded length."""
+    """Padding writes nothing. False, as in the published code: results depend on the padded length."""
     attention_size: Positive | None = None
     """Width of queries, keys and values, all heads together; None: `hidden_size`."""
     dropout: Share = 0.1
     """Dropout of hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
-    """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding; see `Transformer`.
-    The others have no logits of pairs."""
+    """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding of `Transformer`;
+    the other kinds of attention have no logits for pairs."""
     column: Literal["last", "first"] = "last"
-    """Where a single answer is read: at the end token, or at the begin token."""
+    """Whether a single answer is read at the end token or at the begin token."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
@@ -120,13 +120,13 @@ class LSAMState(NamedTuple):
     """(h, M) of LSAM."""
 
     hidden: jax.Array
-    """h: what was read last, [B, d]."""
+    """h: the last read, [B, d]."""
     memory: jax.Array
     """M: float32[B, H, d_h, d_h]."""
 
 
 class LSAMCell(Part):
-    """One layer of LSAM in one direction: a recurrent cell; `run` takes a whole sequence faster and from any memory."""
+    """One layer of LSAM in one direction, as a recurrent cell; `run` processes a whole sequence faster."""
 
     hidden_size: int = 128
     heads: int = 4
@@ -190,7 +190,7 @@ class LSAMCell(Part):
 
 
 class LSAMEncoder(Part):
-    """The paper's two-layer LSAM. Layer 2 starts from the memory with which layer 1 ends, so it can look up any input.
+    """The paper's two-layer LSAM. Layer 2 starts from layer 1's final memory, so it can look up any input.
 
         layer 1   x1 = x + Wo [LSAM forward : LSAM backward], H/2 heads each;   x2 = LN(x1 + FFN(x1))
         layer 2   LN(relu(drop(Wo LSAM(x2)))), forward, H heads, M_0 = both directions' final memories
@@ -241,14 +241,14 @@ class LSAMEncoder(Part):
 class LSAM(FlatModel):
     """Long Short-term Attention Memory: the paper's bidirectional two-layer model, with mask tokens for the answer.
 
-    No positions: order enters through the recurrence. The paper's size is `LSAM(hidden_size=1024, heads=8,
+    There are no positions: order enters through the recurrence. The paper's size is `LSAM(hidden_size=1024, heads=8,
     feedforward_size=2048)`: 17.4 M parameters. On causal tasks both layers read forward, and the second starts empty.
     """
 
     hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
     heads: Positive = 4
-    """H: heads of a layer; layer 1 gives half of them to each direction."""
+    """H: heads of a layer; in layer 1 each direction has half of them."""
     feedforward_size: Positive = 256
     """Hidden width of the feed-forward network between the layers."""
     dropout: Share = 0.1
@@ -268,12 +268,12 @@ class LSAM(FlatModel):
 
 
 class RecurrentLSAM(FlatModel):
-    """One LSAM layer as a plain recurrent network in place of an LSTM: it reads and then answers in one scan."""
+    """One LSAM layer used like an LSTM: it reads and then answers in one scan."""
 
     hidden_size: Positive = 128
     """d: width of the state."""
     heads: Positive = 4
-    """H: heads, each with a memory of its own."""
+    """H: number of heads, each with its own memory."""
     embedding_size: Positive = 64
     """Width of the input embedding."""
 

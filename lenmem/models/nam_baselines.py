@@ -1,14 +1,14 @@
 """The baselines of Nam & Seo's table 2: Universal Transformer, a BERT-shaped Transformer, and LSTMs with attention.
 
 "Neural Attention Memory", https://arxiv.org/abs/2302.09422, section 5.3. All three are encoders of the input followed
-by a mask token for each answer slot, and so directly comparable with LSAM and NAM-TM.
+by a mask token for each answer slot, so they are directly comparable with LSAM and NAM-TM.
 
     Universal Transformer   Dehghani et al., ICLR 2019, https://arxiv.org/abs/1807.03819; without halting
     BERT                    Devlin et al. 2019, https://arxiv.org/abs/1810.04805
     LSTM with attention     an LSTM, dot-product attention over its states, and another LSTM
 
-Sizes of the paper's code are given with each class. Cost for N positions of width d: O(N^2 d + N d^2) for each layer or
-step.
+The sizes of the paper's code are given with each class. Cost for N positions of width d: O(N^2 d + N d^2) for each
+layer or step.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class UniversalEncoder(TransformerEncoder):
 
     @nn.nowrap
     def layer(self, width: int, number: int) -> nn.Module:
-        """The one layer."""
+        """The single layer."""
         encoding, shared = self.scores(width), {"causal": self.causal, **self.dtypes}
         start: dict[str, Any] = {"use_bias": False, "kernel_init": glorot(), "parent": None}
         return PreNormLayer(
@@ -65,29 +65,29 @@ class UniversalEncoder(TransformerEncoder):
 
 
 class UniversalTransformer(Numbered, FlatModel):
-    """Universal Transformer: one layer applied `steps` times, with sinusoidal signals of position and step.
+    """Universal Transformer: one layer applied `steps` times, with sinusoidal signals for position and step.
 
     The paper's size: `UniversalTransformer(hidden_size=1536, steps=8, heads=24, feedforward_size=1536, kernel_size=3)`.
-    We count 23.7 M parameters and the paper's code 26.0 M: it has one more linear map of 1536 x 1536 after the
-    embedding, which adds nothing to what an embedding can be.
+    We count 23.7 M parameters and the paper's code 26.0 M: it has another linear map of 1536 x 1536 after the
+    embedding, which does not increase what an embedding can represent.
     """
 
     hidden_size: Positive = 128
     """d: width of the states and of the embedding."""
     steps: Positive = 4
-    """How often the layer is applied."""
+    """Number of times the layer is applied."""
     heads: Positive = 4
-    """Attention heads; they divide `hidden_size`."""
+    """Number of attention heads; must divide `hidden_size`."""
     feedforward_size: Positive = 512
     """Hidden width of the feed-forward network."""
     kernel_size: Positive = 1
-    """Positions that the feed-forward network's maps see: 1 is the plain one, more make them convolutions."""
+    """Kernel size of the feed-forward network's maps: 1 is the plain network, larger sizes make them convolutions."""
     dropout: Share = 0.1
-    """Dropout of hidden units and of what attention and feed-forward network add."""
+    """Dropout of hidden units and of the outputs of attention and feed-forward network."""
     positions: PositionEncoding = "sinusoidal"
-    """Any encoding; see `Transformer`. What is added is so at each step."""
+    """Any encoding of `Transformer`. Encodings that are added to the states are added at each step."""
     column: Literal["last", "first"] = "last"
-    """Where a single answer is read: at the end token, or at the begin token."""
+    """Whether a single answer is read at the end token or at the begin token."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
@@ -107,7 +107,7 @@ class UniversalTransformer(Numbered, FlatModel):
 
 
 class BERTEncoder(TransformerEncoder):
-    """Post-norm layers over states with positions, and a last LayerNorm."""
+    """Post-norm layers over states with positions, and a final LayerNorm."""
 
     max_positions: Positive = dataclasses.field(default=512, kw_only=True)
     positions: PositionKind = "learned"
@@ -123,10 +123,9 @@ class BERTEncoder(TransformerEncoder):
 class BERT(Numbered, FlatModel):
     """BERT-shaped Transformer encoder: learned absolute positions and masked completion.
 
-    Positions beyond the longest training row are never trained, which is one reason why it cannot do longer ones. The
+    Positions beyond the longest training row are never trained, which is one reason why it fails on longer ones. The
     paper's size, BERT-medium: `BERT(hidden_size=512, layers=8, heads=8, feedforward_size=2048)`. We count 25.5 M
-    parameters and the paper's code 28.7 M: it holds a ninth layer, the one that the eight are copied from, which is
-    never used.
+    parameters and the paper's code 28.7 M: it holds a ninth, unused layer, from which the eight are copied.
     """
 
     hidden_size: Positive = 128
@@ -134,17 +133,17 @@ class BERT(Numbered, FlatModel):
     layers: Positive = 4
     """Number of layers."""
     heads: Positive = 4
-    """Attention heads of each layer; they divide `hidden_size`."""
+    """Number of attention heads per layer; must divide `hidden_size`."""
     feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
     max_positions: Positive = dataclasses.field(default=512, kw_only=True)
-    """Longest row of learned or random positions, answer slots and padding included."""
+    """Longest row for learned or random positions, including answer slots and padding."""
     dropout: Share = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "learned"
-    """Any encoding; see `Transformer`."""
+    """Any encoding of `Transformer`."""
     column: Literal["last", "first"] = "last"
-    """Where a single answer is read: at the end token, or at the begin token."""
+    """Whether a single answer is read at the end token or at the begin token."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
@@ -163,7 +162,7 @@ class BERT(Numbered, FlatModel):
 
 
 class LSTMAttentionEncoder(Part):
-    """h = LSTM(x), c_t = sum_s softmax_s(h_s . W_in h_t) h_s, y = LSTM(tanh(W_out [c_t; h_t])); both LSTMs two-way.
+    """h = LSTM(x), c_t = sum_s softmax_s(h_s . W_in h_t) h_s, y = LSTM(tanh(W_out [c_t; h_t])); bidirectional LSTMs.
 
     If `causal`, both read forward and s runs up to t. Traces `attention` [B, N, N].
     """
@@ -176,7 +175,7 @@ class LSTMAttentionEncoder(Part):
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         length, width = states.shape[1:]
         if width % 2 and not self.causal:
-            raise ValueError(f"two directions share the width evenly; got a width of {width}")
+            raise ValueError(f"two directions need an even width; got a width of {width}")
 
         def drop(x):
             return dropped(x, self.dropout, deterministic=deterministic)
@@ -208,9 +207,9 @@ class LSTMAttention(FlatModel):
     """
 
     hidden_size: Positive = 128
-    """d: width of the embedding and of both directions of an LSTM together."""
+    """d: width of the embedding, and of both directions of an LSTM together."""
     dropout: Share = 0.1
-    """Dropout of the embedding and of what the second LSTM and the head read."""
+    """Dropout of the embedding and of the inputs of the second LSTM and of the head."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:

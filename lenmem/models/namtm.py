@@ -1,20 +1,20 @@
 """NAM Turing machine (NAM-TM): memory matrices as tapes, with heads that move left, stay, move right or jump.
 
 Nam & Seo, "Neural Attention Memory", https://arxiv.org/abs/2302.09422, section 5.2. A tape T = sum_i v_i e_i^T maps
-positions e_i to values; a head is a vector over positions, and NAM's reading and writing (`lenmem.models.nam`) with
-heads as keys make T a Turing tape. A second tape K holds a key for each position: read the other way round it is a
-jump table that takes the head to where a key was written. No parameter depends on the length of the tapes.
+positions e_i to values. A head is a vector over positions; reading and writing (`lenmem.models.nam`) with heads as keys
+makes T a Turing tape. A second tape K holds a key for each position. Read in reverse it is a jump table that moves the
+head to the position where a key was written. No parameter depends on the length of the tapes.
 
 Notation: P tapes of width d_t = d / P, L positions, T and K [B, P, d_t, L], heads H_r and H_w [B, P, L], action
-probabilities p_action of each head, gates p_r and p_w of each tape, v value, k unit key, q_jump unit query. One step:
+probabilities p_action for each head, gates p_r and p_w for each tape, v value, k unit key, q_jump unit query. One step:
 
     T' = WR(T, H_w, v, p_w, p_w)        R = RD(T', H_r, p_r)
     K' = WR(K, H_w, k, p_w, p_w)        H_jump = RD(K'^T, q_jump, 1)
     H' = p_left roll^-1(H) + p_noop H + p_right roll(H) + p_jump H_jump, for both heads
 
-All commands come from x and a controller that never sees what was read. So only heads and K run in sequence, and the
-reads of all steps follow from the heads at once (`ops.nam_scan`). Cost: O(P L) a step for the heads and O(d L) for K,
-which is left out where nothing jumps; O(N d L) for the reads.
+All commands come from x and a controller that never sees the reads. So only the heads and K run in sequence, and the
+reads of all steps follow from the heads at once (`ops.nam_scan`). Cost: O(P L) per step for the heads and O(d L) for K,
+which is left out if nothing jumps; O(N d L) for the reads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NAMTuringLayer(Part):
     def __call__(
         self, states: jax.Array, mask: jax.Array, tape: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """x [B, N, d], bool[B, N], T -> (a linear map of the reads [B, N, d], the last T)."""
+        """x [B, N, d], bool[B, N], T -> (a linear map of the reads [B, N, d], the final T)."""
         (batch, length), width = mask.shape, states.shape[-1]
         controls = self.controls(states, mask)
         positions, origin = self.positions(length)
@@ -78,7 +78,7 @@ class NAMTuringLayer(Part):
 
     @nn.nowrap
     def positions(self, length: int) -> tuple[int, int]:
-        """(L, the cell where heads start). By default nothing can wrap: room to both sides for `length` steps."""
+        """(L, the initial cell of the heads). By default heads cannot wrap around: `length` steps fit on both sides."""
         if self.tape_length is not None:
             if self.tape_length < 1:
                 raise ValueError(f"tape_length is {self.tape_length}; allowed are None and lengths from 1 on")
@@ -122,9 +122,9 @@ class NAMTuringLayer(Part):
 
 
 class NAMTuringEncoder(Part):
-    """Layers that all read src = LN(drop(Linear(x))) and hand on their tape.
+    """Layers that all read src = LN(drop(Linear(x))) and pass on their tape.
 
-    States relu(drop(LN(R))) of the last layer's reads R.
+    The output is relu(drop(LN(R))) for the last layer's reads R.
     """
 
     layers: tuple[NAMTuringLayer, ...]
@@ -133,7 +133,7 @@ class NAMTuringEncoder(Part):
 
     @property
     def causal(self) -> bool:
-        """A tape handed on holds the whole input."""
+        """Whether output t depends only on inputs 0 .. t. With several layers, the tape passed on holds all inputs."""
         return len(self.layers) == 1 and self.layers[0].causal
 
     @nn.compact
@@ -152,11 +152,11 @@ class NAMTuringEncoder(Part):
 
 
 class NAMTM(FlatModel):
-    """NAM Turing machine with mask tokens for the answer: layer 2 starts from the tape that layer 1 leaves.
+    """NAM Turing machine with mask tokens for the answer: layer 2 starts from layer 1's final tape.
 
-    Both layers read the input, the reads of the first are dropped; what the first found out travels on its tape. As the
-    controller reads both ways, the first step may know the whole input. On causal tasks there is one layer, whose
-    controller reads forward.
+    Both layers read the input. The reads of the first layer are dropped; its results are passed on by its tape. The
+    controller is bidirectional, so the first step may know the whole input. On causal tasks there is one layer, with a
+    forward controller.
 
     The paper's size is `NAMTM(hidden_size=1024, tapes=8, tape_length=32)`: 19.1 M parameters; without JUMP
     `jump=False, controller="lstm"`: 18.0 M. Its tape of 32 cells is circular, and shorter than its inputs.
@@ -165,27 +165,28 @@ class NAMTM(FlatModel):
     hidden_size: Positive = 128
     """d: width of the states, of the embedding and of all tapes together."""
     tapes: Positive = 4
-    """P: tapes of a layer, each with a read head and a write head."""
+    """P: number of tapes of a layer, each with a read head and a write head."""
     layers: Positive = 2
     """Number of layers."""
     jump: bool = True
-    """Heads may jump; without, LEFT, NO-OP and RIGHT remain (the paper's ablation)."""
+    """Heads may jump. False: only LEFT, NO-OP and RIGHT (the paper's ablation)."""
     rules: tuple[Transition, ...] = ()
-    """More transitions, beside the standard ones."""
+    """Additional transitions."""
     tape_length: Positive | None = None
-    """L of circular tapes on which heads start at cell 0. None: so long that no head can get round, whatever the input;
-    the result is that of an endless tape."""
+    """L: length of circular tapes on which heads start at cell 0. None: long enough that no head wraps around, so the
+    result is that of an endless tape."""
     normalize_heads: bool = False
-    """Read and write with heads of unit length. The paper does not: by jumps heads may grow, and erasing overshoot."""
+    """Read and write with heads of unit length. The paper does not: jumps may make heads grow, and erasure
+    overshoot."""
     controller: Literal["gru", "lstm"] = "gru"
-    """The recurrent network that commands the heads."""
+    """The recurrent network that controls the heads."""
     published_heads: bool = False
-    """The write head of each step moves from where the read head was, as in the code behind the paper's numbers. By the
-    paper, and in the authors' later code, each head moves from where it was itself."""
+    """The write head of each step moves from the read head's position, as in the code behind the paper's numbers. In
+    the paper's text and the authors' later code, each head moves from its own position."""
     input_dropout: Share = 0.2
     """Dropout of the inputs of the layers."""
     dropout: Share = 0.1
-    """Dropout before the head."""
+    """Dropout before the output head."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:

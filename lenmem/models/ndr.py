@@ -1,11 +1,11 @@
 """The Neural Data Router (Csordás, Irie & Schmidhuber, ICLR 2022, https://arxiv.org/abs/2110.07732).
 
-A Transformer encoder with one layer, applied `steps` times, in which data finds its own way: a *copy gate* lets a
-column wait, unchanged, until its operands are there, and *geometric attention* looks for the nearest match to the left
-or to the right, however far away it is. Trained on shallow expressions, it evaluates deeper ones.
+A Transformer encoder with one layer, applied `steps` times. A *copy gate* lets a column wait, unchanged, until its
+operands are computed, and *geometric attention* finds the nearest match to the left or to the right, at any distance.
+Trained on shallow expressions, it evaluates deeper ones.
 
-Notation: column i of N holds h_i, of width d; equations are with the parts, in `lenmem.nn.ndr` and `lenmem.nn.act`. The
-class also covers the Transformers of tables 1-3 and 6 (see its fields, and the names in `lenmem.models`).
+Notation: column i of N holds h_i, of width d; the equations are in `lenmem.nn.ndr` and `lenmem.nn.act`. The class also
+covers the Transformers of tables 1-3 and 6 (see its fields, and the names in `lenmem.models`).
 
 Cost per step: O(N^2 d + N d (d + d_FF)), for every kind of attention.
 """
@@ -43,16 +43,16 @@ EmbeddingInit = Literal["normal", "kaiming", "xavier"]
 
 
 class DataFlowEncoder(Numbered):
-    """`depth`, an encoder that knows no padding, between zeros: at padded columns before and after. An encoder.
+    """An encoder that runs `depth`, which ignores padding, and zeros padded columns before and after.
 
     Traces `column` bool[B, N]: the real columns.
     """
 
     depth: nn.Module
     positions: PositionEncoding = "none"
-    """What is added to the states first, or what attention is told."""
+    """Added to the states first, or passed to the attention."""
     position_dropout: float = 0.0
-    """Dropout of states and positions together, where positions are added."""
+    """Dropout of states with positions, if positions are added."""
     causal: bool = False
     param_dtype: Dtype = jnp.float32
 
@@ -74,66 +74,66 @@ class DataFlowEncoder(Numbered):
 
 
 class NDR(Numbered, FlatModel):
-    """Neural Data Router, and the weight-shared Transformers it is compared with."""
+    """Neural Data Router, and the weight-shared Transformers of its paper."""
 
     hidden_size: Positive = 256
     """d: width of the states and of the embedding."""
     steps: Positive = 14
-    """How often the layer is applied: as deep as the deepest expression needs, and some more."""
+    """Number of times the layer is applied: the depth of the deepest expression, and a few more."""
     test_steps: Positive | None = None
     """Steps outside training; None: `steps`."""
     heads: Positive = 1
-    """Attention heads; they divide `hidden_size`."""
+    """Number of attention heads; must divide `hidden_size`."""
     feedforward_size: Positive = 512
     """d_FF: hidden width of the feed-forward network that updates a column."""
     attention: Kind = "geometric"
     """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
-    absolute positions. `absolute`: by content, sinusoidal positions added to the embedding. Any other encoding of
-    `Transformer`: by content, and as it says."""
+    absolute positions. `absolute`: by content, with sinusoidal positions added to the embedding. Any other encoding of
+    `Transformer`: by content with that encoding."""
     gated: bool = True
     """Layers with a copy gate; otherwise post-norm Transformer layers."""
     update: Update = "norm"
-    """What ends the update of gated layers: LayerNorm, or tanh where attention is not geometric."""
+    """The last function in the update of gated layers: LayerNorm, or tanh if attention is not geometric."""
     gate_size: Positive | None = None
     """Hidden width of the copy gate's network; None: d."""
     normalize: bool = False
-    """Geometric weights of a target add to 1."""
+    """Normalise the geometric weights of each target to sum 1."""
     dropout: Share = 0.5
-    """Dropout of what attention adds and of hidden units (without a gate also of what they add)."""
+    """Dropout of attention outputs and of hidden units (without a gate also of the feed-forward outputs)."""
     key_dropout: Share = 0.1
     """Dropout of attention keys."""
     gate_drop: Share = 0.1
-    """Probability, in training, that a column is copied in a step whatever its gate says."""
+    """Probability, in training, that a column is copied in a step regardless of its gate."""
     position_dropout: Share = 0.1
-    """Dropout of the embedding where absolute positions are added to it."""
+    """Dropout of the embedding if absolute positions are added to it."""
     embedding_init: EmbeddingInit = "normal"
-    """Spread of the embedding at first: 1, sqrt(2 / d), or sqrt(2 / (symbols + d)) (`xavier`)."""
+    """Initial standard deviation of the embedding: 1, sqrt(2 / d), or sqrt(2 / (symbols + d)) (`xavier`)."""
     halting: Literal["none", "graves", "dehghani"] = "none"
-    """Adaptive computation time: each column halts by itself, by Graves' rule or by the Universal Transformer's."""
+    """Adaptive computation time: each column halts separately, by Graves' or the Universal Transformer's rule."""
     ponder_penalty: Weight = 0.03
     """Weight of the halting remainders in the loss."""
     published_penalty: bool = False
-    """Remainders are averaged over all columns of a batch, padding up to its longest row too, as in the published code;
-    otherwise over the real columns of each row."""
+    """Average remainders over all columns of a batch, including padding up to its longest row, as in the published
+    code. False: over the real columns of each row."""
     column: Literal["last", "first"] = "last"
-    """Where a single answer is read: at the end token, or at the begin token."""
+    """Whether a single answer is read at the end token or at the begin token."""
     block_size: Positive | None = None
-    """Targets of geometric attention worked on at a time, for long inputs; None: all."""
+    """Targets of geometric attention that are processed at a time, for long inputs; None: all."""
     tolerance: Share | None = None
-    """Geometric attention looks no further out where at most this probability is left; None: it looks everywhere."""
+    """Geometric attention stops when at most this probability is left; None: it processes all keys."""
     remat: bool = False
     """Recompute each step in the backward pass: memory of one step, a third more time."""
 
     @property
     def embedding_std(self) -> float:
-        """Standard deviation of the embedding table at first."""
+        """Initial standard deviation of the embedding table."""
         symbols = require_spec(self.spec, self).vocabulary + 2
         variance = {"normal": 1.0, "kaiming": 2 / self.hidden_size, "xavier": 2 / (symbols + self.hidden_size)}
         return variance[self.embedding_init] ** 0.5
 
     @property
     def encoding(self) -> PositionEncoding | None:
-        """How attention by content encodes positions; None: attention is of another kind."""
+        """The position encoding of attention by content; None for other kinds of attention."""
         if self.attention in ("geometric", "relative", "absolute_relative"):
             return None
         return encoding_of(self.attention)
@@ -141,7 +141,7 @@ class NDR(Numbered, FlatModel):
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
         if self.random_positions and self.encoding is None:
-            raise ValueError(f"random_positions is for attention by content; attention is {self.attention!r}")
+            raise ValueError(f"random_positions needs attention by content; attention is {self.attention!r}")
         causal = require_spec(self.spec, self).causal
         steps = self.steps if train else self.test_steps or self.steps
         layer = self.layer(causal)
@@ -188,15 +188,15 @@ class NDR(Numbered, FlatModel):
 
     @nn.nowrap
     def scores(self, positions: PositionEncoding, causal: bool, **fields: Any) -> PositionScores:
-        """What positions do to the logits of attention by content."""
+        """The effect of positions on the logits of attention by content."""
         sizes = {"heads": self.heads, "features": self.hidden_size, "causal": causal}
         return PositionScores(positions, **sizes, **fields, **self.dtypes, parent=None)
 
 
 def from_torch_state(mapping: Mapping[str, ArrayLike]) -> PyTree:
-    """The published layer's arrays by name -> parameters of a `GatedLayer` with `GeometricAttention`.
+    """Converts the published layer's arrays to parameters of a `GatedLayer` with `GeometricAttention`.
 
-    Torch's `weight[out, in]` is transposed. In the published layout, and in ours:
+    Torch's `weight[out, in]` is transposed. The published layout, and ours:
 
         att.data_to_q.weight            [(head, k), d]              attention/query/kernel [d, (head, k)]
         att.data_to_kv.weight           [(head, {key, value}, k), d] attention/key, attention/value
@@ -207,8 +207,8 @@ def from_torch_state(mapping: Mapping[str, ArrayLike]) -> PyTree:
         nmerge, no                      weight, bias [d]            attention_norm, update_norm: scale, bias
         p1, p2, g1, g2                  weight [out, in], bias      feedforward_in, feedforward_out, gate_in, gate_out
 
-    `att.pos_to_pq` is never used and left out. A ValueError names what is missing. The map is linear, so that it takes
-    gradients to gradients.
+    `att.pos_to_pq` is unused and left out. Raises ValueError with the missing names. The map is linear, so it also
+    converts gradients to gradients.
     """
     wanted = {f"att.{name}" for name in ("scale", "scale_pos", "s_bias", "global_content_bias", "data_to_qp.bias")}
     wanted |= {f"att.{name}.weight" for name in ("data_to_q", "data_to_kv", "data_to_qp", "multi_head_merge")}

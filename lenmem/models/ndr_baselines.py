@@ -1,8 +1,8 @@
 """The recurrent baselines of Csordás et al. (ICLR 2022, tables 1-3): LSTM and bidirectional LSTM.
 
-Layers of one or two directions read the row; one answer is read from their final states, several answers position by
-position. Without attention or memory beside their state. Their Transformers are fields of `lenmem.models.ndr.NDR`.
-Cost per symbol: O(layers H^2).
+Layers of one or two directions read the row. A single answer is read from their final states, several answers position
+by position. There is no attention and no external memory. The paper's Transformers are fields of
+`lenmem.models.ndr.NDR`. Cost per symbol: O(layers H^2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lenmem.types import Dtype, Spec
 
 
 class TorchLSTMCell(LSTMCell):
-    """An LSTM that starts like Torch's: all weights U(-1/sqrt(H), 1/sqrt(H)), the bias a sum of two such, state 0."""
+    """An LSTM with Torch's initialisation: weights U(-1/sqrt(H), 1/sqrt(H)), biases the sum of two such, state 0."""
 
     learned_start: bool = False
 
@@ -45,28 +45,28 @@ class TorchLSTMCell(LSTMCell):
 
 
 class LSTMEncoder(Part):
-    """Layers of LSTMs of one or two directions, each reading all directions of the one below. An encoder."""
+    """LSTM layers in one or two directions; each reads all directions of the one below. An encoder."""
 
     hidden_size: int
     layers: int = 1
     bidirectional: bool = False
     summary: bool = False
-    """Give the final states of a row, in every column, instead of the states."""
+    """Return the final states of a row, in every column, instead of the states."""
     published_readout: bool = False
     dropout: float = 0.0
 
     @property
     def causal(self) -> bool:
-        """State t depends on states 0 .. t only."""
+        """Whether state t depends only on states 0 .. t."""
         return not (self.bidirectional or self.summary)
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, H]."""
         if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"two directions share the cells evenly; got a hidden_size of {self.hidden_size}")
+            raise ValueError(f"two directions need an even hidden_size; got a hidden_size of {self.hidden_size}")
         size = self.hidden_size // 2 if self.bidirectional else self.hidden_size
-        finals = []  # of layer 0 forward, layer 0 backward, layer 1 forward, ...
+        finals = []  # layer 0 forward, layer 0 backward, layer 1 forward, ...
         for number in range(self.layers):
             layer = Recurrent(
                 TorchLSTMCell(size, **self.dtypes, parent=None),
@@ -89,12 +89,12 @@ class LSTMClassifier(FlatModel):
     """LSTM or bidirectional LSTM that reads the whole row and then answers from its final states.
 
     The paper's size on CTL: 200 cells (bidirectional: 100 in each direction), embedding 16, dropout 0.5; on arithmetic
-    2 layers of 200, embedding 200; on ListOps 4 layers of 512, embedding 512, dropout 0.1. Its forget gates start open
-    by chance only, as Torch's do. Torch's second bias, which adds nothing, is left out.
+    2 layers of 200, embedding 200; on ListOps 4 layers of 512, embedding 512, dropout 0.1. The forget bias is not
+    raised, as in Torch. Torch's second bias is redundant and left out.
     """
 
     hidden_size: Positive = 200
-    """Cells of each layer, both directions together."""
+    """Number of cells of each layer, both directions together."""
     layers: Positive = 1
     """Number of layers."""
     bidirectional: bool = False
@@ -104,16 +104,16 @@ class LSTMClassifier(FlatModel):
     dropout: Share = 0.5
     """Dropout of the embedding and between layers."""
     begin: bool = True
-    """Read a begin token first, where the task has a single answer. The published networks do not."""
+    """Read a begin token first, if the task has a single answer. The published networks do not."""
     end: bool = True
-    """Read an end token last, where the task has a single answer. Published: in two directions only."""
+    """Read an end token last, if the task has a single answer. Published: only with two directions."""
     published_readout: bool = False
-    """Answer from the states that the published code reads: of two or more layers in two directions not the last
-    layer's but, of an even number of layers, the backward states of the middle and the last. A fault."""
+    """Answer from the states that the published code reads, by a bug: with two or more layers in two directions it does
+    not read the last layer but, with an even number of layers, the backward states of the middle and the last."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         if spec.causal and self.bidirectional:
             return "one direction reads the input from its end; the task is causal"
         return super().supports(spec)

@@ -1,13 +1,13 @@
 """The neural stack: an LSTM with a stack whose pushes and pops have a strength.
 
 Grefenstette et al., "Learning to Transduce with Unbounded Memory", NeurIPS 2015 (arXiv 1506.02516), sections 3.1 and
-3.4. At each step the controller pops and pushes some strength between 0 and 1 and then sees the topmost strength of 1
-of the stack. No value is ever overwritten: the memory grows by one slot per step, and the strengths say what of it is
-still there. What comes out in reverse order can so be as long as one likes.
+3.4. At each step the controller pops and pushes with strengths between 0 and 1, and then sees the topmost strength of 1
+of the stack. Values are never overwritten: the memory grows by one slot per step, and the strengths say how much of
+each value is still on the stack. So it can reverse sequences of any length.
 
 Notation: h controller output [B, H]; u, d strengths of pop and push [B]; v value pushed [B, W]; s strengths [B, T] of T
-slots, one for each step of a row; V values [B, W, T]; r what was read [B, W]. Equation numbers are the paper's. A row
-pushes while it answers too, as in the paper. Cost per step: O(H (X + W + H) + T W).
+slots, one for each step of a row; V values [B, W, T]; r read [B, W]. Equation numbers are the paper's. A row also
+pushes while it answers, as in the paper. Cost per step: O(H (X + W + H) + T W).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lenmem.types import Step
 
 
 class StackState(NamedTuple):
-    """What a neural stack carries beside the values pushed."""
+    """The carry of a neural stack, without the pushed values."""
 
     controller: tuple[jax.Array, jax.Array]
     read: jax.Array
@@ -37,20 +37,21 @@ class StackState(NamedTuple):
     strengths: jax.Array
     """s, [B, T]."""
     time: jax.Array
-    """float[B]: steps so far, which is the slot of the next value. A float: a state is differentiated as a whole."""
+    """float[B]: number of steps so far, the slot of the next value. A float, since the whole state is
+    differentiated."""
 
 
 class NeuralStackCell(AppendOnlyCell, Part):
     """One step of a neural stack; see `NeuralStack` for the fields. Its output is tanh(W_o h + b_o).
 
-    Only the values are append-only. Strengths change and belong to the state, so that a training step keeps the values
-    once and not once per time step.
+    Only the values are append-only. Strengths change and belong to the state. A training step therefore stores the
+    values once, not once per time step.
     """
 
     hidden_size: int = 256
     width: int = 128
     answers: int = 0
-    """Slots beside those of the steps that read."""
+    """Number of slots in addition to those of the reading steps."""
 
     @property
     def initial_slots(self) -> int:
@@ -63,7 +64,7 @@ class NeuralStackCell(AppendOnlyCell, Part):
         self.output = Linear(self.hidden_size, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int):
-        """The controller's own start, and an empty stack with a slot for every step."""
+        """The controller's initial state, and an empty stack with a slot for every step."""
 
         def zeros(*shape):
             return jnp.zeros((*batch_shape, *shape))
@@ -73,7 +74,7 @@ class NeuralStackCell(AppendOnlyCell, Part):
         return state, zeros(self.width, slots), jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
 
     def advance(self, state: StackState, memory: jax.Array, filled: jax.Array, step: Step):
-        """Section 3.4: pop, push, read. `filled` misses what is pushed while answering; the strengths know better."""
+        """Section 3.4: pop, push, read. Ignores `filled`, which lacks pushes while answering; strengths have them."""
         inputs = jnp.concatenate([step.inputs, state.read.astype(step.inputs.dtype)], axis=-1)
         controller = self.controller.update(state.controller, inputs)
         hidden = controller[1]
@@ -82,7 +83,7 @@ class NeuralStackCell(AppendOnlyCell, Part):
 
         strengths = stack_update(state.strengths, push, pop, state.time)
         weights = stack_read_weights(strengths)
-        # The value of this step, whose weight is d_t, is not in the memory yet.
+        # The value of this step, with weight d_t, is not in the memory yet.
         below = jnp.where(jnp.arange(weights.shape[-1]) < state.time[:, None], weights, 0)
         read = push[:, None] * value + jnp.einsum("...t,...wt->...w", below, memory)
 
@@ -98,7 +99,7 @@ class NeuralStack(FlatModel):
     """An LSTM with a neural stack that reads the input, then answers."""
 
     hidden_size: Positive = 256
-    """Cells of the LSTM controller."""
+    """Number of cells of the LSTM controller."""
     width: Positive = 128
     """W: width of a value on the stack."""
     embedding_size: Positive = 128

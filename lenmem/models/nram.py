@@ -1,24 +1,24 @@
 """The neural random-access machine (NRAM).
 
 Kurach, Andrychowicz & Sutskever, "Neural Random-Access Machines", ICLR 2016 (arXiv 1511.06392). R registers and the
-cells of a tape hold distributions over the integers 0 .. M - 1. At each step a controller wires registers and 14 fixed
-modules (arithmetic, comparisons, reading and writing the tape) to a circuit, whose outputs are the next registers. It
-sees nothing of the registers but the probability that each is 0, so no parameter depends on M, and a pointer works the
-same on any length.
+cells of a tape hold distributions over the integers 0 .. M - 1. At each step a controller connects registers and 14
+fixed modules (arithmetic, comparisons, reading and writing the tape) to a circuit, whose outputs are the next
+registers. It sees only the probability that each register is 0, so no parameter depends on M, and pointers work in the
+same way at any length.
 
 Notation: h controller output [B, H]; r registers [B, R, M]; tape [B, M, M]; wires: the registers, then the outputs of
 the Q = 14 modules. All sums are modulo the number of integers of a row. Cost per step: O(H (H + Q (R + Q)) + M^2).
 
-The paper gives the machine a tape and reads a tape. For pairs of sequences here:
+The paper gives the machine a tape and reads a tape. For pairs of sequences:
 
-* Input, as the paper lays out arrays, a pointer first and 0 at the end: cell 0 holds the address of the first cell
-  behind the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; 0 is everywhere else.
-  All registers start at 0. Aligned tasks are taken in the same way, the whole input first.
-* Output: after `delay` steps each step fills one answer slot with what is then in the last register. Class k is the
-  integer k + 1; the end symbol, where a task has one, is 0. The logits are log P, as in the paper's cost. The number of
+* Input, laid out like the paper's arrays, with a pointer first and 0 at the end: cell 0 holds the address of the first
+  cell after the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; other cells hold 0.
+  All registers start at 0. Aligned tasks are read in the same way, the whole input first.
+* Output: after `delay` steps, each step fills one answer slot with the content of the last register. Class k is the
+  integer k + 1; the end symbol, if a task has one, is 0. The logits are log P, as in the paper's cost. The number of
   slots is given, so there is no halting.
-* A row of n inputs has as many integers as its tokens, classes and addresses need: max(V + 1, K + 1, n + 2). It does
-  not depend on what else is in the batch. `integers` sets one number for all rows instead.
+* A row of n inputs has as many integers as its tokens, classes and addresses need: max(V + 1, K + 1, n + 2). This does
+  not depend on the other rows of the batch. `integers` sets one number for all rows instead.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FLOOR = 1e-6
 
 
 def constant(value: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
-    """A module without arguments: `value` with certainty."""
+    """A module without arguments: `value` with probability 1."""
 
     def module(tape: jax.Array, integers: jax.Array) -> jax.Array:
         return jnp.broadcast_to(jax.nn.one_hot(value, tape.shape[-1]), tape.shape[:-1])
@@ -91,7 +91,7 @@ class NRAMState(NamedTuple):
     tape: jax.Array
     """[B, M, M]."""
     integers: jax.Array
-    """int[B]: how many integers each row has."""
+    """int[B]: number of integers of each row."""
 
 
 class NRAMCell(Part):
@@ -111,13 +111,13 @@ class NRAMCell(Part):
         self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, tape: jax.Array, integers: jax.Array) -> NRAMState:
-        """The controller's own start, all registers 0, and a tape [B, M, M] of so many integers int[B]."""
+        """The controller's initial state, all registers 0, and a tape [B, M, M] with `integers` int[B] integers."""
         zero = jax.nn.one_hot(0, tape.shape[-1])
         registers = jnp.broadcast_to(zero, (len(tape), self.registers, tape.shape[-1]))
         return NRAMState(self.cell.start(tape.shape[:1], 0), registers, tape, integers)
 
     def __call__(self, state: NRAMState, step: Step) -> tuple[NRAMState, jax.Array]:
-        """Controller, then one run of its circuit."""
+        """The controller, then one run of its circuit."""
         seen = state.registers[..., 0].astype(self.dtype or self.param_dtype)
         controller, hidden = self.cell(state.controller, step._replace(inputs=seen))
         commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
@@ -133,7 +133,8 @@ def circuit(
 ) -> tuple[jax.Array, jax.Array]:
     """Section 3.1: the modules in order, then the registers and the tape after the step.
 
-    An argument is a mean of the wires before its module, a new register one of all wires; `wiring` holds the weights.
+    An argument is a mean of the wires before its module, a new register a mean of all wires; `wiring` holds the
+    weights.
     """
     wires, written = registers, tape
     for name, (_, module) in MODULES.items():
@@ -154,15 +155,15 @@ class NRAM(FlatModel):
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
     delay: Count = 1
-    """Steps before the first answer."""
+    """Number of steps before the first answer."""
     integers: Positive | None = None
-    """M: number of integers, for all rows; None: as many as each row needs. No parameter depends on it."""
+    """M: number of integers of all rows; None: as many as each row needs. No parameter depends on it."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         if not spec.takes_tokens:
-            return "a random-access machine computes with integers; the task's inputs are not tokens alone"
+            return "a random-access machine computes with integers; the task's inputs are not plain tokens"
         if spec.outputs != "tokens":
             return f"a random-access machine answers with integers; the task's answers are {spec.outputs}"
         return "the machine starts when the whole input is on its tape; the task is causal" if spec.causal else None

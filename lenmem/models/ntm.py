@@ -1,17 +1,17 @@
 """The neural Turing machine (NTM).
 
-Graves, Wayne & Danihelka, "Neural Turing Machines", 2014 (arXiv 1410.5401), sections 3 and 4. A controller commands
-heads that look at a memory of N slots. Each head goes to a content, or stays where it was, and from there by a shift to
-a neighbouring slot: so it can both look up and step through what it wrote.
+Graves, Wayne & Danihelka, "Neural Turing Machines", 2014 (arXiv 1410.5401), sections 3 and 4. A controller controls
+heads on a memory of N slots. Each head goes to similar content or stays at its position, and from there shifts to a
+neighbouring slot. It can therefore look up values and step through them in the order of writing.
 
 Notation: h controller output [B, H]; M memory [B, N, W]; w weights of R write heads, then R read heads [B, 2R, N]; k, v
-keys and write vectors [B, R, W]; r what was read [B, R W]. Equation numbers are the paper's. In a step the write heads
-look at M_{t-1} and write M_t, which the read heads look at and read. Nothing learned depends on N.
+keys and write vectors [B, R, W]; r reads [B, R W]. Equation numbers are the paper's. In a step the write heads address
+M_{t-1} and write M_t, which the read heads address and read. No learned parameter depends on N.
 Cost per step: O(H (X + R W + H) + R N (W + S)) with S shifts.
 
-The paper does not say how a memory starts. Here every slot holds the same small number, which of the starts compared by
-Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518), learnt fastest; all heads stand at slot
-0, so that a shift means something from the first step on.
+The paper does not specify the initial memory. Here every slot holds the same small number, which learned fastest among
+the initialisations compared by Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518). All
+heads start at slot 0, so that shifts have an effect from the first step on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NTMState(NamedTuple):
     controller: PyTree
     memory: jax.Array
     weights: jax.Array
-    """Of the write heads, then the read heads, [B, 2R, N]."""
+    """The write heads', then the read heads', [B, 2R, N]."""
     reads: jax.Array
     """[B, R W]."""
 
@@ -73,7 +73,7 @@ class NTMCell(Part):
         self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> NTMState:
-        """The controller's own start, a memory of one small number, and all heads at slot 0."""
+        """The controller's initial state, a memory of one small number, and all heads at slot 0."""
         memory = jnp.full((*batch_shape, self.slots, self.width), START_VALUE)
         weights = jnp.zeros((*batch_shape, 2 * self.heads, self.slots)).at[..., 0].set(1)
         reads = jnp.full((*batch_shape, self.heads * self.width), START_VALUE)
@@ -82,7 +82,7 @@ class NTMCell(Part):
     def __call__(self, state: NTMState, step: Step) -> tuple[NTMState, jax.Array]:
         """Controller, write, read."""
         controller, hidden, commands = controlled(self, state, step)
-        # The backward pass forms the step again from the state before it, instead of keeping what it needs.
+        # The backward pass recomputes the step from the state before it.
         memory, weights, reads = jax.checkpoint(access, prevent_cse=False)(state.memory, state.weights, commands)
 
         write_weights, read_weights = jnp.split(weights, 2, axis=-2)
@@ -98,7 +98,7 @@ class NTMCell(Part):
 def access(
     memory: jax.Array, weights: jax.Array, commands: dict[str, jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Move all write heads and write, then move all read heads and read: (memory, weights, reads side by side)."""
+    """Moves all write heads and writes, then moves all read heads and reads: (memory, weights, concatenated reads)."""
     moving = (commands[name] for name in ("keys", "strengths", "gates", "shifts", "sharpness"))
     of_write, of_read = zip(*(jnp.split(command, 2, axis=1) for command in (weights, *moving)), strict=True)
     write_weights = move(memory, *of_write)
@@ -109,7 +109,7 @@ def access(
 
 
 def move(memory, weights, keys, strengths, gates, shifts, sharpness) -> jax.Array:
-    """The addressing mechanism (figure 2): by content, then from there or from the old place by a shift, [B, R, N]."""
+    """The addressing mechanism (figure 2): by content, then a shift from there or from the old position, [B, R, N]."""
     content = ops.content_weights(memory, keys, nn.softplus(strengths))  # equation 5
     weights = ops.interpolate(nn.sigmoid(gates), content, weights)  # equation 7
     weights = ops.shift(weights, nn.softmax(shifts))  # equation 8
@@ -117,24 +117,24 @@ def move(memory, weights, keys, strengths, gates, shifts, sharpness) -> jax.Arra
 
 
 class NTM(FlatModel):
-    """A neural Turing machine that reads the input, then answers; from the first answer on it is fed zeros."""
+    """A neural Turing machine that reads the input, then answers; while answering its input is zero."""
 
     hidden_size: Positive = 100
     """Width of the controller."""
     slots: Positive = 128
-    """N: rows of the memory. No parameter depends on it: evaluate a trained machine with more."""
+    """N: rows of the memory. No parameter depends on it, so a trained machine can be evaluated with more."""
     width: Positive = 20
     """W: columns of the memory."""
     heads: Positive = 1
-    """R: write heads, and as many read heads."""
+    """R: number of write heads and of read heads."""
     shifts: Positive = 3
-    """Number of shifts a head can make: 3 are -1, 0 and 1."""
+    """Number of shifts: 3 are -1, 0 and 1."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
     clip: float | None = 20.0
-    """Bound of the controller's output and state and of the answer."""
+    """Bound on the controller's output and state and on the answer."""
     forget_bias: float = 0.0
-    """Added to what goes into the LSTM's forget gate."""
+    """Added to the input of the LSTM's forget gate."""
     embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 

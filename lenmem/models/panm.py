@@ -3,18 +3,18 @@
 Le, Nguyen, Do, Venkatesh & Tran, "Enhancing Length Extrapolation in Sequential Models with Pointer-Augmented Neural
 Memory", 2024, https://arxiv.org/abs/2404.11870 (TMLR 2024, with code at https://github.com/thaihungle/PANM).
 
-An encoder turns the input into a memory, one slot per position, and each slot is bound to a physical address: a binary
-number, counted up from a base that is drawn anew for every training sequence. Pointer units walk over addresses and
-never see data, so that what they learn ("the next address") holds for data and positions they have not met; what a
-pointer points at is read from the memory (Mode 1), asks for what is related to it (Mode 2), and goes straight to the
-answer. Equations 1 to 7 stand in `lenmem.nn.pointers`.
+An encoder turns the input into a memory with one slot per position. Each slot is bound to a physical address: a binary
+number, counted up from a base that is drawn for every training sequence. Pointer units move over addresses and never
+see data, so the rules they learn ("the next address") hold for new data and new positions. The value at a pointer is
+read from the memory (Mode 1), is used as a query for related values (Mode 2), and goes directly to the answer.
+Equations 1 to 7 are in `lenmem.nn.pointers`.
 
 Notation: M memory [B, N, d]; A addresses [B, N, b] of b bits; p_B, p_E base and end address, of the first and the last
-slot; p a pointer, *p what it points at; w its weights over the slots; H_a address heads of width H, H_c content heads;
-z_t what the controller is told beside: nothing in open loop, the last answer under teacher forcing, or the output of
-another decoder. Cost per step: O(H_a (H^2 + N H) + H_c N d + H (H + (H_a + H_c) d)).
+slot; p a pointer, *p the value that it points at; w its weights over the slots; H_a address heads of width H, H_c
+content heads; z_t an additional input of the controller: nothing in open loop, the last answer under teacher forcing,
+or the output of another decoder. Cost per step: O(H_a (H^2 + N H) + H_c N d + H (H + (H_a + H_c) d)).
 
-The paper, the code its authors released, and the defaults here (what extrapolated best to copies of up to 80 tokens):
+The paper, the authors' code, and the defaults here (the best at copying up to 80 tokens):
 
     ==================  ======================  ==========================================  =====================
     .                   `PAPER`                 `PUBLISHED`                                 default
@@ -30,18 +30,18 @@ The paper, the code its authors released, and the defaults here (what extrapolat
     base at test        0                       random                                      0
     ==================  ======================  ==========================================  =====================
 
-Not taken over from the code: batches of more than one row mix up the addresses that pointers are made of (a reshape
-where a transposition was meant); address 0 is drawn twice as often as others; the additive attention has a ReLU, here
-tanh; the projected values go through two linear maps in a row, here one. Its controller starts from the forward GRU's
-last state, here from the last slot, which differs by a constant vector: the backward GRU's state at the end delimiter.
-Which bit comes first makes no difference to maps that are learned.
+Not adopted from the code: batches with more than one row mix up the addresses in pointers (a reshape instead of a
+transposition); address 0 is drawn twice as often as others; the additive attention has a ReLU, here tanh; the projected
+values go through two successive linear maps, here one. Its controller starts from the forward GRU's last state, here
+from the last slot, which differs by a constant vector, the backward GRU's state at the end delimiter. The order of the
+bits makes no difference to learned maps.
 
-`BEYOND` is for lengths far from training. A softmax over the slots of short memories only learns to tell near addresses
-apart: four bits will do for 10 inputs, and 16 slots further on they come again. So pointers choose from the whole
-address space, through which the memory is repeated: whatever is beside the right address reads something wrong. To add
-1 to a binary number is to carry, the farther the less often, and what was not learned is where copying breaks off; so
-addresses are phases, for which it is a rotation. And nothing else is carried from step to step: units without a state,
-a memory of the bare tokens, an answer from what is pointed at.
+`BEYOND` is for lengths far from training. A softmax over the slots of short memories only learns to distinguish nearby
+addresses: four bits suffice for 10 inputs, and repeat after 16 slots. Here pointers choose from the whole address
+space, in which the memory is repeated: pointing at a wrong address then reads a wrong value. Adding 1 to a binary
+number needs carries; the longer a carry, the rarer it is, and copying fails at carries that were not learned. Addresses
+are therefore phases, for which adding 1 is a rotation. Nothing else is carried from step to step: units have no state,
+the memory holds the bare tokens, and the answer is made from the values at the pointers.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ Sharpening = Literal["none", "evaluation", "straight_through"]
 Decoder = Literal["none", "stack_rnn"]
 
 PAPER: dict[str, Any] = {"encoder": "lstm", "delimiters": False, "attention": "cosine"}
-"""The fields of PANM as the paper describes it."""
+"""The fields of PANM as in the paper's text."""
 PUBLISHED: dict[str, Any] = {
     "hidden_size": 128,
     "bits": 8,
@@ -89,7 +89,7 @@ PUBLISHED: dict[str, Any] = {
     "dropout": 0.5,
     "test_base": "random",
 }
-"""The fields of PANM as its authors' code has it."""
+"""The fields of PANM as in its authors' code."""
 BEYOND: dict[str, Any] = {
     "encoder": "none",
     "bits": 8,
@@ -99,11 +99,11 @@ BEYOND: dict[str, Any] = {
     "candidates": "space",
     "address_code": "phases",
 }
-"""The fields of a PANM whose every step is the same, however long the sequence."""
+"""The fields of a PANM whose steps are all the same map, at any length."""
 
 
 class Encoded(Part):
-    """M: what `PANM.encoder` makes of embedded inputs. A bidirectional one sums its directions."""
+    """M: the output of `PANM.encoder` on embedded inputs. A bidirectional encoder sums its directions."""
 
     kind: Encoder = "bigru"
     hidden_size: int = 256
@@ -141,10 +141,10 @@ class Answer(Part):
 
 
 class PANM(FlatModel):
-    """Pointer-Augmented Neural Memory; `PANM(**PAPER)`, `PANM(**PUBLISHED)` and `PANM(**BEYOND)` set fields together.
+    """Pointer-Augmented Neural Memory; `PANM(**PAPER)`, `PANM(**PUBLISHED)` and `PANM(**BEYOND)` are presets.
 
-    Where answers are aligned with inputs (Dyck languages) there is no encoder and there are no delimiters: the memory
-    is the embedded inputs so far, and z_t the present one or what a `decoder` makes of all so far.
+    If answers are aligned with inputs (Dyck languages) there are no encoder and no delimiters: the memory is the
+    embedded inputs so far, and z_t is the current one or the output of a `decoder`.
     """
 
     hidden_size: Positive = 256
@@ -152,11 +152,11 @@ class PANM(FlatModel):
     embedding_size: Positive | None = None
     """Width of the embeddings; None: one-hot, as in the paper. A Transformer encoder embeds in `hidden_size`."""
     encoder: Encoder = "bigru"
-    """Makes the memory. `bigru`: GRUs in both directions, summed. `none`: slots hold the embedded inputs themselves."""
+    """The encoder. `bigru`: GRUs in both directions, summed. `none`: slots hold the embedded inputs themselves."""
     delimiters: bool = True
-    """Slots for a begin and an end symbol around the inputs, which base and end pointer start from."""
+    """Slots for a begin and an end symbol around the inputs, at which base and end pointer start."""
     bits: Positive = 10
-    """b: bits of an address. The 2^b addresses have to outnumber the slots of the (padded) memory."""
+    """b: bits of an address. There must be more addresses, 2^b, than slots in the (padded) memory."""
     address_heads: Count = 2
     """H_a: pointers that start at the base, the end and the middle address, in this order; 0 to 3."""
     content_heads: Count = 1
@@ -166,29 +166,29 @@ class PANM(FlatModel):
     mlp_size: Positive | None = 128
     """Hidden width of the MLPs g_a, g_c and g_o; None: linear maps."""
     controller: Controller = "gru"
-    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and an additive attention of its own over M. `none`:
-    the answer is made of what the heads read, and of z_t."""
+    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and its own additive attention over M. `none`: the
+    answer is made from the heads' reads and z_t."""
     pointer_unit: Unit = "gru"
     """`gru`: equation 1. `feedforward`: an MLP of the last pointer alone, so that all steps are the same map."""
     candidates: Candidates = "memory"
-    """A pointer mixes the addresses of the memory's slots, or all 2^b, which then hold the memory again and again."""
+    """A pointer mixes the addresses of the memory's slots, or all 2^b addresses, over which the memory is repeated."""
     sharpening: Sharpening = "none"
     """Round pointers to the address of their largest weight: never; outside training; always (straight-through)."""
     address_code: Code = "bits"
-    """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases`, in which adding 1 is a linear map."""
+    """Representation of addresses: bits 0 and 1, `signs` -1 and 1, or `phases`, for which adding 1 is a linear map."""
     test_base: TestBase = "zero"
-    """p_B outside training: 0, or drawn with a constant key per length."""
+    """p_B outside training: 0, or drawn with a constant key for each length."""
     dropout: Share = 0.0
     """Dropout of the Mode-2 weights."""
     decoder: Decoder = "none"
-    """The network under the pointers, whose output is then z_t. `stack_rnn`: of 8 units (section 3.2), where answers
-    are aligned with inputs. (`lenmem.models.TransformerSeq2Seq` takes PANM as its decoder's last layer.)"""
+    """The network below the pointers, whose output is then z_t. `stack_rnn` has 8 units (section 3.2) and needs answers
+    aligned with inputs. (`lenmem.models.TransformerSeq2Seq` uses PANM as its decoder's last layer.)"""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
-    """z_t: nothing, or the answer before (training: the target; else the model's own greedy one)."""
+    """z_t: nothing, or the previous answer (in training the target; otherwise the model's own greedy one)."""
     layers: Positive = 2
     """Layers of a Transformer encoder."""
     heads: Positive = 4
-    """Attention heads of a Transformer encoder; they divide `hidden_size`."""
+    """Attention heads of a Transformer encoder; they must divide `hidden_size`."""
 
     @nn.nowrap
     def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:

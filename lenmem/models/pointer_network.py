@@ -1,17 +1,17 @@
 """Pointer Network (Vinyals, Fortunato & Jaitly, NeurIPS 2015, https://arxiv.org/abs/1506.03134).
 
-An encoder turns the input into a memory of one state per position, and a decoder answers each slot by pointing at one
-of them: its output is the attention itself. Labels here are tokens and not positions, so the probability of a token is
-the weight of all positions that hold it (as in the baseline of Le et al. 2024, https://arxiv.org/abs/2404.11870).
+An encoder turns the input into a memory with one state per position, and a decoder answers each slot by pointing at one
+of them: its output is the attention itself. Labels here are tokens, not positions, so the probability of a token is the
+total weight of the positions that hold it (as in the baseline of Le et al. 2024, https://arxiv.org/abs/2404.11870).
 
-Notation: a_ij is the weight of position j in answer slot i, x_j the one-hot token there (of inputs with channels their
-one-hot part). Of K answer classes
+Notation: a_ij is the weight of position j in answer slot i, x_j the one-hot token there (for inputs with channels,
+their one-hot part). With K answer classes
 
     p_i = sum_j a_ij x_j,     output_i = log((1 - f) p_i + f / K)        with f = 1e-6
 
-so a token that the input does not have gets log f / K and no gradient, and the outputs are log-probabilities as they
-are. The answer's end symbol, if the task has one, is pointed at too: at the end delimiter after the input. Weight on
-tokens that are no answers (ids from K on) is lost; a softmax of the outputs makes up for it.
+so a token that does not occur in the input gets log f / K and no gradient, and the outputs are log-probabilities. The
+answer's end symbol, if the task has one, is also pointed at: at the end delimiter after the input. Weight on tokens
+that are not answers (ids from K on) is lost; a softmax of the outputs compensates for it.
 
 Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 """
@@ -34,14 +34,14 @@ from lenmem.nn.module import Part
 from lenmem.types import Spec
 
 FLOOR = 1e-6
-"""f: probability shared by all classes."""
+"""f: probability divided among all classes."""
 
 
 class SymbolMemory(Part):
-    """[what an encoder makes of the embedded inputs | what each position holds, one-hot]. An encoder of raw inputs.
+    """[an encoder's states of the embedded inputs | the one-hot symbol at each position]. An encoder of raw inputs.
 
-    The last of `spec.vocabulary` + 1 symbols is the answer's end, which the end delimiter stands for; without an end
-    symbol in the answers nothing does. The begin symbol holds none.
+    The last of the `spec.vocabulary` + 1 symbols is the answer's end, at the end delimiter; if answers have no end
+    symbol it occurs nowhere. The begin position holds no symbol.
     """
 
     encoder: nn.Module
@@ -60,13 +60,13 @@ class SymbolMemory(Part):
 
 
 class LogMixture(nn.Module):
-    """Probabilities of symbols, [.., vocabulary + 1], to log-probabilities of answer classes, [.., K]."""
+    """Converts symbol probabilities, [.., vocabulary + 1], to log-probabilities of answer classes, [.., K]."""
 
     spec: Spec
 
     @nn.compact
     def __call__(self, symbols: jax.Array) -> jax.Array:
-        """The end's is added to the class `end_id`; a class that is no symbol gets the floor."""
+        """The end symbol counts towards the class `end_id`; a class without a symbol gets the floor."""
         spec, classes = self.spec, self.spec.output_size
         known = min(spec.vocabulary, classes)
         answers = jnp.zeros((*symbols.shape[:-1], classes), symbols.dtype).at[..., :known].set(symbols[..., :known])
@@ -76,22 +76,22 @@ class LogMixture(nn.Module):
 
 
 class PointerNetwork(FlatModel):
-    """Recurrent encoder, and a recurrent decoder that points at the input."""
+    """A recurrent encoder, and a recurrent decoder that points at the input."""
 
     hidden_size: Positive = 256
-    """Cells of the decoder, and of each direction of the encoder."""
+    """Number of cells of the decoder, and of each direction of the encoder."""
     embedding_size: Positive = 128
     """Width of the embedding of inputs. Answers are fed back one-hot."""
     cell: Cell = "lstm"
     """The kind of all cells."""
     bidirectional: bool = False
-    """The encoder reads in both directions."""
+    """Whether the encoder reads in both directions."""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
-    """What the decoder reads beside what it pointed at: nothing, or the answer so far."""
+    """Input of the decoder in addition to its last read: nothing, or the answer so far."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         if spec.outputs != "tokens" or not spec.vocabulary or not spec.shared_ids:
             return "it answers with tokens of the input; the task's answers are not drawn from its inputs"
         return after_input(spec)

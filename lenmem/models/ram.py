@@ -3,9 +3,9 @@
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, section 2 and appendix A.
 https://arxiv.org/abs/1611.02854.
 
-As in `lenmem.models.lantm`, an LSTM appends a memory (key, value, strength) at each step and reads a weighted mean of
-the values. But keys and read address are vectors the controller emits outright, compared by their inner product.
-RAM/tape can also ask for the left or right neighbours, in order of writing, of what it read last.
+As in `lenmem.models.lantm`, an LSTM appends an entry (key, value, strength) at each step and reads a weighted mean of
+the values. But keys and read address are vectors that the controller emits directly, compared by their inner product.
+RAM/tape can also address the left or right neighbours, in order of writing, of its last read.
 
 Notation: h controller output [B, H]; q read address [B, d]; Sigma memory of keys k_i [B, d, slots], values v_i
 [B, m, slots], strengths s_i [B, slots]; w_i read weights; rho read value [B, m]; k_L, k_R mean keys left and right of
@@ -32,12 +32,12 @@ from lenmem.types import Step
 
 
 class RandomAccessState(NamedTuple):
-    """What a random-access cell carries beside its memory."""
+    """The carry of a random-access cell, without its memory."""
 
     controller: tuple[jax.Array, jax.Array]
     read_value: jax.Array
     neighbours: tuple[jax.Array, ...]
-    """(k_L, k_R), each [B, d], of a tape; else empty."""
+    """(k_L, k_R), each [B, d], for a tape; else empty."""
 
 
 class RandomAccessCell(AppendOnlyCell, Part):
@@ -54,7 +54,7 @@ class RandomAccessCell(AppendOnlyCell, Part):
 
     @property
     def initial_slots(self) -> int:
-        """One learned memory; a tape starts with two."""
+        """One learned entry; a tape starts with two."""
         return 2 if self.tape else 1
 
     def setup(self):
@@ -79,7 +79,7 @@ class RandomAccessCell(AppendOnlyCell, Part):
         ]
 
     def start(self, batch_shape: tuple[int, ...], steps: int):
-        """Learned initial controller, read value and neighbours, and a memory of `initial_slots` learned entries."""
+        """Learned initial controller, read value and neighbours, and a memory with `initial_slots` learned entries."""
 
         def batched(x):
             return jnp.broadcast_to(x.astype(jnp.float32), (*batch_shape, *x.shape))
@@ -94,8 +94,8 @@ class RandomAccessCell(AppendOnlyCell, Part):
         return state, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
 
     def advance(self, state: RandomAccessState, memory: Memory, filled: jax.Array, step: Step):
-        """RW of section 2: choose the address, read, and give the entry to append."""
-        # Section 2: h = RNN([x; rho], h), and one linear map for everything h commands.
+        """RW of section 2: chooses the address, reads, and returns the entry to append."""
+        # Section 2: h = RNN([x; rho], h), and one linear map for all commands.
         read_value = state.read_value.astype(step.inputs.dtype)
         controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
         hidden = controller[1]
@@ -112,7 +112,7 @@ class RandomAccessCell(AppendOnlyCell, Part):
         if self.tape and self.sharpening:
             sharpness = 1 + nn.softplus(of_tape[1][..., 0])
 
-        # Section 2: read what was written before this step, then write.
+        # Section 2: read the entries written before this step, then write.
         keys = jnp.swapaxes(memory.keys, -1, -2)
         of_logits = sharpness if self.sharpening_order == "before_strengths" else None
         weights = ops.dot_product_weights(address, keys, memory.strengths, of_logits, filled)
@@ -131,7 +131,7 @@ class RandomAccessCell(AppendOnlyCell, Part):
 
 
 class Readout(Part):
-    """Logits W_o h + b_o + W_r rho + b_r: the controller's answer plus what was read."""
+    """Logits W_o h + b_o + W_r rho + b_r: the controller's answer plus the read."""
 
     features: int
     initialization: Init = "fan_in"
@@ -149,7 +149,7 @@ class RAM(FlatModel):
     """Random-access memory: w_i ~ s_i exp <q, k_i> with q and k_i emitted by the controller (section 2)."""
 
     hidden_size: Positive = 50
-    """Cells of the LSTM controller."""
+    """Number of cells of the LSTM controller."""
     memory_width: Positive = 20
     """m: width of a memory value."""
     embedding_size: Positive = 14
@@ -157,9 +157,9 @@ class RAM(FlatModel):
     key_size: Positive = 20
     """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1") but for the embedding."""
+    """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1"), except for the embedding."""
     forget_bias: float | None = 1.0
-    """Start of the forget gates' biases. None: drawn like the other biases, as the published code does for `fan_in`."""
+    """Initial bias of the forget gates. None: drawn like the other biases, as in the published code for `fan_in`."""
 
     @nn.nowrap
     def tape_fields(self) -> dict[str, Any]:
@@ -182,12 +182,12 @@ class RAM(FlatModel):
 
 
 class RAMTape(RAM):
-    """RAM that can also move like the head of a tape: q mixes the emitted address with k_L and k_R (appendix A)."""
+    """RAM that can also move like a tape head: q mixes the emitted address with k_L and k_R (appendix A)."""
 
     key_size: Positive = 2
     """d: width of a key. The paper's grid has 2 and 20; 2 won in 9 of 16 of its published configurations."""
     sharpening: bool = False
-    """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper searched over it."""
+    """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper searched over this."""
     sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
     """Sharpen exp(gamma <q, k>) before the strengths (the published code), or w^gamma after them (the paper)."""
 

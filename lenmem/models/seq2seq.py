@@ -3,11 +3,11 @@
 Content: Bahdanau, Cho & Bengio, "Neural Machine Translation by Jointly Learning to Align and Translate", ICLR 2015,
 https://arxiv.org/abs/1409.0473. Location: Luong, Pham & Manning, "Effective Approaches to Attention-based Neural
 Machine Translation", EMNLP 2015, https://arxiv.org/abs/1508.04025. Hybrid, a baseline of Le et al. (2024,
-https://arxiv.org/abs/2404.11870): both means of the memory side by side.
+https://arxiv.org/abs/2404.11870): both means of the memory, concatenated.
 
-An encoder, by default bidirectional, turns the input into a memory of one state per position. A decoder fills one
-answer slot per step, each time looking at a mean of the memory, weighted by a small network of the decoder's state and
-each entry (content), or by a linear map of the decoder's state alone (location).
+An encoder, by default bidirectional, turns the input into a memory with one state per position. A decoder fills one
+answer slot per step. Each step reads a mean of the memory, weighted by a small network of the decoder's state and each
+entry (content), or by a linear map of the decoder's state alone (location).
 
 Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 """
@@ -30,34 +30,34 @@ Cell = Literal["gru", "lstm"]
 
 
 def recurrent_cell(kind: Cell, size: int, **options: Any) -> nn.Module:
-    """A `GRUCell` or `LSTMCell` that starts from zeros."""
+    """A `GRUCell` or `LSTMCell` with zero initial state."""
     cells = {"gru": GRUCell, "lstm": LSTMCell}
     return cells[kind](size, learned_start=False, parent=None, **options)
 
 
 class Attention(FlatModel):
-    """Recurrent encoder, and a recurrent decoder with attention."""
+    """A recurrent encoder, and a recurrent decoder with attention."""
 
     hidden_size: Positive = 256
-    """Cells of the decoder, and of each direction of the encoder."""
+    """Number of cells of the decoder, and of each direction of the encoder."""
     embedding_size: Positive = 128
     """Width of the embeddings of inputs and fed-back answers."""
     attention: AttentionKind = "content"
-    """What the weights depend on: each entry of the memory, its place, or one head of each kind (`hybrid`)."""
+    """Whether weights depend on the content of the entries, on their location, or one head on each (`hybrid`)."""
     max_positions: Positive = 512
-    """Longest input, padding included, of attention by location. Places beyond the trained ones stay untrained."""
+    """Longest input for attention by location, including padding. Locations beyond training stay untrained."""
     cell: Cell = "gru"
     """The kind of all cells."""
     bidirectional: bool = True
-    """The encoder reads in both directions."""
+    """Whether the encoder reads in both directions."""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
-    """What the decoder reads: nothing, or the answer so far (training: the target; else its own greedy answer)."""
+    """Input of the decoder: nothing, or the answer so far (in training the target; otherwise its own greedy answer)."""
     initialization: Init = "fan_in"
     """`fan_in`: Torch's default. `uniform`: all weights and biases of the cells U(-1, 1)."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return after_input(spec)
 
     @nn.nowrap

@@ -2,16 +2,16 @@
 
 Joulin & Mikolov, "Inferring Algorithmic Patterns with Stack-Augmented Recurrent Nets", NeurIPS 2015 (arXiv 1503.01007),
 as in Suzgun et al., "Memory-Augmented Recurrent Neural Networks Can Learn Generalized Dyck Languages", 2019 (arXiv
-1911.03329), section 3.1. The network sees the top of the stack, then replaces the stack by a mean of what it would be
+1911.03329), section 3.1. The network sees the top of the stack, then replaces the stack by the average of the stacks
 after a push and after a pop, weighted by the probabilities of the two.
 
-Notation: x input [B, X]; h hidden state [B, H]; S stack [B, T, W], the top first; a actions [B, 2 or 3]; n value to be
+Notation: x input [B, X]; h hidden state [B, H]; S stack [B, T, W], top first; a actions [B, 2 or 3]; n value to be
 pushed [B, W]. A step is
 
     h~ = h + W_sh S_0,  h = tanh(W_x x + W_h h~),  a = softmax(W_a h),  n = sigmoid(W_n h)
     S = a_push [n; S_0 .. S_{T-2}] + a_pop [S_1 .. S_{T-1}; 0] (+ a_no_op S)
 
-each map with a bias. Hidden state and stack start at zero. No parameter depends on T, but what is pushed deeper is
+each map with a bias. Hidden state and stack start at zero. No parameter depends on T; values pushed deeper than T are
 lost. Cost per step: O(H (X + H + W) + T W).
 """
 
@@ -44,7 +44,7 @@ class StackRNNCell(Part):
 
     @nn.compact
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        """Look at the top, then push and pop."""
+        """Read the top, then push and pop."""
 
         def linear(name, size):
             return Linear(size, **self.dtypes, name=name)
@@ -62,23 +62,23 @@ class StackRNNCell(Part):
 
 
 class StackRNN(FlatModel):
-    """An Elman network with a stack: answers in step where the task is aligned (Dyck), else after the input."""
+    """An Elman network with a stack. It answers at each input if the task is aligned (Dyck), else after the input."""
 
     hidden_size: Positive = 8
     """Width of the hidden state."""
     width: Positive = 5
     """W: width of a value on the stack."""
     slots: Positive = 104
-    """T: how deep the stack is. No parameter depends on it: evaluate a trained network with more."""
+    """T: depth of the stack. No parameter depends on it, so a trained network can be evaluated with more."""
     no_op: bool = False
-    """A third action: leave the stack as it is."""
+    """A third action: leave the stack unchanged."""
     embedding_size: Positive | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
         if self.slots < 1:
-            raise ValueError(f"slots is {self.slots}; a stack has at least 1")
+            raise ValueError(f"slots is {self.slots}; a stack needs at least 1")
         cell = StackRNNCell(
             hidden_size=self.hidden_size,
             width=self.width,

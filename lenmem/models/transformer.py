@@ -1,9 +1,9 @@
 """The Transformer (Vaswani et al., NeurIPS 2017, https://arxiv.org/abs/1706.03762), as one encoder.
 
-The input and a mask token for each answer slot go through post-norm layers of attention in one pass, and the answer is
+The input and a mask token for each answer slot go through post-norm attention layers in one pass, and the answer is
 read at the masks; a task with a single answer slot is read at an end token. Positions are absolute and sinusoidal,
-which is why it is the baseline that fails beyond its training length, or encoded in any other way (`positions`).
-`shared_weights` applies one layer again and again, as a Universal Transformer does (Dehghani et al. 2019).
+which makes it the baseline that fails beyond its training length, or encoded in another way (`positions`).
+`shared_weights` applies one layer repeatedly, as in a Universal Transformer (Dehghani et al. 2019).
 
 Cost: O(layers ((N + M)^2 d + (N + M) d (d + feedforward_size))).
 """
@@ -28,18 +28,18 @@ class Transformer(Numbered, FlatModel):
     layers: Positive = 4
     """Number of layers."""
     heads: Positive = 4
-    """Attention heads of each layer; they divide `hidden_size`."""
+    """Number of attention heads per layer; must divide `hidden_size`."""
     feedforward_size: Positive = 512
     """Hidden width of the feed-forward networks."""
     shared_weights: bool = False
-    """All layers share their weights."""
+    """Whether all layers share their weights."""
     dropout: Share = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
-    """Added to the states: `sinusoidal`, `learned`. In attention: `relative` (Transformer-XL), `rotary`, `alibi`, `t5`,
-    `fire`. Or `none`."""
+    """Added to the states: `sinusoidal`, `learned`. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
+    `t5`, `fire`. Or `none`."""
     column: Literal["last", "first"] = "last"
-    """Where a single answer is read: at the end token, or at the begin token."""
+    """Whether a single answer is read at the end token or at the begin token."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:

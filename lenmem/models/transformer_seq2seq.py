@@ -2,21 +2,21 @@
 
 After Csordás, Irie & Schmidhuber, "The Devil is in the Detail: Simple Tricks Improve Systematic Generalization of
 Transformers", EMNLP 2021, https://arxiv.org/abs/2108.12284: post-norm layers with ReLU, the input between a begin and
-an end symbol, and answers read off the very table that embeds those fed back. How well it generalises hangs on small
-things, which are fields here: kinds of positions, the scale of embeddings, weights shared by all layers (a Universal
-Transformer without halting). The layers are in `lenmem.nn.transformer` and `lenmem.nn.transformer_decoder`.
+an end symbol, and an output layer tied to the embedding of fed-back answers. Its generalisation depends on details that
+are fields here: kinds of positions, the scale of embeddings, weights shared by all layers (a Universal Transformer
+without halting). The layers are in `lenmem.nn.transformer` and `lenmem.nn.transformer_decoder`.
 
-The recipe's variants are `embedding` with `positions`:
+The paper's variants are combinations of `embedding` and `positions`:
 
     scaledinit   embeddings N(0, 2 / d), positions / sqrt(d)     "position embedding downscaling"
     opennmt      embeddings Xavier, times sqrt(d)
     noscale      embeddings N(0, 1)
     xavier       embeddings Xavier                               with positions="relative" or "none"
 
-With `pointers`, Pointer-Augmented Neural Memory takes the place of the decoder's last layer; see `lenmem.models.panm`.
+With `pointers`, the decoder's last layer is Pointer-Augmented Neural Memory; see `lenmem.models.panm`.
 
-Training fills all answer slots in one pass that is told the right answers; testing fills them one by one, from a
-cache, with the likeliest symbol at each.
+Training fills all answer slots in one pass with teacher forcing; testing fills them one by one with a cache, choosing
+the likeliest symbol at each.
 
 Cost with E and L layers: E of O(N^2 d) + O(N d d_FF), and L of O(M (M + N) d) + O(M d d_FF), d_FF at least d.
 """
@@ -44,13 +44,13 @@ Feedback = Literal["open_loop", "teacher_forced"]
 
 
 class TiedEncoderDecoder(EncoderDecoder):
-    """`EncoderDecoder` whose tables start as `table_init` says, and whose answers may be read off a table.
+    """`EncoderDecoder` with tables initialised by `table_init`, and optionally a tied output layer.
 
-    If `tied`, the logit of symbol k is state . row k + b_k, of the table that embeds the symbols fed back.
+    If `tied`, the logit of symbol k is state . row k + b_k, with the table that embeds the fed-back symbols.
     """
 
     table_init: nn.initializers.Initializer = nn.initializers.normal(1.0)
-    """First distribution of tables of tokens."""
+    """Initial distribution of token tables."""
     tied: bool = False
 
     def setup(self):
@@ -81,7 +81,7 @@ class TiedEncoderDecoder(EncoderDecoder):
 
 
 class TransformerSeq2Seq(Numbered, FlatModel):
-    """Encoder-decoder Transformer. The defaults are the recipe's size for SCAN: 0.99 M parameters."""
+    """Encoder-decoder Transformer. The defaults are the paper's size for SCAN: 0.99 M parameters."""
 
     hidden_size: Positive = 128
     """d: width of the states and of the embeddings."""
@@ -90,37 +90,37 @@ class TransformerSeq2Seq(Numbered, FlatModel):
     decoder_layers: Positive = 3
     """Layers of the decoder."""
     heads: Positive = 8
-    """Attention heads of each layer; they divide `hidden_size`."""
+    """Number of attention heads per layer; must divide `hidden_size`."""
     feedforward_size: Positive = 256
     """d_FF: hidden width of the feed-forward networks."""
     positions: PositionKind = "absolute"
-    """`absolute`: sinusoids. `relative`: Transformer-XL's, where a sequence attends to itself. `none`: no positions.
-    Or any other encoding of `Transformer`."""
+    """`absolute`: sinusoids. `relative`: Transformer-XL's, in self-attention. `none`: no positions. Or any other
+    encoding of `Transformer`."""
     decoder_positions: PositionKind | None = None
-    """Those of the answer slots; None: `positions`."""
+    """Positions of the answer slots; None: `positions`."""
     pointers: bool = False
     """The decoder's last layer is PANM (Le et al. 2024, section 3.3): pointers to the encoder's states, and a
-    controller of width `hidden_size` that reads what the other layers put out. Answers are not `tied` then."""
+    controller of width `hidden_size` that reads the output of the other layers. Answers are then not `tied`."""
     bits: Positive = 10
-    """Bits of the pointers' addresses, which have to outnumber the input and its delimiters."""
+    """Bits of the pointers' addresses. There must be more addresses than inputs and delimiters."""
     address_heads: Count = 2
     """Pointers that start at the first, the last and the middle state, in this order; 0 to 3."""
     content_heads: Count = 1
-    """Heads that relate states to those pointed at; 0 to 2."""
+    """Heads that relate states to those at the pointers; 0 to 2."""
     shared_layers: bool = False
-    """All layers of the encoder are one, and so are those of the decoder."""
+    """All layers of the encoder share their weights, and so do those of the decoder."""
     embedding: Variant = "scaledinit"
-    """How embeddings start and how they and the positions are scaled; see above."""
+    """Initialisation of embeddings, and scale of embeddings and positions; see above."""
     tied: bool = True
-    """Read answers off the table that embeds those fed back. Where there is none, a linear map does it."""
+    """Tie the output layer to the embedding of fed-back answers. Without such an embedding, use a linear map."""
     feedback: Feedback = "teacher_forced"
-    """What the decoder reads: the answer so far (training: the target; else its own greedy answer), or nothing."""
+    """Input of the decoder: the answer so far (in training the target; otherwise its own greedy answer), or nothing."""
     dropout: Share = 0.1
-    """Dropout of attention weights, hidden units, what layers add, and embeddings to which positions are added."""
+    """Dropout of attention weights, hidden units, layer outputs, and embeddings with added positions."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return after_input(spec)
 
     @nn.nowrap
@@ -129,8 +129,8 @@ class TransformerSeq2Seq(Numbered, FlatModel):
         forced = self.feedback == "teacher_forced"
         if not forced and not self.pointers and decoder_positions not in ("absolute", *ADDED):
             raise ValueError(
-                "with feedback='open_loop' only positions that are added tell answer slots apart: positions is "
-                f"{decoder_positions!r}, and has to be 'absolute', 'sinusoidal' or 'learned'"
+                "with feedback='open_loop' only added positions distinguish answer slots: positions is "
+                f"{decoder_positions!r}, and must be 'absolute', 'sinusoidal' or 'learned'"
             )
         if self.pointers and self.decoder_layers < 2:
             raise ValueError(f"pointers replace the last of at least 2 layers; decoder_layers is {self.decoder_layers}")

@@ -162,13 +162,13 @@ def test_what_it_cannot_take():
     assert NRAM().supports(tokens) is None
     assert NRAM().supports(dataclasses.replace(tokens, alignment="aligned")) is None
     refused = {
-        "inputs are not tokens alone": dataclasses.replace(tokens, channels=1),
+        "inputs are not plain tokens": dataclasses.replace(tokens, channels=1),
         "answers are multi_hot": dataclasses.replace(tokens, outputs="multi_hot"),
         "the task is causal": dataclasses.replace(tokens, alignment="aligned", causal=True),
     }
     for reason, spec in refused.items():
         assert reason in (NRAM().supports(spec) or "")
-    with pytest.raises(ValueError, match="inputs are not tokens alone"):
+    with pytest.raises(ValueError, match="inputs are not plain tokens"):
         NRAM(spec=Spec(0, 2, channels=3)).init(jax.random.key(0), *CALL)
     with pytest.raises(ValueError, match="integers is 7; 6 inputs, 4 ids and 5 classes need at least 8"):
         NRAM(integers=7, spec=tokens).init(jax.random.key(0), *CALL)

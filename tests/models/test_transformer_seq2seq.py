@@ -174,7 +174,7 @@ def test_values_and_channels():
         ({"positions": "learned", "max_positions": 5}, "max_positions is 5; the padded rows have 6 positions"),
         ({"embedding": "normal"}, "embedding is 'normal'; allowed are scaledinit, opennmt, noscale, xavier"),
         ({"feedback": "free"}, "feedback is 'free'; allowed are open_loop, teacher_forced"),
-        ({"feedback": "open_loop", "positions": "relative"}, "positions is 'relative', and has to be 'absolute'"),
+        ({"feedback": "open_loop", "positions": "relative"}, "positions is 'relative', and must be 'absolute'"),
         ({"pointers": True, "decoder_layers": 1}, "pointers replace the last of at least 2 layers"),
         ({"heads": 3}, "3 heads do not divide a width of 8"),
         ({"spec": None}, "TransformerSeq2Seq has no spec"),

@@ -257,7 +257,7 @@ def test_first_parameters():
         (BERT, {"random_positions": True, "max_positions": 6}, "max_positions is 6; the padded rows have 7"),
         (NAMTransformer, {"positions": "alibi"}, "positions is 'alibi', .* allows sinusoidal, learned, none"),
         (NDR, {"attention": "cosine"}, "attention is 'cosine'; allowed are geometric"),
-        (NDR, {"random_positions": True}, "random_positions is for attention by content; attention is 'geometric'"),
+        (NDR, {"random_positions": True}, "random_positions needs attention by content; attention is 'geometric'"),
     ],
 )
 def test_errors(kind, fields, message):
