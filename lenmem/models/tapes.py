@@ -16,21 +16,21 @@ from lenmem.nn.recurrence import recomputed_scan
 
 
 class Tapes(NamedTuple):
-    """T and K, float32[B, P, d_t, L]; one that no transition looks at is None while the heads move."""
+    """T and K, float32[B, P, d_t, L]; None for a tape that no transition reads."""
 
     values: jax.Array | None
     keys: jax.Array | None
 
 
 class Controls(NamedTuple):
-    """What the controller and the input say at one step (with a time axis in front: at all steps)."""
+    """The commands of the controller and the input at one step (with a leading time axis: at all steps)."""
 
     value: jax.Array
     """v [B, P, d_t]."""
     key: jax.Array
-    """k [B, P, d_t], of unit length."""
+    """k [B, P, d_t], a unit vector."""
     query: jax.Array
-    """q_jump [B, P, d_t], of unit length."""
+    """q_jump [B, P, d_t], a unit vector."""
     read_probability: jax.Array
     """p_r [B, P]."""
     write_probability: jax.Array
@@ -43,18 +43,18 @@ class Controls(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Transition:
-    """A rule by which a head may move. A new one is a frozen dataclass with these three; `NAMTM(rules=(Mine(),))`."""
+    """A rule by which a head may move. A new rule is a frozen dataclass: `NAMTM(rules=(Mine(),))`."""
 
     looks_at: ClassVar[tuple[Literal["values", "keys"], ...]] = ()
-    """The tapes the rule needs to see. Each costs O(d L) a step."""
+    """The tapes that the rule reads. Each costs O(d L) per step."""
 
     @property
     def reach(self) -> int:
-        """Cells beyond the outermost one ever visited to which it may take a head."""
+        """Number of cells that it may move a head beyond the outermost cell visited so far."""
         return 0
 
     def __call__(self, head: jax.Array, tapes: Tapes, controls: Controls) -> jax.Array:
-        """H [B, P, L], the tapes after this step's write -> where the head would go, [B, P, L]."""
+        """H [B, P, L], the tapes after this step's write -> the head after the move, [B, P, L]."""
         raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ class Shift(Transition):
 
 @dataclasses.dataclass(frozen=True)
 class Jump(Transition):
-    """JUMP: H_jump = K'^T q_jump, the positions whose keys are like the query. Neither bounded nor normalised."""
+    """JUMP: H_jump = K'^T q_jump, the positions with keys similar to the query. Neither bounded nor normalised."""
 
     looks_at: ClassVar[tuple[Literal["values", "keys"], ...]] = ("keys",)
 
@@ -97,11 +97,11 @@ def run_heads(
     published: bool = False,
     jumps: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """The read and write heads as they are used at each step, and with `jumps` H_jump: [B, P, N, L] each.
+    """The read and write heads used at each step, and with `jumps` H_jump: [B, P, N, L] each.
 
-    `mask` bool[B, N], `start` [L] where both heads begin, `tape` T at first. With `normalize` the heads are used at
-    unit length, but stored as they are. With `published` the write head moves from where the read head was, as in the
-    published code. H_jump is None where no transition looks at keys.
+    `mask` bool[B, N], `start` [L] where both heads begin, `tape` the initial T. With `normalize` the heads are used at
+    unit length, but stored as they are. With `published` the write head moves from the read head's position, as in the
+    published code. H_jump is None if no transition reads keys.
     """
     looked_at = {name for transition in transitions for name in transition.looks_at}
     tapes = Tapes(tape if "values" in looked_at else None, jnp.zeros_like(tape) if "keys" in looked_at else None)
@@ -137,9 +137,9 @@ def run_heads(
 def write_and_read(
     controls: Controls, mask: jax.Array, read: jax.Array, write: jax.Array, tape: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """T' = WR(T, H_w, v, p_w, p_w) and R = RD(T', H_r, p_r) of all steps at once: (R [B, N, P, d_t], the last T').
+    """T' = WR(T, H_w, v, p_w, p_w) and R = RD(T', H_r, p_r) of all steps at once: (R [B, N, P, d_t], the final T').
 
-    `mask` bool[B, N], heads [B, P, N, L] as they are used, `tape` T at first.
+    `mask` bool[B, N], heads [B, P, N, L] as they are used, `tape` the initial T.
     """
     value, gate = jnp.swapaxes(controls.value, 1, 2), jnp.swapaxes(controls.write_probability, 1, 2)
     gate = jnp.where(mask[:, None, :], gate, 0)

@@ -1,4 +1,4 @@
-"""Flax parts that two or more networks use: cells, encoders, and the interfaces through which they read a task."""
+"""Flax parts that two or more networks use: cells, encoders, and interfaces that apply them to a task."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Depth as time: one layer applied again and again, for a fixed number of steps or for as many as each column wants.
+"""Recurrence over depth: one layer applied repeatedly, for a fixed number of steps or with adaptive halting per column.
 
 A *layer* is a Linen module `(states [B, N, d], mask bool[B, N]) -> states [B, N, d]`, for instance one of
-`lenmem.nn.transformer`; it may take `deterministic` and what else the encoder is told. Both modules are encoders
-(`lenmem.nn.interfaces`) that scan over depth, so that compilation does not grow with it. What the layer sows is stacked
-over the steps. Random streams are split between them.
+`lenmem.nn.transformer`; it may take `deterministic` and further inputs of the encoder. Both modules are encoders
+(`lenmem.nn.interfaces`) that scan over depth, so compile time does not grow with it. Values that the layer sows are
+stacked over the steps. Random streams are split between them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def over_depth(
 ) -> PyTree:
     """`carry = body(module, carry, last, *seen)`, `steps` times with the same parameters; `last`: True at the end."""
     if steps < 1:
-        raise ValueError(f"steps is {steps}; it has to be at least 1")
-    if module.is_initializing():  # One step makes all parameters.
+        raise ValueError(f"steps is {steps}; it must be at least 1")
+    if module.is_initializing():  # one step creates all parameters
         return body(module, carry, jnp.array(steps == 1), *seen)
 
     def step(module: nn.Module, carry: PyTree, last: jax.Array, seen: tuple[jax.Array, ...]) -> tuple[PyTree, None]:
@@ -58,11 +58,11 @@ class Repeated(nn.Module):
     layer: nn.Module
     steps: int
     remat: bool = False
-    """Recompute each step in the backward pass instead of storing what it needs."""
+    """Recompute each step in the backward pass instead of storing its intermediate values."""
 
     @nn.compact
     def __call__(self, states: jax.Array, *seen: jax.Array, deterministic: bool = True) -> jax.Array:
-        """[B, N, d], what the layer may look at -> [B, N, d]."""
+        """[B, N, d], further inputs of the layer -> [B, N, d]."""
 
         def body(layer, states, last, *seen):
             return told(layer, states, *seen, deterministic=deterministic)
@@ -71,21 +71,20 @@ class Repeated(nn.Module):
 
 
 class AdaptiveSteps(Part):
-    """Adaptive computation time (Graves 2016) for each column i, in appendix A of Csordás et al. (2022). An encoder.
+    """Adaptive computation time (Graves 2016) for each column i, as in appendix A of Csordás et al. (2022). An encoder.
 
-        q_t = sigmoid(w . h_{t-1} + b)                                (11)   of the state before the layer
+        q_t = sigmoid(w . h_{t-1} + b)                                (11)   from the state before the layer
         T = min(steps, first t at which q_1 + .. + q_t > threshold)   (12)
         p_t = q_t for t < T,  R = 1 - sum_{t < T} q_t for t = T       (13-14)
-        o = sum_{t <= T} p_t h_t                                      (15)   of the states after the layer
+        o = sum_{t <= T} p_t h_t                                      (15)   over the states after the layer
 
-    "graves" (A) is this. "dehghani" (U) is the Universal Transformer's: o_t = (1 - p_t) o_{t-1} + p_t h_t, and a column
-    that is still running at the last step has no remainder, p_T = q_T. Halted columns go on being transformed, and may
-    be attended to; only what is read from them stays.
+    "graves" (A) is this rule. "dehghani" (U) is that of the Universal Transformer: o_t = (1 - p_t) o_{t-1} + p_t h_t,
+    and a column still running at the last step has no remainder, p_T = q_T. Halted columns are still transformed, and
+    may be attended to; only their output o stays fixed.
 
-    Sows the mean of R over a row's real columns, times `penalty`, to "losses", a mean over rows. As published
-    (`published_penalty`) all rows count as long as the longest of the batch, so that the loss of a row depends on those
-    it is drawn with. Traces `halting` [B, N]: p_t; 0 after T. Padded columns never
-    run and come out as zeros.
+    Sows `penalty` times the mean of R over a row's real columns, averaged over rows, to "losses". As published
+    (`published_penalty`), all rows count as long as the longest row of the batch, so the loss of a row depends on the
+    other rows. Traces `halting` [B, N]: p_t; 0 after T. Padded columns never run; their output is zero.
     """
 
     layer: nn.Module
@@ -95,14 +94,14 @@ class AdaptiveSteps(Part):
     penalty: float = 0.03
     published_penalty: bool = False
     remat: bool = False
-    """Recompute each step in the backward pass instead of storing what it needs."""
+    """Recompute each step in the backward pass instead of storing its intermediate values."""
 
     def setup(self):
         check_choices(self, variant=get_args(Halting))
         self.halting_unit = Linear(1, **self.dtypes)
 
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: jax.Array, deterministic: bool = True) -> jax.Array:
-        """[B, N, d], bool[B, N], what else the layer may look at -> o, [B, N, d]."""
+        """[B, N, d], bool[B, N], further inputs of the layer -> o, [B, N, d]."""
         zeros = jnp.zeros(mask.shape, jnp.float32)
         start = (states, jnp.zeros(states.shape, jnp.float32), zeros, zeros, mask)
         _, output, _, remainder, _ = over_depth(

@@ -1,4 +1,4 @@
-"""Attention: scaled dot products with several heads, and recurrent decoders that attend by content or location."""
+"""Attention: multi-head scaled dot products, and recurrent decoders that attend by content or location."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ Mixing = Literal["outer_product", "linear", "softmax"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How the parameters of attention are stored. Saved networks differ in it; what is computed is the same."""
+    """The storage of attention parameters. Saved networks differ in it; the computation is the same."""
 
     nested: bool = False
-    """The four maps are in a scope of their own, `projections`."""
+    """The four maps are in their own scope, `projections`."""
     merge: str = "out"
-    """The name of the map of the heads' results."""
+    """The name of the output map."""
     flat: bool = False
     """Kernels are [d, heads d_head], not [d, heads, d_head]."""
     joined: bool = False
-    """What is learned of positions is beside the maps, not in a scope of its own."""
+    """The parameters of positions are beside the maps, not in their own scope."""
 
 
 class Entries(NamedTuple):
-    """What attention looks at: N entries, whose keys and values are there already."""
+    """The memory of attention: N entries with precomputed keys and values."""
 
     keys: jax.Array
     """[B, N, heads, d_head]."""
     values: jax.Array
     """[B, N, heads, d_head]."""
     visible: jax.Array
-    """bool[B or 1, Q or 1, N]: what each query may see."""
+    """bool[B or 1, Q or 1, N]: the entries that each query may see."""
     positions: jax.Array | None = None
-    """int[N] or int[B, N]: positions of the entries; None: they play no role."""
+    """int[N] or int[B, N]: positions of the entries; None: they have no effect."""
     at: jax.Array | None = None
-    """int[Q] or int[B, Q]: those of the queries; None: query i is entry i."""
+    """int[Q] or int[B, Q]: positions of the queries; None: query i is entry i."""
     table: jax.Array | None = None
     """[2N - 1, heads, d_head]: keys of the offsets between entries, if positions are relative."""
 
 
 class Projections(Part):
-    """The linear maps of attention: from states to the queries, keys and values of all heads, and from their results.
+    """The linear maps of attention: from states to the queries, keys and values of all heads, and the output map.
 
     Fields as in `MultiHeadAttention`.
     """
@@ -64,7 +64,7 @@ class Projections(Part):
     out_features: int
     use_bias: bool
     starts: tuple[Initializer, Initializer, Initializer]
-    """First distributions of the maps to queries, to keys and values, and of results."""
+    """Initial distributions of the query map, the key and value maps, and the output map."""
     layout: Layout
 
     def setup(self):
@@ -95,31 +95,31 @@ class MultiHeadAttention(Part):
 
         logit_ij = (q_i . k_j + s_ij) / sqrt(d_head),  y_i = W_o sum_j softmax_j(logit_ij) v_j
 
-    for each head; q, k and values are linear in the states, s and q are what `encoding` makes of positions. Softmax in
-    float32. Keys and values can be made beforehand (`entries`). Traces `attention` [B, heads, Q, N].
+    for each head; q, k and v are linear in the states, and `encoding` computes s from positions and transforms q. The
+    softmax is in float32. Keys and values can be precomputed (`entries`). Traces `attention` [B, heads, Q, N].
     """
 
     features: int
     """Width of queries, keys and values, all heads together."""
     heads: int
     encoding: PositionScores | None = None
-    """What positions do to the logits; None: nothing."""
+    """The effect of positions on the logits; None: no effect."""
     causal: bool = False
-    """State t sees states 0 .. t only."""
+    """State t sees only states 0 .. t."""
     dropout: float = 0.0
     """Dropout of the weights."""
     key_dropout: float = 0.0
     """Dropout of the keys."""
     learned_scale: bool = False
-    """The factor 1 / sqrt(d_head) is only where a learned one starts."""
+    """Learn the scale, starting from 1 / sqrt(d_head)."""
     out_features: int | None = None
-    """d: width of the results; None: `features`."""
+    """d: width of the output; None: `features`."""
     use_bias: bool = True
-    """Of the linear maps."""
+    """Whether the linear maps have biases."""
     kernel_init: Initializer = nn.initializers.lecun_normal()
-    """First distribution of the linear maps."""
+    """Initial distribution of the linear maps."""
     layout: Layout = Layout()
-    """How the parameters are stored."""
+    """The storage of the parameters."""
 
     def setup(self):
         if self.features % self.heads:
@@ -137,7 +137,7 @@ class MultiHeadAttention(Part):
             nn.share_scope(self, self.projections)
         self.scores = self.encoding
         if self.layout.joined and self.encoding is not None:
-            self.scores = self.encoding.clone()  # A field has a scope of its own inside `nn.scan`.
+            self.scores = self.encoding.clone()  # a field has its own scope inside `nn.scan`
             nn.share_scope(self, self.scores)
         root = (self.features // self.heads) ** -0.5
         self.scale = self.param("scale", constant(root), (), self.param_dtype) if self.learned_scale else root
@@ -145,13 +145,13 @@ class MultiHeadAttention(Part):
 
     @nn.nowrap
     def starts(self) -> tuple[Initializer, Initializer, Initializer]:
-        """First distributions of the maps to queries, to keys and values, and of results."""
+        """Initial distributions of the query map, the key and value maps, and the output map."""
         return self.kernel_init, self.kernel_init, self.kernel_init
 
     def entries(
         self, states: jax.Array, mask: jax.Array, positions: jax.Array | None = None, *, deterministic: bool = True
     ) -> Entries:
-        """Of states [B, N, e] at `positions`; `mask` as in the call. A masked state may hold anything finite."""
+        """Entries for states [B, N, e] at `positions`; `mask` as in the call. Masked states must be finite."""
         keys = self.drop_keys(self.projections("key", states), deterministic=deterministic)
         visible = mask[:, None] if mask.ndim == 2 else mask
         if self.causal:
@@ -170,9 +170,9 @@ class MultiHeadAttention(Part):
         *,
         deterministic: bool = True,
     ) -> jax.Array:
-        """[B, Q, e], which look at `Entries`, or at themselves -> [B, Q, d]; zeros where nothing may be seen.
+        """[B, Q, e], which attend to `Entries`, or to themselves -> [B, Q, d]; zeros where nothing is visible.
 
-        `seen` is bool[B, N] of real states, or bool[B or 1, Q or 1, N] of what each may see.
+        `seen` is bool[B, N], the real states, or bool[B or 1, Q or 1, N], the states visible to each query.
         """
         if not isinstance(seen, Entries):
             seen = self.entries(queries, seen, positions, deterministic=deterministic)
@@ -183,7 +183,7 @@ class MultiHeadAttention(Part):
         return self.projections.merged(jnp.einsum("bhqn,bnhk->bqhk", weights, seen.values))
 
     def logits(self, queries: jax.Array, query: jax.Array, seen: Entries, *, deterministic: bool) -> jax.Array:
-        """q_i . k_j + s_ij, [B, heads, Q, N], of states [B, Q, e] and their W_q [B, Q, heads, d_head]."""
+        """q_i . k_j + s_ij, [B, heads, Q, N], from states [B, Q, e] and their queries [B, Q, heads, d_head]."""
         key, scores = seen.keys, None
         if self.scores is not None and seen.positions is not None:
             at = seen.positions if seen.at is None else seen.at
@@ -194,7 +194,7 @@ class MultiHeadAttention(Part):
 
 
 class MemoryAttention(MultiHeadAttention):
-    """Multi-head attention without biases, whose heads may mix values in another way than by a softmax.
+    """Multi-head attention without biases, which may mix values without a softmax.
 
     Nam & Seo, https://arxiv.org/abs/2302.09422, section 4.1:
 
@@ -202,13 +202,13 @@ class MemoryAttention(MultiHeadAttention):
         linear          y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / sum_s phi(k_s).phi(q_i), phi = elu + 1
         softmax         y_i = sum_s softmax_s(q_i.k_s / sqrt(d_k)) v_s
 
-    The three share everything else, so that a comparison compares just that. Cost for N states of width d:
+    The three share everything else, so a comparison isolates the attention. Cost for N states of width d:
     O(N d^2 / heads) for the first two, O(N^2 d) for softmax.
     """
 
     mixing: Mixing = "outer_product"
     mask_padding: bool = True
-    """Keys of padding write nothing. The published code lets them write; results then depend on the padded length."""
+    """Keys of padding write nothing. In the published code they do; results then depend on the padded length."""
     use_bias: bool = False
     kernel_init: nn.initializers.Initializer = glorot()
 
@@ -234,7 +234,7 @@ class MemoryAttention(MultiHeadAttention):
 class AdditiveAttention(Part):
     """Attention by a small network (Bahdanau, Cho & Bengio 2015): e_j = v . tanh(W q + U m_j), weights softmax(e).
 
-    `keys(memory)` gives U m_j, which stays the same for all queries.
+    `keys(memory)` gives U m_j, which is the same for all queries.
     """
 
     features: int
@@ -256,18 +256,19 @@ class AdditiveAttention(Part):
 
 
 class LocationAttention(Part):
-    """Attention to places, whatever is there (Luong, Pham & Manning 2015, Eq. 8): weights softmax(W q + b).
+    """Attention by location, independent of content (Luong, Pham & Manning 2015, Eq. 8): weights softmax(W q + b).
 
-    Each of `max_positions` places has weights of its own. Those beyond the longest input of the training are never
+    Each of `max_positions` locations has its own weights. Those beyond the longest training input are never trained.
+    The softmax runs over the real positions of a row.
     trained. The softmax runs over the places that a row has.
     """
 
     max_positions: int
-    """Longest memory, padding included."""
+    """Longest memory, including padding."""
 
     @nn.nowrap
     def keys(self, memory: jax.Array) -> None:
-        """Nothing: what the memory holds plays no role. A ValueError where it is longer than `max_positions`."""
+        """None, since content has no effect. Raises ValueError for a memory longer than `max_positions`."""
         if memory.shape[1] > self.max_positions:
             raise ValueError(
                 f"an input of {memory.shape[1]} positions (padding included) is longer than max_positions, "
@@ -284,15 +285,15 @@ class LocationAttention(Part):
 class AttentionDecoder(Part):
     """A recurrent decoder with attention (Bahdanau, Cho & Bengio 2015): a decoder for `EncoderDecoder`.
 
-    With s the vectors of the cell's carry, y what is read and m_j the memory:
+    With s the vectors of the cell's carry, y the step's input and m_j the memory:
 
         c_i = sum_j a_ij m_j,  a_i = AdditiveAttention(s_{i-1}, m),  s_i = cell(s_{i-1}, [y_i; c_i]),  output [s_i; c_i]
 
     With `attention="location"` a_i = LocationAttention(s_{i-1}). With "hybrid" c_i is [content's c_i; location's c_i].
 
-    The cell starts from its own start plus tanh of a linear map of the memory at the first and the last real position
-    (the final states of the backward and the forward direction). Traces `attention` [B, N], of both kinds in turn if
-    hybrid.
+    The initial carry is the cell's own plus tanh of a linear map of the memory at the first and the last real position
+    (the final states of the backward and the forward direction). Traces `attention` [B, N]; if hybrid, the two kinds
+    in turn.
     """
 
     cell: nn.Module
@@ -300,7 +301,7 @@ class AttentionDecoder(Part):
     """Width of the attention network."""
     attention: AttentionKind = "content"
     max_positions: int = 512
-    """Longest memory of attention by location, padding included."""
+    """Longest memory for attention by location, including padding."""
 
     def setup(self):
         check_choices(self, attention=get_args(AttentionKind))
@@ -313,7 +314,7 @@ class AttentionDecoder(Part):
 
     @nn.nowrap
     def scorers(self) -> list[Any]:
-        """What weighs the memory: by content, by location, or both in this order."""
+        """The attention modules: by content, by location, or both in this order."""
         names = {"content": ["scorer"], "location": ["locator"], "hybrid": ["scorer", "locator"]}
         return [getattr(self, name) for name in names[self.attention]]
 
@@ -340,14 +341,14 @@ class AttentionDecoder(Part):
 class PointingDecoder(Part):
     """A recurrent decoder that points at the input (Vinyals, Fortunato & Jaitly 2015): a decoder for `EncoderDecoder`.
 
-    The encoder gives [m_j; x_j], with x_j one-hot, or zero where j cannot be pointed at. With d the vectors of the
-    cell's carry and y what is read:
+    The encoder gives [m_j; x_j], with x_j one-hot, or zero if j cannot be pointed at. With d the vectors of the cell's
+    carry and y the step's input:
 
         d_i = cell(d_{i-1}, [y_i; c_{i-1}]),  a_i = AdditiveAttention(d_i, m),  c_i = sum_j a_ij m_j, c_0 = 0
 
-    and the output is sum_j a_ij x_j, float32[B, symbols]: the pointer of Eq. 3, summed over positions that hold the
-    same. The paper's cell reads the one input that was pointed at; here it reads the mean c. The cell starts as that of
-    `AttentionDecoder`. Traces `attention` [B, N].
+    and the output is sum_j a_ij x_j, float32[B, symbols]: the pointer of Eq. 3, summed over positions with the same
+    symbol. The paper's cell reads the single input that was pointed at; here it reads the mean c. The initial carry is
+    as in `AttentionDecoder`. Traces `attention` [B, N].
     """
 
     cell: nn.Module
@@ -382,7 +383,7 @@ class PointingDecoder(Part):
 
 
 class Bridge(Part):
-    """The start of a decoder's carry: each of its vectors s becomes s + tanh(W summary + b)."""
+    """The initial carry of a decoder: each of its vectors s becomes s + tanh(W summary + b)."""
 
     @nn.compact
     def __call__(self, carry: PyTree, summary: jax.Array) -> PyTree:

@@ -1,6 +1,6 @@
 """Recurrent cells: LSTM and GRU, stacks of them, and an adapter for Flax's own.
 
-The cell contract is in `lenmem.nn.recurrence`. Carries are learned vectors or zeros.
+The interface of cells is described in `lenmem.nn.recurrence`. Initial carries are learned vectors or zeros.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def gru_update(input_gates: jax.Array, hidden_gates: jax.Array, hidden: jax.Arra
 
 
 def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_dtype: Dtype) -> jax.Array:
-    """An initial state [size]: learned, U(-1, 1) at first, or zeros."""
+    """An initial state [size]: learned, initialised as U(-1, 1), or zeros."""
     return module.param(name, uniform(1.0), (size,), param_dtype) if learned else jnp.zeros((size,), param_dtype)
 
 
 class LSTMCell(Part):
     """One LSTM layer: gates = W [x; h] + b, then `lstm_update`. The carry is (c, h), each [B, hidden_size].
 
-    The blocks of W that read x and h start by `linear_init` of their own fan-in, and so do the biases. The forget
-    gate's starts at `forget_bias` instead, unless that is None.
+    The blocks of W that read x and h are initialised by `linear_init` with their own fan-in, and so are the biases. The
+    forget gate's bias is `forget_bias` instead, unless that is None.
     """
 
     hidden_size: int
@@ -124,7 +124,7 @@ class GRUCell(Part):
 
 
 class Stacked(nn.Module):
-    """Layers of cells: each reads the outputs of the one below, with dropout between layers."""
+    """Stacked cells: each reads the outputs of the one below, with dropout between layers."""
 
     cells: Sequence[nn.Module]
     dropout: float = 0.0
@@ -146,12 +146,12 @@ class Stacked(nn.Module):
 
 
 class FlaxCell(nn.Module):
-    """Any `flax.linen.RNNCellBase` under lenmem's cell contract, starting from its own initial carry."""
+    """Any `flax.linen.RNNCellBase` as a lenmem cell, starting from its own initial carry."""
 
     cell: nn.RNNCellBase
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> Any:
-        """Flax's `initialize_carry`, whose random key only matters to cells with a random start."""
+        """Flax's `initialize_carry`. Its random key only matters to cells with a random initial state."""
         return self.cell.initialize_carry(jax.random.key(0), (*batch_shape, 1))
 
     def __call__(self, carry: Any, step: Step) -> tuple[Any, jax.Array]:
@@ -160,12 +160,12 @@ class FlaxCell(nn.Module):
 
 
 def as_cell(cell: nn.Module) -> nn.Module:
-    """`cell` itself, or a Flax RNN cell wrapped in `FlaxCell`. Anything else is a ValueError."""
+    """`cell` itself, or a Flax RNN cell wrapped in `FlaxCell`. Raises ValueError for anything else."""
     if hasattr(cell, "start"):
         return cell
     if isinstance(cell, nn.RNNCellBase):
         return FlaxCell(cell)
     raise ValueError(
-        f"{type(cell).__name__} is no recurrent cell: a cell has start(batch_shape, steps) and "
+        f"{type(cell).__name__} is not a recurrent cell: a cell has start(batch_shape, steps) and "
         "__call__(carry, step), or is a flax.linen.RNNCellBase"
     )

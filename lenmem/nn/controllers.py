@@ -1,8 +1,8 @@
-"""Controllers of memory machines, recurrent cells with a constrained state space or none, and what surrounds them.
+"""Controllers of memory machines: recurrent cells with a constrained state space, stateless controllers, and helpers.
 
 Ofner & Kern, "State-Space Constraints Can Improve the Generalisation of the Differentiable Neural Computer to Input
-Sequences With Unseen Length", 2021 (arXiv 2110.09138), section III and supplement B. The cell contract is in
-`lenmem.nn.recurrence`.
+Sequences With Unseen Length", 2021 (arXiv 2110.09138), section III and supplement B. The interface of cells is
+described in `lenmem.nn.recurrence`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class LSTMController(Part):
         c = c_hat, h = o tanh(c)          or with `compression`  c = tanh(c_hat), h = o c
 
     With feedback of the cell state (a peephole LSTM with full matrices, section III-C) h is not passed on through time.
-    Compression (section III-D) keeps the cell state, which is what recurs, in (-1, 1). Weights start as truncated
-    normals of variance 1 / fan-in, biases at 0, learned initial states as N(0, 1).
+    Compression (section III-D) keeps the recurrent state, the cell state, in (-1, 1). Weights are initialised as
+    truncated normals with variance 1 / fan-in, biases as 0, learned initial states as N(0, 1).
     """
 
     hidden_size: int = 128
     feedback: Feedback = "hidden"
-    """What the gates see of the last step: the hidden state h, or the cell state c."""
+    """Input of the gates from the last step: the hidden state h, or the cell state c."""
     compression: bool = False
     """Compress the cell state by a tanh."""
     forget_bias: float = 0.0
-    """Added to what goes into the forget gate."""
+    """Added to the input of the forget gate."""
     learned_start: bool = True
     """Learn the initial state; otherwise it is zero."""
 
     def setup(self):
         check_choices(self, feedback=get_args(Feedback))
-        # No one sees the first h where c is fed back: it is not learned.
+        # If c is fed back, the initial h is unused, so it is not learned.
         learned = {"start_cell": self.learned_start, "start_hidden": self.learned_start and self.feedback == "hidden"}
         self.start_cell, self.start_hidden = (
             self.param(name, nn.initializers.normal(1.0), (self.hidden_size,), self.param_dtype)
@@ -81,9 +81,9 @@ class LSTMController(Part):
 
 
 class FeedForwardController(Part):
-    """A controller without a state (section III-B): `layers` of `hidden_size`, a tanh on all but the last.
+    """A controller without a state (section III-B): `layers` of `hidden_size`, with tanh on all but the last.
 
-    Weights start by Glorot's uniform rule, biases at 0.
+    Weights are initialised by Glorot's uniform rule, biases as 0.
     """
 
     hidden_size: int = 128
@@ -91,12 +91,12 @@ class FeedForwardController(Part):
 
     @nn.nowrap
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[()]:
-        """There is nothing to carry."""
+        """An empty carry."""
         return ()
 
     @nn.compact
     def __call__(self, carry: tuple[()], step: Step) -> tuple[tuple[()], jax.Array]:
-        """(nothing, output [B, hidden_size])."""
+        """(empty carry, output [B, hidden_size])."""
         states = step.inputs
         for layer in range(self.layers):
             states = jnp.tanh(states) if layer else states
@@ -118,7 +118,7 @@ def make_controller(
     learned_start: bool = True,
     **shared: Any,
 ) -> nn.Module:
-    """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. A ValueError for anything else."""
+    """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. Raises ValueError otherwise."""
     if kind not in get_args(Kind):
         raise ValueError(f"controller is {kind!r}; allowed are {', '.join(get_args(Kind))}")
     if kind == "feedforward":
@@ -140,12 +140,12 @@ def oneplus(x: jax.Array) -> jax.Array:
 
 
 def clip(values: PyTree, bound: float | None) -> PyTree:
-    """All values between -bound and bound; None: no bounds."""
+    """Clips all values to [-bound, bound]; None: no clipping."""
     return values if bound is None else jax.tree.map(lambda x: jnp.clip(x, -bound, bound), values)
 
 
 def cut(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, jax.Array]:
-    """A vector [..., sum of sizes] as named arrays [..., *shape], in order."""
+    """Splits a vector [..., sum of sizes] into named arrays [..., *shape], in order."""
     ends = list(itertools.accumulate(math.prod(shape) for shape in shapes.values()))
     parts = jnp.split(vector, ends[:-1], axis=-1)
     return {
@@ -155,15 +155,15 @@ def cut(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, j
 
 
 def make_interface(shapes: Mapping[str, tuple[int, ...]], **shared: Any) -> nn.Dense:
-    """The map from a controller's output to commands of these shapes."""
+    """The linear map from a controller's output to commands with these shapes."""
     return nn.Dense(sum(map(math.prod, shapes.values())), **shared)
 
 
 def controlled(machine: Any, state: Any, step: Step) -> tuple[PyTree, jax.Array, dict[str, jax.Array]]:
-    """(controller state, output h, commands in float32) of a machine's step, before its heads move.
+    """(controller state, output h, commands in float32) for a machine's step, before its heads move.
 
-    The machine has a `cell`, an `interface`, `command_shapes` and a `clip`; its state a `controller` and the last
-    `reads`. While it answers the controller sees zeros as input, whatever symbol a blank is.
+    The machine has a `cell`, an `interface`, `command_shapes` and a `clip`; its state has a `controller` and the last
+    `reads`. While answering, the controller's input is zero, whatever the blank symbol is.
     """
     inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
     inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)
@@ -172,7 +172,7 @@ def controlled(machine: Any, state: Any, step: Step) -> tuple[PyTree, jax.Array,
 
 
 class MemoryReadout(Part):
-    """y = W_y h + W_r [r^1; ..; r^R] + b of a controller's output and what was read, clipped."""
+    """y = W_y h + W_r [r^1; ..; r^R] + b for a controller's output and the reads, clipped."""
 
     features: int
     clip: float | None = 20.0

@@ -1,4 +1,4 @@
-"""Encoders out of recurrent cells.
+"""Encoders made of recurrent cells.
 
 An encoder maps (states [B, N, d], mask bool[B, N]) to states [B, N, d']; see `lenmem.nn.interfaces`.
 """
@@ -16,7 +16,7 @@ from lenmem.types import Step
 
 
 def reverse(states: jax.Array, mask: jax.Array) -> jax.Array:
-    """Each row's real part backwards, the padding left where it is: states [B, N, ...], mask bool[B, N]."""
+    """Reverses each row's real part and leaves the padding in place: states [B, N, ...], mask bool[B, N]."""
     time, lengths = jnp.arange(mask.shape[-1]), jnp.sum(mask, axis=-1, keepdims=True)
     source = jnp.where(time < lengths, lengths - 1 - time, time)
     return jnp.take_along_axis(states, source.reshape(*source.shape, *[1] * (states.ndim - 2)), axis=1)
@@ -33,17 +33,17 @@ def first_and_last(states: jax.Array, mask: jax.Array) -> jax.Array:
 class Recurrent(nn.Module):
     """A recurrent cell as an encoder; if `bidirectional`, [forward | backward] of two cells (Schuster & Paliwal 1997).
 
-    The backward cell reads each row from its own last real position. States at padding are zero.
+    The backward cell starts at each row's own last real position. States at padding are zero.
     """
 
     cell: nn.Module
     bidirectional: bool = False
     backward: nn.Module | None = None
-    """The cell of the backward direction; None: one like `cell`, with parameters of its own."""
+    """The cell of the backward direction; None: a copy of `cell` with its own parameters."""
 
     @property
     def causal(self) -> bool:
-        """State t depends on states 0 .. t only."""
+        """Whether state t depends only on states 0 .. t."""
         return not self.bidirectional
 
     @nn.compact
@@ -52,7 +52,7 @@ class Recurrent(nn.Module):
         states = jnp.where(mask[..., None], states, 0)
         outputs = self.run(as_cell(self.cell), states, mask, deterministic)
         if self.bidirectional:
-            # `unbind` is Flax's way to copy a bound module: the copy gets parameters of its own.
+            # `unbind` is Flax's way to copy a bound module: the copy gets its own parameters.
             other = self.backward if self.backward is not None else self.cell.unbind()[0].copy(name="backward")
             backward = self.run(as_cell(other), reverse(states, mask), mask, deterministic)
             outputs = jnp.concatenate([outputs, reverse(backward, mask)], axis=-1)
@@ -68,7 +68,7 @@ class Recurrent(nn.Module):
 
     @nn.nowrap
     def final(self, outputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """The final state of each row, [B, H or 2H], from the outputs of the call: each direction's last."""
+        """The final state of each row, [B, H or 2H], from the outputs of the call, for both directions."""
         first, last = jnp.split(first_and_last(outputs, mask), 2, axis=-1)
         if not self.bidirectional:
             return last

@@ -1,4 +1,4 @@
-"""Linear maps and learned vectors with the initialisations the papers' Torch code had."""
+"""Linear maps and learned vectors with the initialisations of the papers' Torch code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def glorot(gain: float = 1.0) -> nn.initializers.Initializer:
 
 
 def dropped(x: jax.Array, rate: float, *, deterministic: bool) -> jax.Array:
-    """Dropout with a rate that may be 0; for methods that may make submodules."""
+    """Dropout with a rate that may be 0, for methods that may create submodules."""
     return nn.Dropout(rate, deterministic=deterministic)(x) if rate else x
 
 
@@ -42,14 +42,14 @@ def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
 
 
 def check_choices(module: nn.Module, **allowed: tuple[str, ...]) -> None:
-    """ValueError, saying what was got and what is allowed, where a field of `module` is none of its choices."""
+    """Raises ValueError if a field of `module` is not one of its allowed choices."""
     for field, choices in allowed.items():
         if getattr(module, field) not in choices:
             raise ValueError(f"{field} is {getattr(module, field)!r}; allowed are {', '.join(choices)}")
 
 
 class Linear(Part):
-    """x W + b, weights and bias both drawn by `linear_init` (`nn.Dense` starts biases at 0, Torch does not)."""
+    """x W + b, with weights and bias drawn by `linear_init` (`nn.Dense` initialises biases as 0, Torch does not)."""
 
     features: int
     initialization: Init = "fan_in"

@@ -1,4 +1,4 @@
-"""The base of lenmem's Linen modules: their number types, and a call that says whether a network is in training."""
+"""The base class of lenmem's Linen modules, with their dtypes, and a helper that passes on `deterministic`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Part(nn.Module, kw_only=True):
 
     @property
     def dtypes(self) -> dict[str, Any]:
-        """Both types, for the modules inside."""
+        """Both dtypes, for submodules."""
         return {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
 
 def told(call: Callable[..., Any], *arguments: Any, deterministic: bool) -> Any:
-    """`call(*arguments)`, with `deterministic=` if the signature of `call` has it: own modules need not take it."""
+    """`call(*arguments)`, with `deterministic=` if its signature has it, since users' modules need not take it."""
     if "deterministic" in inspect.signature(call).parameters:
         return call(*arguments, deterministic=deterministic)
     return call(*arguments)

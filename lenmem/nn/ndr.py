@@ -1,7 +1,8 @@
-"""Parts of the Neural Data Router (Csordás, Irie & Schmidhuber 2022): geometric attention, a layer with a copy gate.
+"""Parts of the Neural Data Router (Csordás, Irie & Schmidhuber 2022): geometric attention, and a layer with a copy
+gate.
 
-And attention by content, as its Transformers without geometric attention have it. The initial distributions are those
-of the published code. Traces `attention` [B, heads, N, N], row = target, and `gate` [B, N].
+Also the attention by content of its Transformers without geometric attention. Initial distributions are those of the
+published code. Traces `attention` [B, heads, N, N], row = target, and `gate` [B, N].
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from lenmem.nn.transformer import feedforward, linear_start
 Update = Literal["norm", "tanh"]
 
 UNSEEN = -1e9
-"""A logit whose sigmoid, and whose share of a softmax, is exactly 0 in float32."""
+"""A logit whose sigmoid, and whose part of a softmax, is exactly 0 in float32."""
 
 
 class ContentAttention(MultiHeadAttention):
-    """Multi-head attention whose maps have no biases and start uniformly."""
+    """Multi-head attention without biases, with uniform initialisation."""
 
     use_bias: bool = False
     layout: Layout = Layout(merge="merge", flat=True)
@@ -44,7 +45,7 @@ class GatedPositionAttention(ContentAttention):
 
         r_i p_{j-i} + (1 - r_i) p_j,  r_i = sigmoid(W_r h_i + b_r)            (16-17)
 
-    The paper has one r for all heads, its code one for each. Cost O(N^2 d).
+    The paper has one r for all heads, its code one per head. Cost O(N^2 d).
     """
 
     def setup(self):
@@ -64,22 +65,22 @@ class GatedPositionAttention(ContentAttention):
 
 
 class GeometricAttention(ContentAttention):
-    """Attention to the nearest match, of content and direction: with A the weights of Eq. 6-8 (`ops`), y = W_o A W_v h.
+    """Attention to the nearest match by content and direction: with weights A of Eq. 6-8 (`ops`), y = W_o A W_v h.
 
         logit_ij = alpha (W_q h_i + b_q) . W_k h_j + beta D_ij + gamma                                          (10)
         D_ij = w_R . h_i + b_R for j right of i, w_L . h_i + b_L for j left of i                                 (9)
 
-    for each head; alpha (1 / sqrt(d_head) at first), beta and gamma are shared by all heads. The paper's results are
-    with weights that do not add to 1; with `normalize` they do, as in its models without a gate. If `causal`, columns
-    on the right are transparent, as padding is. Cost O(N^2 d); memory O(N block_size) where that is set.
+    for each head; alpha (initially 1 / sqrt(d_head)), beta and gamma are shared by all heads. In the paper's results
+    the weights do not sum to 1; with `normalize` they do, as in its models without a gate. If `causal`, columns on the
+    right are transparent, like padding. Cost O(N^2 d); memory O(N block_size) if that is set.
     """
 
     normalize: bool = False
     """Divide the weights of a target by their sum."""
     block_size: int | None = None
-    """Targets that are worked on at a time; None: all. For long inputs."""
+    """Number of targets that are processed at a time, for long inputs; None: all."""
     tolerance: float | None = None
-    """Stop looking further out where at most this probability is left; None: look at everything."""
+    """Stop when at most this probability is left; None: process all keys."""
 
     @nn.nowrap
     def starts(self) -> tuple[Initializer, Initializer, Initializer]:
@@ -101,7 +102,7 @@ class GeometricAttention(ContentAttention):
     ) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]; a column that sees no other gets 0."""
         if self.normalize and (self.block_size or self.tolerance):
-            raise ValueError("block_size and tolerance are for weights that are not normalized")
+            raise ValueError("block_size and tolerance need weights that are not normalized")
 
         def heads_first(x: jax.Array) -> jax.Array:
             return jnp.swapaxes(x.reshape(*x.shape[:2], self.heads, -1), 1, 2)
@@ -127,16 +128,16 @@ class GeometricAttention(ContentAttention):
 
 
 class GatedLayer(Part):
-    """A layer with a copy gate (section 2.1): a column is transformed once its operands are there, and copied until.
+    """A layer with a copy gate (section 2.1): a column is copied until its operands are computed, then transformed.
 
         a = LayerNorm(h + drop(Attention(h)))                                (1)
         u = LayerNorm(W_2 drop(relu(W_1 a)))                                 (2)   or tanh(...)
-        g = sigmoid(V_2 drop(relu(V_1 a)) - 3)                               (3)   at first, a vector
+        g = sigmoid(V_2 drop(relu(V_1 a)) - 3)                               (3)   initially; a vector
         h' = (1 - g) h + g u                                                 (4)
 
-    All maps have biases; that of V_2 starts at -3, which makes g small. There is no other residual connection. Gate
-    drop forces whole columns to be copied in training, with probability `gate_drop`; the paper does not mention it, its
-    code has it. The trace is the mean of g over the d units.
+    All maps have biases; that of V_2 is initialised as -3, which makes g small. There is no other residual connection.
+    Gate drop forces whole columns to be copied in training, with probability `gate_drop`; it is in the paper's code but
+    not in its text. The trace is the mean of g over the d units.
     """
 
     attention: nn.Module
@@ -150,7 +151,7 @@ class GatedLayer(Part):
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
-        """[B, N, d], bool[B, N], what else attention is told -> [B, N, d]."""
+        """[B, N, d], bool[B, N], further inputs of the attention -> [B, N, d]."""
         check_choices(self, update=get_args(Update))
         width = states.shape[-1]
         still: dict[str, Any] = {"deterministic": deterministic}

@@ -1,9 +1,9 @@
 """The parts of Pointer-Augmented Neural Memory (Le et al. 2024): heads, a decoder, and a growing memory.
 
-The paper, its notation and its variants are described in `lenmem.models.panm`. `PointerDecoder` reads the memory that
-any encoder made (a decoder of `lenmem.nn.interfaces.EncoderDecoder`), `PointerLayer` does so above a decoder that works
-on all slots at once; `PointerCell` reads a memory of all inputs so far
-(a cell of `lenmem.nn.recurrence`). One step of both is
+The paper, its notation and its variants are described in `lenmem.models.panm`. `PointerDecoder` reads the memory of any
+encoder (it is a decoder for `lenmem.nn.interfaces.EncoderDecoder`). `PointerLayer` is the same on top of a decoder that
+processes all slots at once. `PointerCell` reads a memory of all inputs so far (it is a cell of `lenmem.nn.recurrence`).
+One step of all is
 
     h_t^a = GRU(p_{t-1}, h_{t-1}^a), h_0^a = 0          (1)    for each address head
     w_t^a[n] = softmax_n cos(h_t^a, g_a(A[n]))          (2)
@@ -38,11 +38,11 @@ Candidates = Literal["memory", "space"]
 Code = Literal["bits", "signs", "phases"]
 TestBase = Literal["zero", "random"]
 TEMPERATURE = 10.0
-"""The learned temperature at first."""
+"""The initial value of the learned temperature."""
 
 
 class MLP(Part):
-    """W_2 relu(W_1 x + b_1) + b_2, or with `hidden=None` a single linear map."""
+    """W_2 relu(W_1 x + b_1) + b_2; with `hidden=None`, a single linear map."""
 
     hidden: int | None = 128
 
@@ -55,10 +55,10 @@ class MLP(Part):
 
 
 class Similar(Part):
-    """Attention by `lenmem.ops.pointer_weights`, with what is learned of it.
+    """Attention by `lenmem.ops.pointer_weights`, with its learned parameters.
 
-    `cosine`: nothing. `cosine_temperature`: beta is the softplus of a parameter, 10 at first. `dot`: linear maps of
-    query, keys and what is read, as in attention with one head.
+    `cosine` has none. `cosine_temperature`: beta is the softplus of a parameter, initially 10. `dot`: linear maps of
+    query, keys and values, as in attention with one head.
     """
 
     kind: Similarity
@@ -83,51 +83,51 @@ class Similar(Part):
         return pointer_weights(query, keys, mask=mask, kind=self.kind, temperature=temperature)
 
     def read(self, values: jax.Array, weights: jax.Array) -> jax.Array:
-        """The mean [B, d or features] of values [B, N, d]; its map is applied after the mean, which is the same."""
+        """The mean [B, d or features] of values [B, N, d]; the linear map is applied after the mean."""
         value = dereference(values, weights)
         return self.of_value(value) if self.kind == "dot" else value
 
 
 class Slots(NamedTuple):
-    """What belongs to the slots of a memory, the slots on the axis before the last; or to one slot, without it."""
+    """The slots of a memory, on the second last axis; or a single slot, without that axis."""
 
     values: jax.Array
     """M, [B, N, d]."""
     address_keys: tuple[jax.Array, ...]
-    """g_a(A) of each address head, [B, N, H]; [2^b, H] where pointers go over all addresses."""
+    """g_a(A) for each address head, [B, N, H]; [2^b, H] if pointers mix all addresses."""
     content_keys: tuple[jax.Array, ...]
-    """What each content head compares its query with, [B, N, d]."""
+    """The keys that each content head compares with its query, [B, N, d]."""
     additive_keys: tuple[jax.Array, ...]
-    """What the controller's own attention compares its state with, [B, N, H], if it has one."""
+    """The keys of the controller's own attention, [B, N, H], if it has one."""
 
 
 class Memory(NamedTuple):
-    """What a step reads."""
+    """The memory that a step reads."""
 
     slots: Slots
     mask: jax.Array
-    """bool[B, N]: the slots that hold something, a prefix."""
+    """bool[B, N]: the filled slots, a prefix."""
     base: jax.Array
     """p_B, int[B]."""
     holder: tuple[jax.Array, ...]
-    """Where pointers go to all addresses: one-hot[B, 2^b, N], the slot that each address holds."""
+    """If pointers mix all addresses: one-hot[B, 2^b, N], the slot that each address maps to."""
 
 
 class Pointed(NamedTuple):
-    """Where one address head is after a step."""
+    """The result of one address head's step."""
 
     hidden: jax.Array
     """h_t^a, [B, H]."""
     pointer: jax.Array
     """p_t, float32[B, b]."""
     weights: jax.Array
-    """w_t^a of the slots, float32[B, N]."""
+    """w_t^a over the slots, float32[B, N]."""
     address: jax.Array
     """p_t as a number, int[B]; -1 if no address has more than half of the weight."""
 
 
 class PointerState(NamedTuple):
-    """What is carried from step to step."""
+    """The carry."""
 
     hidden: tuple[jax.Array, ...]
     """h^a of each address head, [B, H]."""
@@ -140,7 +140,7 @@ class PointerState(NamedTuple):
 
 
 class PointerUnits(Part):
-    """What `PointerDecoder` and `PointerCell` share: fields, heads, and equations 1 to 7."""
+    """Common fields and heads of `PointerDecoder` and `PointerCell`, with equations 1 to 7."""
 
     decoder: nn.Module | None = None
     """The network below, whose output is z_t: a decoder under `PointerDecoder`, a cell under `PointerCell`."""
@@ -153,27 +153,27 @@ class PointerUnits(Part):
     content_heads: int = 1
     """H_c: heads of Mode 2."""
     attention: Similarity = "cosine_temperature"
-    """How addresses and contents are compared."""
+    """The similarity of addresses and of contents."""
     mlp_size: int | None = 128
     """Hidden width of the MLPs g_a and g_c; None: linear maps."""
     controller: Controller = "gru"
-    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and an additive attention of its own over M. `none`:
-    z_t takes the place of h_t^c, if there is one."""
+    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and its own additive attention over M. `none`: z_t
+    replaces h_t^c, if there is one."""
     pointer_unit: Unit = "gru"
     """`gru`: equation 1. `feedforward`: h_t^a is an MLP of p_{t-1} alone."""
     candidates: Candidates = "memory"
-    """What pointers are mixtures of: the addresses of the memory's slots (`memory`), or all 2^b (`space`). The others
-    then hold the memory again and again, so that to point beside it is to read something wrong."""
+    """The addresses that pointers mix: those of the memory's slots (`memory`), or all 2^b (`space`). In `space` the
+    memory is repeated over the other addresses, so that a wrong pointer reads a wrong value."""
     hard: bool = False
-    """A pointer is the address of its largest weight, with the gradient of the softmax (straight-through)."""
+    """Round a pointer to the address of its largest weight, with the softmax's gradient (straight-through)."""
     address_code: Code = "bits"
-    """How addresses are written: bits 0 and 1, `signs` -1 and 1, or `phases` (`lenmem.ops.phase_bank`)."""
+    """Representation of addresses: bits 0 and 1, `signs` -1 and 1, or `phases` (`lenmem.ops.phase_bank`)."""
     test_base: TestBase = "zero"
-    """p_B outside training: 0, or for each length one that a constant key draws."""
+    """p_B outside training: 0, or drawn with a constant key for each length."""
     dropout: float = 0.0
     """Dropout of the Mode-2 weights."""
     reads: bool = True
-    """Without a `decoder`, z_t is what the step reads. False: there is no z_t, unless nothing else could be read."""
+    """Without a `decoder`, z_t is the step's input. False: there is no z_t, unless nothing else could be read."""
 
     def setup(self):
         check_choices(
@@ -207,10 +207,10 @@ class PointerUnits(Part):
             self.scorer = AdditiveAttention(self.hidden_size, **self.dtypes)
 
     def first_base(self, lengths: jax.Array, slots: int, *, deterministic: bool) -> jax.Array:
-        """p_B, int[B]: drawn for each row in training. A ValueError where `slots` outnumber the addresses."""
+        """p_B, int[B]: drawn for each row in training. Raises ValueError if there are more `slots` than addresses."""
         if slots >= 2**self.bits:
             raise ValueError(
-                f"bits is {self.bits}: its {2**self.bits} addresses have to outnumber the {slots} slots of the memory"
+                f"bits is {self.bits}: its {2**self.bits} addresses must outnumber the {slots} slots of the memory"
             )
         if not deterministic:
             return sample_base(self.make_rng("address"), self.bits, lengths.shape)
@@ -219,7 +219,7 @@ class PointerUnits(Part):
         return jax.vmap(lambda n: sample_base(jax.random.fold_in(jax.random.key(0), n), self.bits))(lengths)
 
     def bank(self, base: jax.Array, length: int) -> jax.Array:
-        """A, float32[..., length, b], or 2 b numbers where they are phases."""
+        """A, float32[..., length, b], or 2 b numbers for phases."""
         if self.address_code == "phases":
             return phase_bank(base, length, self.bits)
         bank = address_bank(base, length, self.bits)
@@ -230,12 +230,12 @@ class PointerUnits(Part):
         return self.bank(jnp.zeros((), jnp.int32), 2**self.bits)
 
     def address_keys(self, addresses: jax.Array) -> tuple[jax.Array, ...]:
-        """g_a(A) of each address head."""
+        """g_a(A) for each address head."""
         heads = zip(self.address_maps, self.address_attention, strict=True)
         return tuple(attention.keys(mapped(addresses, self.hidden_size)) for mapped, attention in heads)
 
     def fill(self, values: jax.Array, addresses: jax.Array) -> Slots:
-        """Slots, or one slot, of M [..., d] and A [..., b], with all that can be computed of them beforehand."""
+        """Slots, or one slot, for M [..., d] and A [..., b], with all keys precomputed."""
         everywhere = self.candidates == "space"
         return Slots(
             values,
@@ -253,7 +253,7 @@ class PointerUnits(Part):
     def advance_heads(
         self, state: PointerState, memory: Memory, z: jax.Array | None, *, deterministic: bool
     ) -> tuple[PointerState, jax.Array]:
-        """Equations 1 to 7: the new state, with `decoder` as it was, and [*p_t^a, *p_t^c, h_t^c]."""
+        """Equations 1 to 7: the new state, with `decoder` unchanged, and [*p_t^a, *p_t^c, h_t^c]."""
         values = memory.slots.values
         moved = [self.move(head, state, memory) for head in range(self.address_heads)]
         reads = [self.address_attention[head].read(values, new.weights) for head, new in enumerate(moved)]
@@ -274,7 +274,7 @@ class PointerUnits(Part):
         return PointerState(hidden, pointers, controller, state.decoder), side_by_side(*reads, *seen, *answer)
 
     def move(self, head: int, state: PointerState, memory: Memory) -> Pointed:
-        """Equations 1 to 3 of one address head."""
+        """Equations 1 to 3 for one address head."""
         pointer, keys = state.pointers[head], memory.slots.address_keys[head]
         if self.pointer_unit == "gru":
             hidden = self.units[head].update(state.hidden[head], pointer)
@@ -297,13 +297,13 @@ class PointerUnits(Part):
         return Pointed(hidden, pointer, weights, sharp_at(weights, memory.base, 2**self.bits))
 
     def relate(self, head: int, reads: list[jax.Array], memory: Memory, *, deterministic: bool) -> jax.Array:
-        """Equations 4 and 5 of one content head: w_t^c."""
+        """Equations 4 and 5 for one content head: w_t^c."""
         query = self.content_maps[head](side_by_side(*reads), memory.slots.values.shape[-1])
         weights = self.content_attention[head](query, memory.slots.content_keys[head], memory.mask)
         return self.drop(weights, deterministic=deterministic)
 
     def trace(self, moved: list[Pointed], related: list[jax.Array]) -> None:
-        """Sow pointer weights [B, H_a, N], the addresses they are at int[B, H_a], and Mode-2 weights [B, H_c, N]."""
+        """Sows pointer weights [B, H_a, N], their addresses int[B, H_a], and Mode-2 weights [B, H_c, N]."""
         if moved:
             self.sow("traces", "pointer_weights", jnp.stack([new.weights for new in moved], axis=1))
             self.sow("traces", "address", jnp.stack([new.address for new in moved], axis=1))
@@ -311,7 +311,7 @@ class PointerUnits(Part):
             self.sow("traces", "relation_weights", jnp.stack(related, axis=1))
 
     def everywhere(self, slots: Slots, mask: jax.Array, base: jax.Array) -> Memory:
-        """The memory, and for pointers to all addresses, [2^b], their keys and the slots that they hold."""
+        """The memory; if pointers mix all 2^b addresses, with their keys and the slots they map to."""
         if self.candidates == "memory":
             return Memory(slots, mask, base, ())
         count = 2**self.bits
@@ -321,31 +321,31 @@ class PointerUnits(Part):
         return Memory(slots, mask, base, (jax.nn.one_hot(holder, mask.shape[-1]),))
 
     def still(self, rows: int) -> tuple[jax.Array, ...]:
-        """h_0^a = 0 of each address head."""
+        """h_0^a = 0 for each address head."""
         return (jnp.zeros((rows, self.hidden_size), self.dtype or self.param_dtype),) * self.address_heads
 
 
 def sharp_at(weights: jax.Array, base: jax.Array, addresses: int) -> jax.Array:
-    """int[B]: the address (`base` + n) mod `addresses` that holds more than half of the weights [B, N]; else -1."""
+    """int[B]: the address (`base` + n) mod `addresses` with more than half of the weights [B, N]; else -1."""
     at = (base + jnp.argmax(weights, axis=-1)) % addresses
     return jnp.where(jnp.max(weights, axis=-1) > 0.5, at, -1)
 
 
 def side_by_side(*vectors: jax.Array) -> jax.Array:
-    """[..., d_i] as one vector."""
+    """Concatenates vectors [..., d_i]."""
     return jnp.concatenate(vectors, axis=-1)
 
 
 class PointerDecoder(PointerUnits):
-    """A decoder over the memory that any encoder made. Its output is [*p_t^a, *p_t^c, h_t^c].
+    """A decoder over the memory of any encoder. Its output is [*p_t^a, *p_t^c, h_t^c].
 
-    p_E is the address of each row's last real slot; h_0^c is what lies there, through a linear map if the memory is not
-    as wide as the controller. In training each row draws its own base.
+    p_E is the address of each row's last real slot. h_0^c is that slot's value, through a linear map if memory and
+    controller differ in width. In training each row draws its own base.
     """
 
     @property
     def needs_slots(self) -> bool:
-        """Whether the decoder below does."""
+        """Whether the decoder below needs the answer slots."""
         return getattr(self.decoder, "needs_slots", False)
 
     def setup(self):
@@ -363,7 +363,7 @@ class PointerDecoder(PointerUnits):
         return state._replace(decoder=below), (memory, memory_below)
 
     def start_heads(self, states: jax.Array, mask: jax.Array, *, deterministic: bool) -> tuple[PointerState, Memory]:
-        """[B, N, d], bool[B, N] -> the state, without what is below, and the memory."""
+        """[B, N, d], bool[B, N] -> the state, without the decoder below, and the memory."""
         rows, slots = mask.shape
         lengths = jnp.sum(mask, axis=-1)
         states = jnp.where(mask[..., None], states, 0)
@@ -390,10 +390,10 @@ class PointerDecoder(PointerUnits):
 
 
 class PointerLayer(PointerDecoder):
-    """PANM as the last layer above a `decoder` that has `decode_all`, such as a Transformer's; its output is z_t.
+    """PANM as the last layer on top of a `decoder` with `decode_all`, such as a Transformer's; its output is z_t.
 
-    Its slots are all filled at once where what they read is known; only pointers and controller, which are recurrent,
-    go through them one after the other.
+    The decoder fills all slots at once if its inputs are known; only pointers and controller, which are recurrent, are
+    run slot by slot.
     """
 
     def decode_all(
@@ -418,11 +418,11 @@ class PointerLayer(PointerDecoder):
 
 
 class PointerCell(PointerUnits, AppendOnlyCell):
-    """A cell whose memory is all inputs so far, the present one included. Its output is [*p_t^a, *p_t^c, h_t^c].
+    """A cell whose memory is all inputs so far, including the current one. Its output is [*p_t^a, *p_t^c, h_t^c].
 
-    p_E, which the paper leaves open where a memory grows, is the address of the newest slot. So only the pointer of the
-    base moves on from where it was; those of the end and the middle move, at every step, from the end and the middle
-    of what there is. All controllers start at zero. While decoding nothing is added.
+    p_E, which the paper leaves open for a growing memory, is the address of the newest slot. Only the base pointer
+    continues from its last position; the end and the middle pointers start each step at the current end and middle. All
+    controllers start at zero. While decoding nothing is added.
     """
 
     memory_width: int = 64
@@ -450,11 +450,11 @@ class PointerCell(PointerUnits, AppendOnlyCell):
             else told(as_cell(self.decoder).start, batch_shape, steps, deterministic=deterministic)
         )
         state = PointerState(self.still(*batch_shape), (first,) * self.address_heads, controller, below)
-        # The state of an append-only cell is differentiated, and so it holds floats: exact for up to 24 bits.
+        # The state of an append-only cell is differentiated, so the base is a float: exact for up to 24 bits.
         return (state, base.astype(jnp.float32)), memory, nothing, jnp.zeros((), jnp.int32)
 
     def advance(self, state: PyTree, memory: Slots, filled: jax.Array, step: Step) -> tuple[PyTree, Slots, jax.Array]:
-        """One step: put the input into its slot, then read."""
+        """One step: write the input to its slot, then read."""
         pointers, base_as_float = state
         base = base_as_float.astype(jnp.int32)
         count = jnp.sum(filled, axis=-1)

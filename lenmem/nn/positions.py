@@ -1,10 +1,10 @@
-"""Encodings of positions for any Transformer, in the two places where they act.
+"""Position encodings for any Transformer, in the two places where they act.
 
     PositionVectors   vectors added to the states                     sinusoidal, learned
-    PositionScores    turned queries and keys, scores of pairs        rotary, relative, alibi, t5, fire
+    PositionScores    rotated queries and keys, scores of pairs       rotary, relative, alibi, t5, fire
 
-`none` acts in neither. `Numbered` says which positions the columns of a row have: 0, 1, 2, .. or, for any encoding,
-numbers drawn at random (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
+`none` acts in neither. `Numbered` assigns the positions of a row's columns: 0, 1, 2, .. or, for any encoding, random
+ones (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from lenmem.types import Dtype
 
 PositionEncoding = Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "t5", "fire", "none"]
 PositionKind = Literal["absolute", PositionEncoding]
-"""`absolute` is `sinusoidal`, by the name it has in papers."""
+"""`absolute` is the papers' name for `sinusoidal`."""
 ADDED = ("sinusoidal", "learned")
-"""What is added to the states: the only encodings that tell columns apart which hold the same."""
+"""Encodings that are added to the states: only these distinguish columns with the same content."""
 
 BUCKETS = 32
-"""Distances that T5's table tells apart."""
+"""Number of distances in T5's table."""
 FIRE_WIDTH, FIRE_SCALE, FIRE_THRESHOLD = 32, 0.1, 512.0
-"""Hidden units of FIRE's network, and where its scale and threshold start: as published."""
+"""Hidden units of FIRE's network, and initial scale and threshold, as published."""
 
 
 def encoding_of(positions: PositionKind) -> PositionEncoding:
-    """The encoding that goes by this name."""
+    """The encoding with this name."""
     return "sinusoidal" if positions == "absolute" else positions
 
 
 class Numbered(nn.Module, kw_only=True):
-    """What has columns with positions: the fields that say which, for models, encoders and decoders."""
+    """Fields that determine the positions of columns, for models, encoders and decoders."""
 
     max_positions: Positive = 2048
-    """Longest row of learned or random positions, answer slots and padding included."""
+    """Longest row for learned or random positions, including answer slots and padding."""
     random_positions: bool = False
-    """Number the columns of a row by ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), with any
-    encoding: afresh in training, else the same for all rows of a length."""
+    """Positions of a row's columns are ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), for any
+    encoding: new ones at each training step; otherwise the same for all rows of a length."""
 
     @property
     def numbering(self) -> dict[str, Any]:
-        """Both fields, for the parts of a model."""
+        """Both fields, for submodules."""
         return {"max_positions": self.max_positions, "random_positions": self.random_positions}
 
     @nn.nowrap
     def numbered(self, mask: jax.Array, positions: PositionEncoding, *, deterministic: bool) -> jax.Array:
         """The positions of the columns bool[B, N]: 0 .. N - 1 int[N], or with `random_positions` int[B, N].
 
-        Random ones depend on a row's own length, not on N. Each row draws them from the stream `address`; if
-        `deterministic` rows of a length have the same, of a constant key. A ValueError where N is beyond
+        Random positions depend on a row's own length, not on N. Each row draws them from the stream `address`; if
+        `deterministic`, a constant key gives rows of equal length the same positions. Raises ValueError if N exceeds
         `max_positions` and positions are random or learned.
         """
         length = mask.shape[-1]
@@ -73,16 +73,16 @@ class Numbered(nn.Module, kw_only=True):
 
 
 class PositionVectors(nn.Module):
-    """Vectors to add to the states: sinusoids, or rows of a learned table, N(0, 0.02^2) at first. Else zeros."""
+    """Vectors to add to the states: sinusoids, or rows of a learned table, initialised as N(0, 0.02^2); else zeros."""
 
     positions: PositionEncoding = "sinusoidal"
     max_positions: int = 2048
-    """Rows of the table."""
+    """Number of rows of the table."""
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, positions: jax.Array, width: int) -> jax.Array:
-        """int[..., N] -> [..., N, width]; for `none` and encodings of pairs [1, width]."""
+        """int[..., N] -> [..., N, width]; [1, width] for `none` and encodings of pairs."""
         check_choices(self, positions=get_args(PositionEncoding))
         if self.positions == "sinusoidal":
             return ops.sinusoidal(positions, width)
@@ -94,9 +94,9 @@ class PositionVectors(nn.Module):
 
 
 class AddPositions(nn.Module):
-    """`input_scale` x + p, then dropout, where positions p are added; `input_scale` x alone where they are not.
+    """`input_scale` x + p, then dropout, if positions p are added; otherwise `input_scale` x.
 
-    p are `position_scale` times sinusoids, or learned.
+    p are sinusoids times `position_scale`, or learned vectors.
     """
 
     positions: PositionEncoding
@@ -120,17 +120,17 @@ class AddPositions(nn.Module):
 
 
 class PositionScores(Part):
-    """What positions do to the logits of attention, (q_i . k_j + s_ij) / sqrt(d_head) for each head.
+    """The effect of positions on the logits of attention, (q_i . k_j + s_ij) / sqrt(d_head), for each head.
 
-        rotary     q_i and k_j are turned                                                       Su et al. 2021
+        rotary     q_i and k_j are rotated                                                      Su et al. 2021
         relative   q_i + u for q_i;  s_ij = (q_i + v) . W p_{j-i}, sinusoids p                  Dai et al. 2019
         alibi      s_ij / sqrt(d_head) = -m |i - j|, a slope m for each head                    Press et al. 2022
         t5         s_ij / sqrt(d_head) = a learned number, for each bucket of distances         Raffel et al. 2020
         fire       s_ij / sqrt(d_head) = a network of one hidden layer, of relative distances   Li et al. 2024
 
-    u and v start as 0, T5's numbers as N(0, 1 / d). T5 shares them between layers; here an instance is for one layer.
-    `relative` costs O(N d^2 + N^2 d), with random positions heads times that; the others O(heads N^2), `fire` 32 times
-    that. Positions of one axis are consecutive: those of the keys, and the queries' among them.
+    u and v are initialised as 0, T5's numbers as N(0, 1 / d). T5 shares them between layers; here each layer has its
+    own instance. `relative` costs O(N d^2 + N^2 d), with random positions heads times that; the others O(heads N^2),
+    `fire` 32 times that. Positions with one axis are consecutive: those of the keys, and of the queries among them.
     """
 
     positions: PositionEncoding
@@ -138,13 +138,13 @@ class PositionScores(Part):
     features: int
     """d: width of queries and keys, all heads together."""
     causal: bool = False
-    """No key is on the right of a query: all of T5's buckets are for the left."""
+    """No key is to the right of a query, so all of T5's buckets are for the left."""
     kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
-    """First distribution of W."""
+    """Initial distribution of W."""
     dropout: float = 0.0
     """Dropout of W p."""
     flat: bool = False
-    """W is stored as [d, heads d_head]; see `lenmem.nn.attention.Layout`."""
+    """Store W as [d, heads d_head]; see `lenmem.nn.attention.Layout`."""
 
     def setup(self):
         shape = self.heads, self.features // self.heads
@@ -166,16 +166,16 @@ class PositionScores(Part):
             self.fire_out = nn.Dense(self.heads, dtype=jnp.float32, **params)
 
     def mapped(self, vectors: jax.Array) -> jax.Array:
-        """W of vectors [n, d], [n, heads, d_head]."""
+        """W applied to vectors [n, d]: [n, heads, d_head]."""
         return self.position(vectors).reshape(len(vectors), self.heads, -1)
 
     def keys_at(self, positions: jax.Array, dtype: Any, *, deterministic: bool = True) -> jax.Array:
-        """W p of int[n], [n, heads, d_head]."""
+        """W p for positions int[n]: [n, heads, d_head]."""
         keys = self.mapped(ops.sinusoidal(positions, self.features).astype(dtype))
         return self.drop_positions(keys, deterministic=deterministic)
 
     def table(self, count: int, dtype: Any, *, deterministic: bool = True) -> jax.Array | None:
-        """W p of the offsets 1 - n .. n - 1 between n = `count` keys, [2n - 1, heads, d_head], if `relative`."""
+        """W p for the offsets 1 - n .. n - 1 between n = `count` keys, [2n - 1, heads, d_head], if `relative`."""
         if self.positions != "relative":
             return None
         return self.keys_at(jnp.arange(1 - count, count), dtype, deterministic=deterministic)
@@ -192,7 +192,7 @@ class PositionScores(Part):
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """q [B, Q, heads, d_head], k [B, K, heads, d_head], int[Q] or int[B, Q], int[K] or int[B, K] -> (q, k, s).
 
-        s is [1 or B, heads, Q, K], or None. `table`: if it was made beforehand.
+        s is [1 or B, heads, Q, K], or None. `table`: its precomputed value, if there is one.
         """
         root = (self.features // self.heads) ** 0.5
         if self.positions == "rotary":
@@ -217,7 +217,7 @@ class PositionScores(Part):
 
     def of_offsets(self, placed: jax.Array, at: jax.Array, keys_at: jax.Array, table: jax.Array | None) -> jax.Array:
         """(q_i + v) . W p_{j-i}, [B, heads, Q, K]."""
-        if table is None or at.ndim > 1:  # Offsets may be of any size, which makes a table of all of them large.
+        if table is None or at.ndim > 1:  # offsets may be large, and a table of all of them would be too
             kernel = self.mapped(jnp.eye(self.features, dtype=placed.dtype))
             vectors = jnp.einsum("bqhk,dhk->bhqd", placed, kernel).astype(jnp.float32)
             return ops.sinusoidal_logits(vectors, at[:, None], keys_at[:, None])
@@ -229,5 +229,5 @@ class PositionScores(Part):
 
 
 def _turned(vectors: jax.Array, at: jax.Array) -> jax.Array:
-    """[B, N, heads, d_head], int[N] or int[B, N]: rotary positions."""
+    """[B, N, heads, d_head], int[N] or int[B, N]: applies rotary positions."""
     return jnp.swapaxes(ops.rotary(jnp.swapaxes(vectors, 1, 2), at[..., None, :]), 1, 2)

@@ -1,20 +1,20 @@
-"""Running a cell over time: two scans behind one call.
+"""Running a cell over time, with two kinds of scan.
 
 A *cell* is a Linen module with
 
-    start(batch_shape, steps) -> carry          initial state, learned or zero; `steps` is the static number of time
-                                                steps in which a row may still be read (slots of a growing memory).
-                                                A start that is drawn in training has an argument `deterministic`
+    start(batch_shape, steps) -> carry          the initial state, learned or zero; `steps` is the static number of
+                                                time steps in which a row may still be read (slots of a growing
+                                                memory). It may have an argument `deterministic`, for a random start
     __call__(carry, Step) -> (carry, output)    one time step
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
 
 `scan_cell` is `lax.scan` over chunks of time steps. A chunk in which no row is valid is skipped, so the cost of a
-padded batch follows its longest row and not the capacity it was padded to.
+padded batch depends on its longest row and not on its capacity.
 
 Cells whose memory only grows (`AppendOnlyCell`) run in a scan with its own backward pass. Plain differentiation would
-store the whole memory at every step, O(T^2). But the memory at step t is the final memory with the later slots masked,
-so it is enough to store the final one: O(T), and the backward pass recomputes each step from it.
+store the whole memory at every step, O(T^2). But the memory at step t is the final memory with the later slots masked.
+It suffices to store the final one, O(T); the backward pass recomputes each step from it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ CHUNK = 16
 
 
 class AppendOnlyCell(nn.Module):
-    """A cell with a growing memory: at each step it reads what was written before, then appends one entry.
+    """A cell with a growing memory: each step reads the earlier entries, then appends one.
 
-    Subclasses give `start` and `advance`. The carry is `(state, memory, written, time)`. `memory` is a pytree of arrays
-    [B, ..., slots], the slots last; `start` fills the first `initial_slots`, the entry of step t goes to slot
-    `initial_slots + t`. Rows that are decoding, or no longer valid, append nothing. `written` int[B] counts the
+    Subclasses define `start` and `advance`. The carry is `(state, memory, written, time)`. `memory` is a pytree of
+    arrays [B, ..., slots], with the slots last; `start` fills the first `initial_slots`, and the entry of step t goes
+    to slot `initial_slots + t`. Rows that are decoding, or no longer valid, append nothing. `written` int[B] counts the
     entries.
     """
 
     @property
     def initial_slots(self) -> int:
-        """Slots that `start` has filled."""
+        """Number of slots that `start` fills."""
         return 1
 
     def start(self, batch_shape: tuple[int, ...], steps: int) -> tuple[PyTree, PyTree, jax.Array, jax.Array]:
-        """`(state, memory, 0, 0)`, the memory with `initial_slots + steps` slots."""
+        """`(state, memory, 0, 0)`, with a memory of `initial_slots + steps` slots."""
         raise NotImplementedError
 
     def advance(self, state: PyTree, memory: PyTree, filled: jax.Array, step: Step) -> tuple[PyTree, PyTree, PyTree]:
@@ -56,7 +56,7 @@ class AppendOnlyCell(nn.Module):
         raise NotImplementedError
 
     def __call__(self, carry: PyTree, step: Step) -> tuple[PyTree, PyTree]:
-        """One step of the plain cell contract: advance, then append."""
+        """One step as a plain cell: advance, then append."""
         state, memory, written, time = carry
         state, entry, output = self.advance(state, memory, _filled(self, memory, written), step)
         memory = _append(memory, entry, self.initial_slots + time)
@@ -64,13 +64,13 @@ class AppendOnlyCell(nn.Module):
 
 
 def scan_cell(cell: nn.Module, carry: PyTree, steps: Step) -> tuple[PyTree, PyTree]:
-    """Run `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
+    """Runs `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
-    Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. What
-    the cell sows is stacked over time. Random streams are folded with the time.
+    Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. Values
+    that the cell sows are stacked over time. Random streams are folded with the time.
     """
     length = steps.valid.shape[0]
-    if cell.is_initializing():  # One step makes all parameters.
+    if cell.is_initializing():  # one step creates all parameters
         carry, output = cell(carry, jax.tree.map(lambda x: x[0], steps))
         return carry, jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), output)
 
@@ -123,9 +123,9 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step) -> tuple[PyTree, PyTr
 
 @jax.custom_batching.custom_vmap
 def any_valid(valid: jax.Array) -> jax.Array:
-    """Whether any entry is True, over mapped axes too: under `vmap` over seeds the answer stays one scalar.
+    """Whether any entry is True, over mapped axes too: under `vmap` over seeds the result is one scalar.
 
-    A `lax.cond` on it therefore remains a branch, where a mapped predicate would compute both sides.
+    A `lax.cond` on it therefore stays a branch; with a mapped predicate both sides would be computed.
     """
     return jnp.any(valid)
 
@@ -142,13 +142,13 @@ def _chunk_shape(length: int) -> tuple[int, int]:
 
 
 def _chunk_times(start: jax.Array | int, length: int) -> jax.Array:
-    """The times of all steps, [chunks, size]. They go on through the padding, so that it writes nowhere twice."""
+    """The times of all steps, [chunks, size]. They continue through the padding, so no slot is written twice."""
     count, size = _chunk_shape(length)
     return start + jnp.arange(count * size).reshape(count, size)
 
 
 def _unless_padded(length: int, step: Step, new: PyTree, old: PyTree) -> PyTree:
-    """`new`, but `old` at the steps that only fill up the last chunk: the final carry is the last real step's."""
+    """`new`, or `old` at padding steps of the last chunk, so that the final carry is that of the last real step."""
     count, size = _chunk_shape(length)
     if count * size == length:
         return new
@@ -180,7 +180,7 @@ def _scan_chunks(
     reverse: bool = False,
     recompute: bool = False,
 ) -> tuple[PyTree, PyTree]:
-    """`lax.scan` of `body` over chunks of steps; one without a valid step leaves the carry and yields zeros."""
+    """`lax.scan` of `body` over chunks of steps; a chunk without a valid step keeps the carry and yields zeros."""
 
     def run(carry, xs):
         return jax.lax.scan(body, carry, xs, reverse=reverse)
@@ -196,12 +196,12 @@ def _scan_chunks(
 
 
 def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array) -> tuple[PyTree, PyTree]:
-    """`lax.scan` of `body(carry, x)` over time-major `xs` [T, ...] that keeps one carry per chunk of `CHUNK` steps.
+    """`lax.scan` of `body(carry, x)` over time-major `xs` [T, ...] that stores one carry per chunk of `CHUNK` steps.
 
-    The backward pass recomputes the steps of a chunk from it: memory O(T / CHUNK + CHUNK) carries instead of O(T), for
-    one more forward pass. `valid` bool[T, B]: a chunk without a valid step is skipped, its outputs are zeros; the last
-    chunk is filled up with zeros that are not valid. `body` must leave a row's carry alone where it is not valid. It is
-    a pure function: it may close over arrays, but not call Linen modules.
+    The backward pass recomputes the steps of a chunk from its carry: it stores O(T / CHUNK + CHUNK) carries instead of
+    O(T), for one more forward pass. `valid` bool[T, B]: a chunk without a valid step is skipped and its outputs are
+    zeros; the last chunk is padded with zeros that are not valid. `body` must not change a row's carry where it is not
+    valid. It is a pure function: it may close over arrays, but not call Linen modules.
     """
     length = valid.shape[0]
     xs, valid = _chunks((xs, valid), length)
@@ -213,19 +213,19 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
 
 
 class _Appending(NamedTuple):
-    """What `_append_scan` runs: a pure form of `AppendOnlyCell.advance` and its constant."""
+    """The static arguments of `_append_scan`: a pure form of `AppendOnlyCell.advance` and its constant."""
 
     advance: Callable
     initial_slots: int
 
 
 def _filled(cell: Any, memory: PyTree, written: jax.Array) -> jax.Array:
-    """bool[B, slots]: the slots holding an entry."""
+    """bool[B, slots]: the slots that hold an entry."""
     return jnp.arange(jax.tree.leaves(memory)[0].shape[-1]) < cell.initial_slots + written[:, None]
 
 
 def _append(memory: PyTree, entry: PyTree, slot: jax.Array) -> PyTree:
-    """Put `entry` [B, ...] into one slot of all rows; a slot past the end changes nothing."""
+    """Writes `entry` [B, ...] to one slot of all rows; a slot past the end changes nothing."""
 
     def put(column, new):
         at = jnp.minimum(slot, column.shape[-1] - 1)
@@ -285,7 +285,7 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
     start = (jax.tree.map(jnp.zeros_like, variables), d_state, d_memory)
     inputs = (times, chunked, states, _chunks(d_outputs, length))
     (d_variables, d_state, d_memory), d_inputs = _scan_chunks(body, start, inputs, chunked.valid, reverse=True)
-    # Entries written inside the scan are no inputs of it: only what was there before has a gradient.
+    # Entries written inside the scan are not its inputs: only the initial memory has a gradient.
     slots = jnp.arange(jax.tree.leaves(memory)[0].shape[-1])
     d_memory = jax.tree.map(lambda d: jnp.where(slots < scan.initial_slots + time, d, 0), d_memory)
     d_steps = chunked._replace(inputs=_unchunk(d_inputs, length), decoding=None, valid=None)
@@ -293,6 +293,6 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
 
 
 def _slot_or_zero(d_column: jax.Array, slot: jax.Array) -> jax.Array:
-    """The gradient that reached one slot; nothing was written past the end."""
+    """The gradient of one slot; zero past the end, where nothing was written."""
     at = jnp.minimum(slot, d_column.shape[-1] - 1)
     return jnp.where(slot < d_column.shape[-1], jax.lax.dynamic_index_in_dim(d_column, at, -1, keepdims=False), 0)

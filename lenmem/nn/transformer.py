@@ -1,7 +1,7 @@
-"""Transformer layers, with the norm after (Vaswani et al. 2017) or before (Xiong et al. 2020), and one encoder of them.
+"""Transformer layers, post-norm (Vaswani et al. 2017) and pre-norm (Xiong et al. 2020), and an encoder made of them.
 
-A layer holds any attention `(states [B, N, d], *seen, deterministic) -> [B, N, d]`: `MultiHeadAttention`, or one of
-`lenmem.nn.ndr`. `seen` says what it may look at: a mask, and positions.
+A layer contains any attention `(states [B, N, d], *seen, deterministic) -> [B, N, d]`: `MultiHeadAttention`, or one of
+`lenmem.nn.ndr`. `seen` is what it may attend to: a mask, and positions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Initialization = Literal["lecun", "glorot"]
 
 
 def linear_start(gain: float | None, fan_in: int) -> dict[str, Any]:
-    """The first distributions of a linear map: `glorot(gain)`, or Torch's if None; its bias as Torch starts it."""
+    """Initialisers of a linear map: `glorot(gain)`, or Torch's if None; the bias as in Torch."""
     plain = uniform(fan_in**-0.5)
     return {"kernel_init": plain if gain is None else glorot(gain), "bias_init": plain}
 
@@ -49,9 +49,9 @@ def feedforward(
     first: dict[str, Any] | None = None,
     second: dict[str, Any] | None = None,
 ) -> jax.Array:
-    """W_2 drop(f(W_1 x)) inside a layer, which lends its types and its dropout.
+    """W_2 drop(f(W_1 x)) inside a layer, with the layer's dtypes and dropout.
 
-    `first` and `second` are how the two maps start; None: as Flax starts them. `linear` makes a map; None: `nn.Dense`.
+    `first` and `second` are the initialisers of the two maps; None: Flax's. `linear` makes a map; None: `nn.Dense`.
     """
     linear = linear or functools.partial(nn.Dense, **layer.dtypes)
     hidden = activation(linear(hidden_size, **(first or {}), name=f"{name}_in")(inputs))
@@ -63,12 +63,12 @@ class PostNormLayer(Part, kw_only=True):
     """a = LN(h + drop(Attention(h))), then LN(a + drop(W_2 drop(relu(W_1 a)))), with biases."""
 
     encoding: nn.Module | None = None
-    """That of `attention`, where what it learns is stored as the layer's."""
+    """The encoding of `attention`, if its parameters are stored in the layer."""
     attention: nn.Module
     feedforward_size: int = 512
     dropout: float = 0.0
     initialization: Initialization = "lecun"
-    """How the feed-forward network starts: as Flax starts it, or as in the code of Csordás et al."""
+    """Initialisation of the feed-forward network: Flax's, or that of the code of Csordás et al."""
 
     @nn.compact
     def __call__(self, states: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
@@ -91,12 +91,12 @@ class PostNormLayer(Part, kw_only=True):
 class PreNormLayer(Part, kw_only=True):
     """a = x + drop(Attention(LN(x))), then a + drop(W_2 drop(f(W_1 LN(a)))), with biases.
 
-    With `kernel_size` above 1 both maps of the feed-forward network are convolutions over positions, which see padding
-    as zeros.
+    With `kernel_size` above 1 both maps of the feed-forward network are convolutions over positions, for which padding
+    is zero.
     """
 
     encoding: nn.Module | None = None
-    """That of `attention`, where what it learns is stored as the layer's."""
+    """The encoding of `attention`, if its parameters are stored in the layer."""
     attention: nn.Module
     feedforward_size: int = 512
     kernel_size: int = 1
@@ -107,7 +107,7 @@ class PreNormLayer(Part, kw_only=True):
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
-        """[B, N, d], bool[B, N], what else attention is told -> [B, N, d]."""
+        """[B, N, d], bool[B, N], further inputs of the attention -> [B, N, d]."""
 
         def convolution(features, name):
             before = self.kernel_size - 1 if self.causal else self.kernel_size // 2
@@ -136,7 +136,7 @@ def glorot_attention(
 ) -> MultiHeadAttention:
     """Attention as in the code of Csordás, Irie & Schmidhuber (2021), https://arxiv.org/abs/2108.12284.
 
-    No biases. Maps start as Xavier's, and with relative positions, where that code leaves them alone, as Torch's.
+    There are no biases. Maps have Xavier initialisation; with relative positions Torch's, which that code then keeps.
     """
     torch = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
     shared: dict[str, Any] = {"heads": heads, "features": features, "causal": causal}
@@ -151,10 +151,10 @@ def glorot_attention(
 
 
 class TransformerEncoder(Numbered, Part):
-    """Post-norm layers over states, with any encoding of positions. An encoder (`lenmem.nn.interfaces`).
+    """Post-norm layers over states, with any position encoding. An encoder (`lenmem.nn.interfaces`).
 
-    With `shared_weights` one layer is applied `layers` times, as in a Universal Transformer (without halting, and
-    without a signal of the time step). States at padding are zero. Cost O(layers (N^2 d + N d (d + feedforward_size))).
+    With `shared_weights` one layer is applied `layers` times, as in a Universal Transformer (without halting and
+    without a signal for the step). States at padding are zero. Cost O(layers (N^2 d + N d (d + feedforward_size))).
     Encoders with other layers override `layer` and `last`.
     """
 
@@ -163,21 +163,20 @@ class TransformerEncoder(Numbered, Part):
     feedforward_size: int = 512
     shared_weights: bool = False
     causal: bool = False
-    """Position t sees positions 0 .. t only."""
+    """Position t sees only positions 0 .. t."""
     dropout: float = 0.0
-    """Dropout of attention weights, hidden units, what attention and feed-forward network add, and of the states with
-    positions."""
+    """Dropout of attention weights, hidden units, layer outputs, and of states with positions."""
     positions: PositionKind = "sinusoidal"
     initialization: Initialization = "lecun"
-    """`lecun`: as Flax starts its modules. `glorot`: as in the code of Csordás et al. (2021), whose attention has no
-    biases and which drops nothing of states to which no positions are added."""
+    """`lecun`: Flax's initialisation. `glorot`: that of the code of Csordás et al. (2021), whose attention has no
+    biases, and which drops no states if no positions are added."""
     input_scale: float = 1.0
-    """Factor of the states that are read, with `glorot`."""
+    """Factor of the input states, with `glorot`."""
     position_scale: float = 1.0
     """Factor of sinusoids, with `glorot`."""
 
     table: ClassVar[str] = "positions"
-    """The name of learned positions among the parameters."""
+    """The parameter name of learned positions."""
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
@@ -193,13 +192,13 @@ class TransformerEncoder(Numbered, Part):
 
     @nn.nowrap
     def vectors(self, at: jax.Array, width: int) -> jax.Array:
-        """What is added to states at positions int[..., N]."""
+        """The vectors to add to states at positions int[..., N]."""
         sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
         return PositionVectors(encoding_of(self.positions), **sizes, name=self.table)(at, width)
 
     @nn.nowrap
     def placed(self, states: jax.Array, at: jax.Array, *, deterministic: bool) -> jax.Array:
-        """What the first layer reads."""
+        """The input of the first layer."""
         if self.initialization == "glorot":
             scales = {"input_scale": self.input_scale, "position_scale": self.position_scale, "dropout": self.dropout}
             sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
@@ -210,13 +209,13 @@ class TransformerEncoder(Numbered, Part):
 
     @nn.nowrap
     def scores(self, features: int) -> PositionScores:
-        """What positions do to the logits of a layer whose queries are so wide."""
+        """The effect of positions on the logits of a layer with queries of width `features`."""
         sizes = {"heads": self.heads, "features": features, "causal": self.causal}
         return PositionScores(encoding_of(self.positions), **sizes, **self.dtypes, parent=None)
 
     @nn.nowrap
     def layer(self, width: int, number: int) -> nn.Module:
-        """The layer with this number, of states so wide."""
+        """The layer with this number, for states of this width."""
         shared: dict[str, Any] = {"causal": self.causal, "dropout": self.dropout, **self.dtypes}
         if self.initialization == "glorot":
             kind = encoding_of(self.positions)
@@ -238,5 +237,5 @@ class TransformerEncoder(Numbered, Part):
 
     @nn.nowrap
     def last(self, states: jax.Array) -> jax.Array:
-        """What becomes of the last layer's states: nothing, here."""
+        """A function of the last layer's states: here the identity."""
         return states

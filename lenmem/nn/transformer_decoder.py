@@ -1,8 +1,8 @@
-"""The Transformer decoder (Vaswani et al. 2017), which answers slot by slot from a cache of keys and values.
+"""The Transformer decoder (Vaswani et al. 2017), which answers slot by slot with a cache of keys and values.
 
-Or all slots at once; the results are the same. Layers are as Csordás, Irie & Schmidhuber (2021) start them,
-https://github.com/RobertCsordas/transformer_generalization. Positions are encoded in any way (`lenmem.nn.positions`);
-those of pairs act where the answer attends to itself.
+It can also process all slots at once; the results are the same. Layers are initialised as in Csordás, Irie &
+Schmidhuber (2021), https://github.com/RobertCsordas/transformer_generalization. Any position encoding can be used
+(`lenmem.nn.positions`); encodings of pairs act in the self-attention of the answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lenmem.types import PyTree, Step
 class DecoderLayer(Part):
     """a = LN(h + drop(Attention(h))), b = LN(a + drop(Attention(a, memory))), LN(b + drop(W_2 drop(relu(W_1 b)))).
 
-    The second half is the encoder's layer, looking at the memory. Positions in the memory play no role.
+    The second half is the encoder's layer, attending to the memory. Positions in the memory have no effect.
     """
 
     features: int
@@ -57,49 +57,49 @@ class Cache(NamedTuple):
     """The carry of a decoder."""
 
     keys: list[jax.Array]
-    """[B, M, heads, d_head] for each layer: of the slots so far, then zeros."""
+    """[B, M, heads, d_head] for each layer: the slots so far, then zeros."""
     values: list[jax.Array]
-    """The same of values."""
+    """The same for values."""
     slot: jax.Array
     """The number of the next slot."""
 
 
 class Given(NamedTuple):
-    """What all steps of a decoder read."""
+    """Constant inputs of all steps of a decoder."""
 
     memory: list[Entries]
-    """The encoder's states, for each layer that has weights of its own."""
+    """The encoder's states, for each layer with its own weights."""
     positions: jax.Array
-    """int[M] or int[B, M]: of the answer slots."""
+    """int[M] or int[B, M]: positions of the answer slots."""
     tables: list[jax.Array | None]
-    """Keys of the offsets between them, if they are consecutive, for each layer that has weights of its own."""
+    """Keys of the offsets between them, if they are consecutive, for each layer with its own weights."""
 
 
 class TransformerDecoder(Numbered, Part):
     """Layers over the answer slots so far and over the encoder's states: a decoder for `EncoderDecoder`.
 
-    Its outputs are states of the width of what it reads, `hidden_size`. It can fill all slots at once, or one after the
-    other, with the same result: a step then runs every layer once, over one slot, and looks at cached keys and values
-    of the earlier ones. With M slots and N states a step costs O(layers (d (d + feedforward_size) + (N + M) d)).
+    Its outputs are states with the width of its inputs, `hidden_size`. It can fill all slots at once, or one after
+    another, with the same result: a step then runs every layer once, over one slot, with cached keys and values of the
+    earlier ones. With M slots and N states a step costs O(layers (d (d + feedforward_size) + (N + M) d)).
 
-    Without positions that are added nothing but what is read tells slots apart.
+    Without added positions, slots are distinguished only by their inputs.
     """
 
     hidden_size: int = 128
-    """d: width of what is read and of the outputs."""
+    """d: width of the inputs and outputs."""
     layers: int = 3
     heads: int = 8
     feedforward_size: int = 256
     positions: PositionKind = "absolute"
-    """Of the answer slots: added to what is read, or in their attention to each other."""
+    """Positions of the answer slots: added to the inputs, or used in self-attention."""
     shared_layers: bool = False
     """One layer is applied `layers` times."""
     input_scale: float = 1.0
-    """Factor of what is read."""
+    """Factor of the inputs."""
     position_scale: float = 1.0
     """Factor of sinusoids."""
     dropout: float = 0.0
-    """Dropout of weights, hidden units, of what the parts of a layer add, and of what is read."""
+    """Dropout of attention weights, hidden units, layer outputs, and inputs."""
 
     needs_slots: ClassVar[bool] = True
 
@@ -120,7 +120,7 @@ class TransformerDecoder(Numbered, Part):
 
     @nn.nowrap
     def layer_of(self, number: int) -> tuple[int, DecoderLayer]:
-        """The layer that is applied as the `number`-th, and its number among those with weights of their own."""
+        """The layer that is applied as number `number`, and its index among the layers with their own weights."""
         index = number % len(self.stack)
         return index, self.stack[index]
 
@@ -129,14 +129,14 @@ class TransformerDecoder(Numbered, Part):
         return self.numbered(valid, encoding_of(self.positions), deterministic=deterministic)
 
     def memory_of(self, states: jax.Array, mask: jax.Array) -> list[Entries]:
-        """Keys and values of the encoder's states, for each layer that has weights of its own."""
+        """Keys and values of the encoder's states, for each layer with its own weights."""
         states = jnp.where(mask[..., None], states, 0)
         return [layer.memory_attention.entries(states, mask) for layer in self.stack]
 
     def start(
         self, states: jax.Array, mask: jax.Array, valid: jax.Array, *, deterministic: bool = True
     ) -> tuple[Cache, Given]:
-        """[B, N, e], bool[B, N], the answer slots bool[B, M] -> (an empty cache, what all steps read)."""
+        """[B, N, e], bool[B, N], the answer slots bool[B, M] -> (an empty cache, the constant inputs of all steps)."""
         memory, slots = self.memory_of(states, mask), valid.shape[-1]
         rows, _, *shape = memory[0].keys.shape
         empty = [jnp.zeros((rows, slots, *shape), memory[0].keys.dtype) for _ in range(self.layers)]
@@ -177,7 +177,7 @@ class TransformerDecoder(Numbered, Part):
         """[B, N, e], bool[B, N], reads [B, M, d], bool[B, M] -> [B, M, d]. Slots that are not valid come last."""
         memory, at = self.memory_of(states, mask), self.slots_of(valid, deterministic=deterministic)
         states = self.place(self.checked(reads), at, deterministic=deterministic)
-        everything = jnp.ones((1, valid.shape[-1]), bool)  # of which causal attention sees what was before
+        everything = jnp.ones((1, valid.shape[-1]), bool)  # causal attention masks later slots itself
         for number in range(self.layers):
             index, layer = self.layer_of(number)
             own = layer.attention.entries(states, everything, at, deterministic=deterministic)
@@ -186,7 +186,7 @@ class TransformerDecoder(Numbered, Part):
 
     @nn.nowrap
     def checked(self, reads: jax.Array) -> jax.Array:
-        """`reads`, or a ValueError if they are not `hidden_size` wide."""
+        """`reads`. Raises ValueError unless they have width `hidden_size`."""
         if reads.shape[-1] != self.hidden_size:
             raise ValueError(f"a decoder of hidden_size {self.hidden_size} cannot read vectors of {reads.shape[-1]}")
         return reads

@@ -1,4 +1,4 @@
-"""How a network is trained, as plain data."""
+"""The settings of a training, as plain data."""
 
 from __future__ import annotations
 
@@ -16,47 +16,48 @@ from lenmem.training.optimizer import Optimizer
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """How a network is trained."""
+    """The settings of a training."""
 
     steps: Count = 10_000
     """Optimiser steps."""
     batch_size: Positive = 32
-    """Examples of a step."""
+    """Number of examples per step."""
     seeds: Positive = 1
-    """Seeds trained in one program; each has its own parameters and data."""
+    """Number of seeds trained in one program; each has its own parameters and data."""
     seed: int = 0
-    """The key everything is drawn from."""
+    """The random key of everything that is drawn."""
     optimizer: Optimizer | optax.GradientTransformation = Optimizer()
-    """The update rule. An Optax transformation works too, but is not saved: to resume, it has to be passed again."""
+    """The update rule. An Optax transformation works too, but is not saved: it must be passed again to resume."""
     selection: Literal["last", "validation", "running_ood"] = "last"
-    """Parameters that are kept: the last; those of the best validation (ties to the latest); or those of the best score
-    on the *test* range seen during training. The last rule selects on test lengths and is printed as such."""
+    """Parameters to keep: the last; those of the best validation (ties to the latest); or those of the best score on
+    the *test* range seen during training. The last rule selects on test lengths, and results are marked with it."""
     selection_metric: str = "exact_match"
-    """Metric that selects: the largest is best; or `loss`, of which the smallest is."""
+    """Metric for the selection, of which the largest is best; or `loss`, of which the smallest is best."""
     selection_window: Positive = 1
-    """The score is the mean over this many latest validations, once there are as many."""
+    """The score is the mean over this many latest validations, once there are that many."""
     validation_split: str = "validation"
-    """Split of the task that a validation scores; under `running_ood` it is `test`."""
+    """Split of the task for validation; under `running_ood` it is `test`."""
     validate_every: Count = 0
     """Steps between two validations; 0: never (selection needs some)."""
     validation_batches: Positive = 10
-    """Batches of a validation."""
+    """Number of batches per validation."""
     log_every: Positive = 100
-    """Steps of one compiled call, and between two lines of metrics."""
+    """Number of steps per compiled call, and between two lines of metrics."""
     checkpoint_every: Count = 1000
-    """Steps between two checkpoints, beside the one at the end; a multiple of log_every. 0: only at the end."""
+    """Steps between two checkpoints, besides the one at the end; a multiple of log_every. 0: only at the end."""
     keep_checkpoints: Positive = 2
     """Checkpoints kept."""
     keep_steps: tuple[int, ...] = ()
-    """Steps whose parameters are kept for good (under `snapshots/`), to look at a network in the middle of training."""
+    """Steps whose parameters are kept permanently (under `snapshots/`), to inspect a network in the middle of
+    training."""
     devices: Positive | None = None
-    """Devices that batches are spread over, and seeds where batches do not divide evenly. None: as many as can be."""
+    """Number of devices for batches, and for seeds if batches do not divide evenly. None: as many as possible."""
     seeds_at_once: Positive | None = None
-    """Seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Few need less memory,
-    and on a CPU less time where a network is so large that its matrix products take nearly all of it."""
+    """Number of seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Fewer need
+    less memory, and on a CPU less time for a network that spends nearly all of it in matrix products."""
     widths: Positive = 1
-    """Widths a training step is compiled for, evenly spaced: a batch takes the narrowest that holds its longest input.
-    For batches of inputs of about one length; each width is compiled by itself."""
+    """Number of evenly spaced widths a training step is compiled for: a batch uses the narrowest one that fits its
+    longest input. For batches with inputs of similar length; each width is compiled separately."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -77,7 +78,7 @@ class Training:
 
     @property
     def together(self) -> int:
-        """Seeds whose steps are one computation."""
+        """Number of seeds whose steps are one computation."""
         return self.seeds_at_once or self.seeds
 
     @property
@@ -87,7 +88,7 @@ class Training:
 
     @property
     def rule(self) -> str:
-        """In words, which parameters are kept."""
+        """The parameters that are kept, in words."""
         if self.selection == "last":
             return "the parameters after the last step"
         score = "score" if self.selection_window == 1 else f"mean score of {self.selection_window} validations in a row"
@@ -97,22 +98,22 @@ class Training:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """What a `State` has to have room for."""
+        """The arguments that determine the room in a `State`."""
         return {"keep_best": self.selection != "last", "window": self.selection_window}
 
     @property
     def transformation(self) -> optax.GradientTransformation:
-        """The update rule, made for this many steps."""
+        """The update rule, built for this number of steps."""
         rule = self.optimizer
         return rule.build(self.steps) if isinstance(rule, Optimizer) else rule
 
     @property
     def advanced(self) -> dict[str, Any]:
-        """How `make_advance` computes a step."""
+        """The arguments of `make_advance`."""
         return {"batch_size": self.batch_size, "at_once": self.seeds_at_once, "widths": self.widths}
 
     def device_count(self) -> int:
-        """Devices that batches and seeds are spread over, equally many of each process."""
+        """Number of devices for batches and seeds, the same number in each process."""
         available, shared_by = jax.device_count(), jax.process_count()
         work = self.batch_size * self.together
         shared = f"batch_size={self.batch_size} times seeds={self.together}"
@@ -131,7 +132,7 @@ class Training:
 
 
 class TrainableExperiment(Protocol):
-    """What `train` needs of an experiment."""
+    """The fields of an experiment that `train` needs."""
 
     @property
     def task(self) -> Task: ...

@@ -1,4 +1,4 @@
-"""What a number was measured with."""
+"""A description of the machine and software of a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax
 
 
 def describe_environment() -> dict[str, Any]:
-    """What a number was measured with: versions, platform, devices, commit of lenmem, date (UTC)."""
+    """Versions, platform, devices, commit of lenmem, and date (UTC)."""
     packages = ("lenmem", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
     devices = jax.devices()
     commit, dirty = _commit()
@@ -39,9 +39,9 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """(commit, tracked files differ from it) of the clone that lenmem is imported from; None for an installed wheel."""
+    """(commit, whether tracked files differ from it) of the imported clone of lenmem; None for an installed wheel."""
     root = Path(__file__).resolve().parents[2]
-    # A wheel in somebody's .venv lies below *their* repository: only a clone of lenmem itself counts.
+    # A wheel in a .venv may be inside another repository: only a clone of lenmem itself counts.
     if not (root / ".git").exists() or not (root / "pyproject.toml").exists():
         return None, None
 

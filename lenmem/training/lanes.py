@@ -1,8 +1,8 @@
-"""Several experiments that differ in numbers only, trained as one program: a lane for each combination and seed.
+"""Several experiments that differ only in numbers, trained as one program: a lane for each combination and seed.
 
-`numbers` is {path of a field: its value in each of C combinations}, of fields below `model` and `training.optimizer`.
-Lane c S + i is seed i of combination c. Inside the program a number is chosen by the traced index of the combination,
-so that it acts as the Python number it is: it never decides the dtype of what it meets.
+`numbers` is {path of a field: its value in each of C combinations}, for fields below `model` and `training.optimizer`.
+Lane c S + i is seed i of combination c. Inside the program a number is selected by the traced index of the combination.
+It is weakly typed like a Python number, so it never determines the dtype of a result.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from lenmem.types import PyTree
 
 Numbers = Mapping[str, Sequence[float]]
 TRACEABLE = ("model.", "training.optimizer.")
-"""Beginnings of the paths whose numbers can be traced; others give shapes, or are read on the host."""
+"""Prefixes of paths whose numbers can be traced; other numbers determine shapes, or are read on the host."""
 
 
 def owner_of(config: Any, path: str) -> tuple[Any, str]:
-    """The dataclass that has the last field of a path such as `training.optimizer.learning_rate`, and that field.
+    """The dataclass that contains the last field of a path such as `training.optimizer.learning_rate`, and that field.
 
-    ValueError, with the nearest name, where there is no such field.
+    Raises ValueError, with the nearest name, if there is no such field.
     """
     owner, value = config, config
     for name in path.split("."):
@@ -59,7 +59,7 @@ def owner_of(config: Any, path: str) -> tuple[Any, str]:
 
 
 def settable(config: Any) -> list[str]:
-    """Fields of a dataclass or a Linen module that a configuration sets; none of anything else."""
+    """Fields of a dataclass or a Linen module that a configuration sets; none for anything else."""
     if not dataclasses.is_dataclass(config):
         return []
     skipped = ("parent", "name", "spec") if isinstance(config, nn.Module) else ()
@@ -67,7 +67,7 @@ def settable(config: Any) -> list[str]:
 
 
 def replaced(config: Any, values: Mapping[str, Any]) -> Any:
-    """`config` (dataclasses and Linen modules within each other) with other values of the fields at these paths."""
+    """`config` (nested dataclasses and Linen modules) with other values for the fields at these paths."""
     changes: dict[str, Any] = {}
     below: dict[str, dict[str, Any]] = {}
     for path, value in values.items():
@@ -96,7 +96,7 @@ def combinations(numbers: Numbers) -> int:
 
 
 def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstract: bool = False) -> State:
-    """A fresh state of all lanes for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
+    """An initial state of all lanes for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
 
     def start(combination: jax.Array, keys: jax.Array) -> PyTree:
         of = at_lane(experiment, numbers, combination)
@@ -111,7 +111,7 @@ def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstrac
 
 
 def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None) -> Any:
-    """What `make_advance` gives, for all lanes. Combinations see the same batches, drawn by the seed's key."""
+    """`make_advance` for all lanes. All combinations see the same batches, drawn with the seed's key."""
     count_of = combinations(numbers)
 
     def advance(state: State, count: int) -> tuple[State, Record]:
@@ -132,7 +132,7 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None
 
 
 def untraceable(experiment: Any, *paths: str) -> str | None:
-    """None where the numbers at `paths` can be traced, else why not: the first line of what JAX says."""
+    """None if the numbers at `paths` can be traced; else the reason, the first line of JAX's error."""
     numbers = {}
     for path in paths:
         owner, name = owner_of(experiment, path)
@@ -140,7 +140,7 @@ def untraceable(experiment: Any, *paths: str) -> str | None:
     try:
         state = initial_lanes(experiment, numbers, jax.random.split(jax.random.key(0), 1), abstract=True)
         jax.eval_shape(lambda state: advance_lanes(experiment, numbers)(state, 1), state)
-    except Exception as error:  # Whatever a model does with a number that it cannot do with a traced one.
+    except Exception as error:  # models may fail in any way on a traced number
         return str(error).strip().splitlines()[0] or type(error).__name__
     return None
 
@@ -153,16 +153,16 @@ class ApplyLane:
     numbers: tuple[tuple[str, tuple[float, ...]], ...]
     """Fields of the model, each with its value in every combination."""
     seeds: int
-    """Lanes of a combination."""
+    """Number of lanes per combination."""
 
     def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any) -> Any:
-        """The model's, with the numbers of the lane."""
+        """The model's outputs, with the numbers of the lane."""
         combination = jax.lax.axis_index(SEEDS) // self.seeds
         return ApplyModel(at_lane(self.model, dict(self.numbers), combination))(params, inputs, input_mask, target_mask)
 
 
 def lanes_program(experiment: Any, numbers: Numbers, key: jax.Array) -> Program:
-    """The program of all lanes. Where only the training differs, they share a network."""
+    """The program of all lanes. If only the training differs, they share a network."""
     training, model = experiment.training, experiment.bound_model
     mesh = device_mesh(training.device_count(), training.batch_size)
     of_model = {path.removeprefix("model."): tuple(v) for path, v in numbers.items() if path.startswith("model.")}

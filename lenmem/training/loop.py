@@ -1,4 +1,4 @@
-"""Training: a function of an experiment and a key.
+"""Training as a function of an experiment and a key.
 
 `train` runs compiled calls of `log_every` optimiser steps, writes a line of metrics after each, and saves checkpoints.
 All seeds of a run are trained in one program.
@@ -32,28 +32,28 @@ from lenmem.types import PyTree
 
 @dataclasses.dataclass
 class Result:
-    """A trained experiment."""
+    """The result of a training."""
 
     experiment: Any
     params: PyTree
-    """Selected parameters, a leading axis S of seeds on every leaf."""
+    """Selected parameters, with a leading axis S of seeds on every leaf."""
     history: list[dict[str, Any]]
     """One entry per compiled call: step, seconds, and loss, grad_norm, alive per seed."""
     alive: np.ndarray
     """bool[S]: seeds without a non-finite loss or gradient."""
     step: int
-    """Optimiser steps done."""
+    """Number of optimiser steps done."""
     interrupted: bool
-    """A signal stopped the run; it can be resumed."""
+    """Whether a signal stopped the run; it can then be resumed."""
     seconds: float
-    """Wall time of training, compilation included, over all sessions of the run."""
+    """Wall time of training, including compilation, over all sessions of the run."""
     updates_per_second: float
-    """Median over the compiled calls after the first, of this session; NaN if there was only one."""
+    """Median over the compiled calls of this session after the first; NaN if there was only one."""
     directory: Path | None
 
 
 class DivergedError(ValueError):
-    """All seeds of a run have died of a non-finite loss or gradient."""
+    """All seeds of a run have diverged: each met a non-finite loss or gradient."""
 
 
 def train(
@@ -65,20 +65,20 @@ def train(
     report: Callable[[dict[str, Any]], None] | None = None,
     tensorboard: bool = False,
 ) -> Result:
-    """Train all seeds of `experiment`.
+    """Trains all seeds of `experiment`.
 
     Args:
         experiment: task, model and training; see `lenmem.Experiment`.
         key: seed i is drawn from `namespaced(key, i)`; default `jax.random.key(experiment.training.seed)`.
-        directory: where metrics and checkpoints go; None: nowhere.
-        resume: continue from the latest checkpoint of the run in the directory, or start it again where it was killed
+        directory: where to write metrics and checkpoints; None: nowhere.
+        resume: continue from the latest checkpoint of the run in the directory, or start it again if it was killed
             before the first. The result equals that of an uninterrupted run.
         report: called with every entry of the history.
         tensorboard: also write TensorBoard events to the directory.
 
-    Raises ValueError for a model that does not support the task, for a directory that is in use, or holds a run (with
-    `resume`: none), and for a checkpoint of another experiment, naming the fields that differ; `DivergedError` when the
-    last seed dies.
+    Raises ValueError for a model that does not support the task, for a directory that is in use or holds a run (with
+    `resume`: no run), and for a checkpoint of another experiment, naming the fields that differ; `DivergedError` when
+    the last seed diverges.
     """
     key = jax.random.key(experiment.training.seed) if key is None else key
     recorder = Recorder(directory, experiment, key, resume=resume, tensorboard=tensorboard)
@@ -91,7 +91,7 @@ def run(
     recorder: Recorder,
     report: Callable[[dict[str, Any]], None] | None = None,
 ) -> Result:
-    """Drive a program to the last step of an experiment, as `train` does; S counts what the program trains."""
+    """Runs a program to the last step of an experiment, as `train` does; S is the number of its networks."""
     training = experiment.training
     if training.validate_every:
         experiment.task.lengths_of(training.scored_split)  # raises for an unknown split
@@ -110,7 +110,7 @@ def run(
                 (step + count) % training.validate_every == 0 or step + count == training.steps
             )
             called = time.perf_counter()
-            # The call takes the buffers of the state. Where it may be long, a copy is kept for those who cannot wait.
+            # The call donates the state's buffers. If it may take long, a copy is kept for an early stop.
             long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
             kept = jax.tree.map(np.array, bits(state)) if long else None
             stop.withdraw(kept and functools.partial(recorder.save, kept, earlier + called - started))
@@ -157,7 +157,7 @@ def run(
 
 
 def _entry(step: int, record: Record, were_alive: np.ndarray, seconds: float) -> dict[str, Any]:
-    """A line of metrics: means over the steps of a call, and the seeds that died in it."""
+    """A line of metrics: means over the steps of a call, and the seeds that diverged in it."""
     entry: dict[str, Any] = {
         "step": step + len(record.loss),
         "loss": [_number(x) for x in record.loss.mean(axis=0)],
@@ -174,7 +174,7 @@ def _entry(step: int, record: Record, were_alive: np.ndarray, seconds: float) ->
 
 
 def _number(value: Any) -> float | str:
-    """A JSON number, or the name of one that JSON does not have."""
+    """A JSON number, or the name of a float that JSON lacks."""
     return float(value) if math.isfinite(value) else str(float(value))
 
 
@@ -189,7 +189,7 @@ def _obituary(history: list[dict[str, Any]]) -> str:
 def validation_scores(
     apply: Apply, params: PyTree, experiment: TrainableExperiment, *, loss: bool = False
 ) -> dict[str, np.ndarray]:
-    """metric -> float[S] of one validation, with `loss` also that, which is the better the smaller it is."""
+    """metric -> float[S] of one validation; with `loss` also the loss, for which smaller is better."""
     training, task = experiment.training, experiment.task
     source, key = task.source(training.scored_split, training.batch_size), jax.random.key(training.seed)
     return evaluate(apply, params, TaskMetrics(task, loss), source, key, training.validation_batches)
@@ -198,7 +198,7 @@ def validation_scores(
 def _validate(
     program: Program, experiment: TrainableExperiment, state: State
 ) -> tuple[State, dict[str, list[float | str]]]:
-    """Score the current parameters, and remember them where they are a seed's best."""
+    """Scores the current parameters, and stores them for the seeds for which they are the best."""
     training = experiment.training
     split, metric = training.scored_split, training.selection_metric
     scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")

@@ -1,11 +1,11 @@
 """Optimisers and learning-rate schedules as plain data.
 
-`Optimizer` is a frozen dataclass, so that it can be a field of an experiment, an option on the command line and a line
-of a saved manifest; `Optimizer.build` turns it into an Optax transformation. The order of operations in one update is
+`Optimizer` is a frozen dataclass: it can be a field of an experiment, a group of command-line options and part of a
+saved manifest. `Optimizer.build` turns it into an Optax transformation. The order of operations in one update is
 
     clip by value -> clip by global norm -> coupled L2 -> adaptive scaling -> momentum -> decoupled decay -> -rate(t)
 
-Numbers may also be traced arrays, so that a sweep over learning rates can be one vmapped program.
+Numbers may also be traced arrays, so a sweep over learning rates can be one vmapped program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Updates = jax.typing.ArrayLike
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
-    """The learning rate never changes."""
+    """A constant learning rate."""
 
     def __call__(self, count: Updates, steps: int) -> jax.Array:
         """1."""
@@ -35,9 +35,9 @@ class Constant:
 
 @dataclasses.dataclass(frozen=True)
 class StepDecay:
-    """Past `delay` updates, multiply by `factor` once every `every` updates (Lie-access NTM: 0.99, 20, 3000).
+    """After `delay` updates, multiplies by `factor` once every `every` updates (Lie-access NTM: 0.99, 20, 3000).
 
-    factor^floor(max(0, t - delay) / every), t counting the updates already done.
+    factor^floor(max(0, t - delay) / every), with t the number of updates already done.
     """
 
     factor: PositiveFloat = 0.99
@@ -65,9 +65,9 @@ class Cosine:
     """
 
     warmup: Weight = 0
-    """Updates of linear warm-up; below 1, a share of all updates."""
+    """Updates of linear warm-up; below 1, a fraction of all updates."""
     final: Weight = 0.0
-    """Share of the learning rate that is left after the last update."""
+    """Fraction of the learning rate after the last update."""
 
     def __post_init__(self):
         check_fields(self)
@@ -81,15 +81,15 @@ class Cosine:
 
 @dataclasses.dataclass(frozen=True)
 class Linear:
-    """Linear warm-up, then linearly down to `final` at the end of training.
+    """Linear warm-up, then linear decay to `final` at the end of training.
 
     (t + 1) / warmup for t < warmup, then 1 - (1 - final) (t - warmup) / (steps - warmup).
     """
 
     warmup: Weight = 0
-    """Updates of linear warm-up; below 1, a share of all updates."""
+    """Updates of linear warm-up; below 1, a fraction of all updates."""
     final: Weight = 0.0
-    """Share of the learning rate that is left after the last update."""
+    """Fraction of the learning rate after the last update."""
 
     def __post_init__(self):
         check_fields(self)
@@ -144,9 +144,9 @@ class Optimizer:
     """Clip every entry of the gradient to [-clip_value, clip_value], before `clip_norm`."""
     weight_decay: Weight = 0.0
     """adamw: decoupled, parameters shrink by rate * weight_decay. Others: L2, weight_decay * parameters is added to the
-    (clipped) gradient, as Torch does."""
+    (clipped) gradient, as in Torch."""
     decay_mask: Literal["all", "kernels"] = "all"
-    """Which parameters decay: all, or only those named `kernel` or `..._kernel`."""
+    """Parameters that decay: all, or only those named `kernel` or `..._kernel`."""
     b1: Share = 0.9
     """Adam's decay of the first moment."""
     b2: Share = 0.999
@@ -192,10 +192,10 @@ class Optimizer:
         if self.name in ("adam", "adamw"):
             parts.append(optax.scale_by_adam(b1=self.b1, b2=self.b2, eps=self.eps))
         elif self.name == "rmsprop":
-            # Torch: root of the mean square first, then epsilon; the mean square starts at zero, without correction.
+            # As in Torch: first the root of the mean square, then epsilon; the mean square starts at zero, uncorrected.
             parts.append(optax.scale_by_rms(decay=self.decay, eps=self.eps, initial_scale=0, eps_in_sqrt=False))
         if not is_zero(self.momentum):
-            # Before the rate, as Torch has it: optax.rmsprop would remember updates at their old rates.
+            # Before the rate, as in Torch: optax.rmsprop would store updates with their old rates.
             parts.append(optax.trace(self.momentum))
         if self.name == "adamw":
             parts += decay
@@ -217,7 +217,7 @@ def decay_kernels(params: Any) -> Any:
 
 
 def _updates(warmup: float, steps: int) -> float:
-    """The updates of a warm-up that may be a share of all."""
+    """The updates of a warm-up that may be given as a fraction."""
     return round(warmup * steps) if warmup < 1 else warmup
 
 
@@ -227,5 +227,5 @@ def _warm(count: Updates, warmup: float) -> jax.Array:
 
 
 def _progress(count: Updates, warmup: float, steps: int) -> jax.Array:
-    """Share of the time after warm-up that has passed, in [0, 1]."""
+    """Fraction of the time after warm-up that has passed, in [0, 1]."""
     return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)

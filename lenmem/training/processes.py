@@ -1,8 +1,8 @@
-"""One run in several processes, as on a TPU pod or a cluster: what they agree on, and what the first does alone.
+"""One run in several processes, as on a TPU pod or a cluster: agreement, and actions of the first process alone.
 
-Every process runs the same program on devices of its own, and the run's directory is on a file system that all of them
-see. The functions below `join` are called by every process at the same place; with one process they do nothing more
-than what they are given.
+Every process runs the same program on its own devices, and the run's directory is on a shared file system. The
+functions below `join` must be called by every process at the same place; with one process they do nothing more than
+their argument.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 
 def join() -> None:
-    """Connect this process with the others, before anything is computed.
+    """Connects this process with the others, before anything is computed.
 
-    JAX itself finds them on a TPU pod, under Slurm and under Open MPI. Elsewhere the environment has to name them:
-    `JAX_COORDINATOR_ADDRESS` (host:port of the first process, the port any free one), `JAX_NUM_PROCESSES` and
-    `JAX_PROCESS_ID`, counted from 0. Raises ValueError where neither is so.
+    JAX finds them itself on a TPU pod, under Slurm and under Open MPI. Elsewhere the environment must name them:
+    `JAX_COORDINATOR_ADDRESS` (host:port of the first process, with any free port), `JAX_NUM_PROCESSES` and
+    `JAX_PROCESS_ID`, counted from 0. Raises ValueError if neither is the case.
     """
     address, *numbers = (os.environ.get(name) for name in VARIABLES)
     if len({value is None for value in (address, *numbers)}) > 1:
@@ -43,14 +43,14 @@ def join() -> None:
 
 
 def is_first() -> bool:
-    """This process is the one that writes and prints."""
+    """Whether this process writes and prints."""
     return jax.process_index() == 0
 
 
 def on_first(action: Callable[[], int]) -> int:
-    """Run `action` in the first process alone; its answer in every process, once it is done.
+    """Runs `action` in the first process alone; returns its result in every process, once it is done.
 
-    Where it fails, the first process raises its error, and the others a ValueError.
+    If it fails, the first process raises its error, and the others a ValueError.
     """
     if jax.process_count() == 1:
         return action()
@@ -64,12 +64,12 @@ def on_first(action: Callable[[], int]) -> int:
     if failure is not None:
         raise failure
     if failed:
-        raise ValueError("the first process has failed; it says why")
+        raise ValueError("the first process has failed; its output says why")
     return answer
 
 
 def on_all(action: Callable[[], T]) -> T:
-    """Run `action` in every process; where it fails in one, all of them raise."""
+    """Runs `action` in every process; if it fails in one, all of them raise."""
     if jax.process_count() == 1:
         return action()
     result, failure = None, None
@@ -81,10 +81,10 @@ def on_all(action: Callable[[], T]) -> T:
     if failure is not None:
         raise failure
     if failed.size:
-        raise ValueError(f"process {failed[0]} has failed; it says why")
+        raise ValueError(f"process {failed[0]} has failed; its output says why")
     return result  # pyright: ignore[reportReturnType]  (nothing failed)
 
 
 def on_any(flag: bool) -> bool:
-    """The flag is set in some process."""
+    """Whether the flag is set in some process."""
     return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())

@@ -1,4 +1,4 @@
-"""What a training computes, apart from how it is driven, logged and saved."""
+"""The computation of a training, apart from how it is run, logged and saved."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lenmem.training.step import Record, State, device_mesh, initial_state, make
 
 
 class Program(NamedTuple):
-    """What the loop is given: S networks, trained at once."""
+    """The input of the training loop: S networks that are trained at once."""
 
     init: Callable[[], State]
-    """A fresh state, where `advance` takes it."""
+    """Makes an initial state, on the devices where `advance` expects it."""
     advance: Callable[[State, int], tuple[State, Record]]
-    """So many steps. It takes the buffers of the state."""
+    """Runs this many steps. It donates the buffers of the state."""
     apply: Apply
-    """The network of one of them."""
+    """The network of one seed."""
 
 
 def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:

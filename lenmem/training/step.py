@@ -1,6 +1,6 @@
-"""The compiled half of training: many optimiser steps of several seeds in one jitted call.
+"""The compiled part of training: many optimiser steps of several seeds in one jitted call.
 
-Batches are drawn on the device from the step number, so that nothing is fed in and a resumed run sees the same data.
+Batches are drawn on the device from the step number, so no data is fed in and a resumed run sees the same data.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from lenmem.types import STREAMS, Batch, PyTree, check_batch, check_outputs
 
 
 class Member(NamedTuple):
-    """What one training seed owns; in a `State` every leaf has a leading axis S."""
+    """The state of one training seed; in a `State` every leaf has a leading axis S."""
 
     params: PyTree
     optimizer_state: PyTree
     alive: jax.Array
-    """bool: no loss or gradient was ever non-finite. A dead seed keeps its last good parameters."""
+    """bool: no loss or gradient was ever non-finite. A diverged seed keeps its last good parameters."""
     key: jax.Array
-    """From it come initial parameters, training data and noise."""
+    """The source of initial parameters, training data and noise."""
     best: PyTree
-    """Parameters of the best selection score so far; an empty tuple where selection is `last`."""
+    """Parameters with the best selection score so far; an empty tuple if selection is `last`."""
     best_score: jax.Array
     """float: the best selection score, -inf before the first."""
     recent: PyTree
-    """float[window]: the latest validations, -inf where there were none yet; an empty tuple for a window of 1."""
+    """float[window]: the latest validations, -inf before there are any; an empty tuple for a window of 1."""
 
 
 class State(NamedTuple):
-    """Everything a checkpoint holds."""
+    """The contents of a checkpoint."""
 
     step: jax.Array
-    """int: optimiser steps done, the same for all seeds."""
+    """int: number of optimiser steps done, the same for all seeds."""
     members: Member
 
 
 class Record(NamedTuple):
-    """What is logged of one step, per seed."""
+    """The logged values of one step, per seed."""
 
     loss: jax.Array
     grad_norm: jax.Array
@@ -86,7 +86,7 @@ def initial_state(
     abstract: bool = False,
     **kept: Any,
 ) -> State:
-    """A fresh state for the seeds with these typed keys, [S]; `abstract`: only its shapes. `kept`: see
+    """An initial state for the seeds with these typed keys, [S]; `abstract`: only its shapes. `kept`: see
     `initial_members`."""
     members = functools.partial(initial_members, model, task, optimizer, **kept)
     return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
@@ -101,9 +101,9 @@ def initial_members(
     keep_best: bool,
     window: int = 1,
 ) -> Member:
-    """Fresh members for the seeds with these typed keys, [S], to be traced.
+    """Initial members for the seeds with these typed keys, [S], to be traced.
 
-    With `keep_best` they have room for the best parameters, by a score that is a mean over `window` validations.
+    With `keep_best` they have room for the best parameters, selected by a mean score over `window` validations.
     """
 
     def member(key: jax.Array) -> Member:
@@ -122,27 +122,27 @@ def initial_members(
 
 
 def initial_parameters(model: nn.Module, task: Task, key: jax.Array) -> PyTree:
-    """Fresh parameters for the seed with this typed key, to be traced."""
+    """Initial parameters for the seed with this typed key, to be traced."""
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
     check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
     rngs = {name: namespaced(key, name) for name in ("params", *STREAMS)}
-    # `init` also returns what was sown; only the parameters are trained.
+    # `init` also returns sown values; only the parameters are trained.
     return model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
 
 
 def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = False) -> PyTree:
-    """`function(*arguments)`, compiled; `abstract`: only the shapes of what it returns."""
+    """`function(*arguments)`, compiled; `abstract`: only the shapes of its result."""
     if abstract:
         return jax.eval_shape(function, *arguments)
-    # On a CPU compiling it well takes longer than running it badly.
+    # On a CPU, optimised compilation takes longer than running unoptimised code once.
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=options)(*arguments)
 
 
 def data_key(key: jax.Array) -> jax.Array:
-    """The key of a member's training data. Made of an integer: so were the data of all that was ever measured."""
+    """The key of a member's training data. Derived from an integer, as for all existing records."""
     return jax.random.key(jax.random.bits(namespaced(key, "data"), dtype=jnp.uint32))
 
 
@@ -157,20 +157,20 @@ def make_advance(
     axes: tuple[str, ...] = (),
     mesh: Mesh | None = None,
 ) -> Any:
-    """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, `state` donated.
+    """`advance(state, count) -> (state, Record [count, S])`: `count` (static) steps, jitted, with `state` donated.
 
-    All seeds take each step together, or only `at_once` of them (a divisor of S): then that many take all steps, and
-    the next ones follow. With a mesh seeds and batches are spread over its axes `seed` and `data`; XLA inserts the sums
-    over the batch. State and record are whole on every device before and after. The first state has to be `replicated`
-    like those that follow, or a second program is compiled for them.
+    All seeds take each step together, or only `at_once` of them (a divisor of S): then that many seeds take all steps
+    before the next ones. With a mesh, seeds and batches are distributed over its axes `seed` and `data`; XLA inserts
+    the sums over the batch. State and record are replicated on every device before and after. The initial state must be
+    `replicated` like the later ones, or a second program is compiled for it.
 
-    Inputs are cut to the narrowest of `widths` widths, evenly spaced up to that of the source, that holds the batches
-    of all seeds taken together. What is cut off is padding, but it moves the draws of noise. `axes` are those that
-    `advance` itself is mapped over.
+    Inputs are cut to the narrowest of `widths` evenly spaced widths, up to that of the source, that fits the batches of
+    all seeds trained together. Only padding is cut off, but noise is drawn for the cut shapes, so it differs. `axes`
+    are the mapped axes of `advance` itself.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
     source = task.source("train", batch_size)
-    rule = optax.with_extra_args_support(optimizer)  # Some rules want the value too, or look for a step along a line.
+    rule = optax.with_extra_args_support(optimizer)  # some rules need the value too, or do a line search
 
     # Only answers that are aligned with the inputs share their width.
     cut = Batch._fields if task.spec.alignment == "aligned" else ("inputs", "input_mask")
@@ -182,7 +182,7 @@ def make_advance(
     def narrowest_gradient(params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
         size = batch.inputs.shape[1]
         sizes = sorted({-(-size * (i + 1) // widths) for i in range(widths)})
-        # One width for all seeds: for several, `vmap` would compute each branch.
+        # One width for all seeds: with several, `vmap` would compute each branch.
         longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), ("seeds", *axes))
         branches = [functools.partial(gradient_at, width) for width in sizes]
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
@@ -210,7 +210,8 @@ def make_advance(
         member = member._replace(params=params, optimizer_state=optimizer_state, alive=alive)
         return member, Record(loss, grad_norm, alive)
 
-    # What is constrained inside of it is constrained to `seed` along the mapped axis too.
+        # Constraints inside it also apply to `seed`, along the mapped axis.
+
     spread = None if mesh is None else "seed"
     updates = jax.vmap(update, in_axes=(0, None), axis_name="seeds", spmd_axis_name=spread)
 
@@ -235,9 +236,9 @@ def make_advance(
 
 
 def keep_best(state: State, score: jax.Array) -> State:
-    """Remember the parameters of every living seed whose selection `score` [S] is its best; ties go to the latest.
+    """Stores the parameters of every alive seed whose selection `score` [S] is its best so far; ties go to the latest.
 
-    With a window the score is the mean of the latest ones, once there are as many.
+    With a window the score is the mean of the latest ones, once there are that many.
     """
     members = state.members
     score, recent = jnp.asarray(score, jnp.float32), members.recent
@@ -256,7 +257,7 @@ def keep_best(state: State, score: jax.Array) -> State:
 
 
 def selected(params: PyTree, best: PyTree, best_score: ArrayLike | None) -> PyTree:
-    """The parameters that the selection rule keeps, [S, ...] on the host; a seed never scored has its last ones."""
+    """The parameters that the selection rule keeps, [S, ...] on the host; for a seed without a score, the last ones."""
     if best_score is not None and best != ():
         params = per_seed(np.isfinite(best_score), best, params)
     return jax.tree.map(np.asarray, params)
@@ -272,9 +273,9 @@ def per_seed(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
 
 
 def device_mesh(devices: int, batch_size: int) -> Mesh | None:
-    """A mesh with the axes `seed` and `data` over `devices` devices, equally many of each process; None for one.
+    """A mesh with the axes `seed` and `data` over `devices` devices, the same number from each process; None for one.
 
-    Batches are spread as far as they divide evenly, seeds over what is left: `devices` divides their product.
+    Batches are distributed as far as they divide evenly, and seeds over the rest: `devices` divides their product.
     """
     if devices == 1:
         return None
@@ -284,23 +285,23 @@ def device_mesh(devices: int, batch_size: int) -> Mesh | None:
 
 
 def replicated(state: State, mesh: Mesh | None) -> State:
-    """`state` whole on each device of the mesh, as `advance` takes and gives it."""
+    """`state` replicated on each device of the mesh, as `advance` takes and returns it."""
     sharding = whole(mesh)
     if sharding is None:
         return state
     if sharding.is_fully_addressable:
         return jax.device_put(state, sharding)
-    # Every process has the same state. Copies, since `advance` donates its buffers.
+    # Every process has the same state. Copies are needed, since `advance` donates its buffers.
     hosts = jax.tree.map(np.asarray, bits(state))
     shared = jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda i: x[i].copy()), hosts)
     return typed(shared, state)
 
 
 def whole(mesh: Mesh | None) -> NamedSharding | None:
-    """The sharding of what every device of a mesh has all of."""
+    """The sharding of arrays that are replicated on every device of a mesh."""
     return None if mesh is None else NamedSharding(mesh, PartitionSpec())
 
 
 def _spread(tree: PyTree, mesh: Mesh | None, axis: str) -> PyTree:
-    """`tree` with its leading axes spread over an axis of the mesh."""
+    """`tree` with its leading axes distributed over an axis of the mesh."""
     return tree if mesh is None else jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, PartitionSpec(axis)))

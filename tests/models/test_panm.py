@@ -144,7 +144,7 @@ def test_a_stack_under_pointers_needs_aligned_answers():
 def test_what_it_cannot_take():
     assert "causal" in str(PANM().supports(Spec(vocabulary=4, output_size=4, causal=True)))
     for fields, message in (
-        ({"bits": 3}, "bits is 3: its 8 addresses have to outnumber the 8 slots"),
+        ({"bits": 3}, "bits is 3: its 8 addresses must outnumber the 8 slots"),
         ({"encoder": "rnn"}, "encoder is 'rnn'; allowed are lstm, bigru, transformer, none"),
         ({"sharpening": "all"}, "sharpening is 'all'; allowed are none, evaluation, straight_through"),
     ):

@@ -123,5 +123,5 @@ def test_as_cell():
     cell = LSTMCell(SIZE)
     assert as_cell(cell) is cell
     assert isinstance(as_cell(nn.GRUCell(SIZE)), FlaxCell)
-    with pytest.raises(ValueError, match="Dense is no recurrent cell"):
+    with pytest.raises(ValueError, match="Dense is not a recurrent cell"):
         as_cell(nn.Dense(3))

@@ -383,7 +383,7 @@ def test_a_cell_under_pointers():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"bits": 2}, "its 4 addresses have to outnumber the 6 slots"),
+        ({"bits": 2}, "its 4 addresses must outnumber the 6 slots"),
         ({"address_heads": 4}, "address_heads is 0 to 3"),
         ({"content_heads": 3}, "content_heads 0 to 2"),
         ({"address_heads": 0}, "needs content_heads=0"),

@@ -1,18 +1,18 @@
-"""How a network reads a pair of sequences. Every interface is a model: `(inputs, masks) -> outputs [B, M, K]`.
+"""Interfaces that apply a network to pairs of sequences. Each is a model: `(inputs, masks) -> outputs [B, M, K]`.
 
-`Transducer(cell)`                  the recurrent reading: one scan over `[begin? | inputs | delimiter? | blanks]`
+`Transducer(cell)`                  a recurrent cell: one scan over `[begin? | inputs | delimiter? | blanks]`
 `Completion(encoder)`               one pass over `[inputs | mask tokens]`, read at the masks
 `Readout(encoder)`                  one pass over `[begin? | inputs | end?]`, read from one column (one answer slot)
 `EncoderDecoder(encoder, decoder)`  a memory of the input, then one step for each answer slot
 `Aligned(cell or encoder)`          answer t is read at input t
 
 A *cell* is described in `lenmem.nn.recurrence`, a *decoder* in `EncoderDecoder`. An *encoder* is a Linen module with
-`__call__(states [B, N, d], mask bool[B, N]) -> states [B, N, d']`. If it has an argument `deterministic`, this is False
-in training, where it may drop out. If state t depends on states 0 .. t only it says so by an attribute `causal = True`.
+`__call__(states [B, N, d], mask bool[B, N]) -> states [B, N, d']`. Its optional argument `deterministic` is False in
+training, where it may use dropout. If state t depends only on states 0 .. t, it has an attribute `causal = True`.
 Interfaces own the embedding and the head.
 
-All interfaces take rows of different lengths in one batch, and never look at padding. `supports(spec)` gives None, or
-in one line why a task cannot be read this way.
+All interfaces accept rows of different lengths in one batch and ignore padding. `supports(spec)` gives None, or in one
+line the reason why a task cannot be read this way.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ __all__ = [
 
 
 def recurrent(cell: nn.Module, model: Any, *, head: Any = None, **fields: Any) -> nn.Module:
-    """The interface through which a flat recurrent model reads its task: `Aligned` or `Transducer`.
+    """The interface of a flat recurrent model for its task: `Aligned` or `Transducer`.
 
-    `model` lends its `spec`, `embedding_size`, `dtype` and `param_dtype`; `head` maps an output size to a module.
-    `fields` are the Transducer's own (`begin`, `blank`, `delay`); aligned reading adds no symbols and ignores them.
+    `spec`, `embedding_size`, `dtype` and `param_dtype` are those of `model`; `head` maps an output size to a module.
+    `fields` are the Transducer's own (`begin`, `blank`, `delay`); `Aligned` adds no symbols and ignores them.
     """
     shared = _shared(model, model.embedding_size, head)
     return Aligned(cell, **shared) if _spec(model).alignment == "aligned" else Transducer(cell, **shared, **fields)
@@ -82,10 +82,10 @@ def sequential(
     head: Any = None,
     **fields: Any,
 ) -> nn.Module:
-    """The interface through which a flat encoder model reads its task: `Aligned`, `Readout` or `Completion`.
+    """The interface of a flat encoder model for its task: `Aligned`, `Readout` or `Completion`.
 
-    `Readout` where the task has a single answer slot whatever the length, `Completion` otherwise. `model` lends its
-    `spec`, `dtype` and `param_dtype`. `fields` are the Readout's own (`begin`, `end`, `column`); the others
+    `Readout` if the task has a single answer slot at every length, `Completion` otherwise. `spec`, `dtype` and
+    `param_dtype` are those of `model`. `fields` are the Readout's own (`begin`, `end`, `column`); the other interfaces
     ignore them.
     """
     shared = _shared(model, embedding_size, head)
@@ -100,7 +100,7 @@ def _spec(model: Any) -> Spec:
 
 
 def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]:
-    """The fields that all interfaces have, from a flat model's."""
+    """The fields that all interfaces share, from a flat model's fields."""
     spec = _spec(model)
     return {
         "spec": spec,
@@ -112,9 +112,9 @@ def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]
 
 
 class FlatModel(Part, kw_only=True):
-    """Base of models whose fields say what they are made of; `reader` makes the network of them.
+    """Base of models that are configured by their fields; `reader` builds the network.
 
-    Fields hold what their types say, or a ValueError says what they may.
+    Field values are checked against their types; a wrong one is a ValueError.
     """
 
     spec: Spec | None = None
@@ -125,12 +125,12 @@ class FlatModel(Part, kw_only=True):
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return None if spec.alignment == "aligned" else after_input(spec)
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
-        """The network with the interface through which it reads its task: `recurrent`, `sequential`, or another.
+        """The network in the interface for its task: `recurrent`, `sequential`, or another one.
 
         `answers`: the number of answer slots.
         """
@@ -138,7 +138,7 @@ class FlatModel(Part, kw_only=True):
 
     @nn.nowrap
     def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The inputs and their mask as `reader` takes them."""
+        """The inputs and their mask in the form that `reader` takes."""
         return inputs, input_mask
 
     @nn.compact

@@ -1,4 +1,4 @@
-"""`EncoderDecoder`: an encoder makes a memory of the input, a decoder answers from it slot by slot."""
+"""`EncoderDecoder`: an encoder turns the input into a memory, and a decoder answers from it slot by slot."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ class EncoderDecoder(Part):
         start(states [B, N, d], mask bool[B, N]) -> (carry, memory)     `memory` stays the same in all steps
         __call__(carry, Step, memory) -> (carry, output)                one answer slot
 
-    for instance `lenmem.nn.attention.AttentionDecoder(cell)`. A decoder that keeps what it did in earlier slots has an
-    attribute `needs_slots = True`, and is told which there are: `start(states, mask, valid bool[B, M])` (see
-    `start_decoder`). `start` and `decode_all` may have an argument `deterministic`, which is False in training. A
-    decoder that can work on all slots at once also has
+    for instance `lenmem.nn.attention.AttentionDecoder(cell)`. A decoder that stores its earlier slots has an attribute
+    `needs_slots = True`, and gets the mask of slots: `start(states, mask, valid bool[B, M])` (see `start_decoder`).
+    `start` and `decode_all` may have an argument `deterministic`, which is False in training. A decoder that can
+    process all slots at once also has
 
         decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
 
-    which takes the place of the steps wherever all reads are known beforehand. With `feedback="open_loop"` every step
-    reads the same learned vector. With "teacher_forced" step j reads answer j - 1, step 0 a begin symbol: the target in
+    which replaces the steps if all inputs are known in advance. With `feedback="open_loop"` every step reads the same
+    learned vector. With "teacher_forced" step j reads answer j - 1, and step 0 a begin symbol: in training the target,
+    otherwise the model's own greedy answer, even if targets are given.
     training, the model's own greedy answer otherwise, whether or not targets are given.
     """
 
@@ -50,11 +51,11 @@ class EncoderDecoder(Part):
     embedding_size: int | None = 64
     """Width of the embedding of inputs, and of the answers that are fed back; None: one-hot."""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
-    """What the decoder reads: nothing but a blank, or the answer so far."""
+    """Input of the decoder: a blank, or the answer so far."""
     head: nn.Module | None = None
     """Maps the decoder's outputs to `output_size` logits or values; None: a linear map."""
     delimiters: bool = False
-    """The encoder reads the input between a begin and an end symbol, which then are in the memory too."""
+    """The encoder reads the input between a begin and an end symbol, which are then also in the memory."""
 
     def setup(self):
         spec = require_spec(self.spec, self)
@@ -73,7 +74,7 @@ class EncoderDecoder(Part):
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return after_input(spec)
 
     def __call__(
@@ -98,7 +99,7 @@ class EncoderDecoder(Part):
             blank = self.blank.astype(self.dtype or self.param_dtype)
             reads = jnp.broadcast_to(blank, (*target_mask.shape, blank.shape[-1]))
         elif targets is None:
-            raise ValueError("teacher forcing reads the targets in training: call the model with targets=batch.targets")
+            raise ValueError("teacher forcing needs the targets in training: call the model with targets=batch.targets")
         else:
             reads = self.answer_embedding(shifted_answers(targets, target_mask, spec))
         if hasattr(self.decoder, "decode_all"):
@@ -113,7 +114,7 @@ class EncoderDecoder(Part):
 
     @nn.nowrap
     def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What the encoder reads, as `Embedding` takes it, and its mask."""
+        """The encoder's input, as `Embedding` takes it, and its mask."""
         spec, lengths = require_spec(self.spec, self), jnp.sum(input_mask, axis=-1)
         if not self.delimiters:
             return place(inputs, lengths, jnp.full((1, inputs.shape[1]), BLANK), spec), input_mask
@@ -131,7 +132,7 @@ def scan_slots(body: Any) -> Any:
     return nn.scan(
         body,
         variable_broadcast="params",
-        variable_axes=dict.fromkeys(SOWN, Out(0)),  # What the encoder has sown stays outside.
+        variable_axes=dict.fromkeys(SOWN, Out(0)),  # values that the encoder has sown stay outside
         split_rngs={"params": False, **dict.fromkeys(STREAMS, True)},
         in_axes=(nn.broadcast, 0),  # pyright: ignore[reportArgumentType]
     )
@@ -140,18 +141,18 @@ def scan_slots(body: Any) -> Any:
 def start_decoder(
     decoder: Any, states: jax.Array, mask: jax.Array, valid: jax.Array | None, *, deterministic: bool = True
 ) -> tuple[PyTree, PyTree]:
-    """`decoder.start(states, mask)`, to which a decoder that needs them is given the answer slots."""
+    """`decoder.start(states, mask)`, with the answer slots for a decoder that needs them."""
     slots = (valid,) if getattr(decoder, "needs_slots", False) else ()
     return told(decoder.start, states, mask, *slots, deterministic=deterministic)
 
 
 def _decode(module: EncoderDecoder, carry: PyTree, memory: PyTree, step: Step):
-    """One slot, of which what it reads is known beforehand."""
+    """One slot whose input is known in advance."""
     return module.decoder(carry, step, memory)
 
 
 def _answer_greedily(module: EncoderDecoder, carry: PyTree, memory: PyTree, valid: jax.Array):
-    """One slot, reading the answer before it."""
+    """One slot that reads the previous answer."""
     state, last = carry
     step = Step(module.answer_embedding(last), jnp.ones_like(valid), valid)
     state, output = module.decoder(state, step, memory)
@@ -159,11 +160,11 @@ def _answer_greedily(module: EncoderDecoder, carry: PyTree, memory: PyTree, vali
     return (state, as_answers(output, require_spec(module.spec, module))), output
 
 
-# Answers as something to read. Tokens: ids 0 .. K - 1, begin is id K. Values: [K values | begin].
+# Answers as inputs. Tokens: ids 0 .. K - 1, begin is id K. Values: [K values | begin].
 
 
 def answers_as_inputs(spec: Spec) -> Spec:
-    """The spec of reading `spec`'s answers."""
+    """The spec for answers of `spec` as inputs."""
     if spec.outputs == "tokens":
         return Spec(vocabulary=spec.output_size, output_size=spec.output_size)
     return Spec(vocabulary=0, channels=spec.output_size, output_size=spec.output_size)
@@ -177,7 +178,7 @@ def begin_answers(spec: Spec, rows: int) -> jax.Array:
 
 
 def as_answers(outputs: jax.Array, spec: Spec) -> jax.Array:
-    """Outputs [..., K] to what they answer: the likeliest class int[...], or float[..., K + 1]."""
+    """Converts outputs [..., K] to answers: the likeliest class int[...], or float[..., K + 1]."""
     if spec.outputs == "tokens":
         return jnp.argmax(outputs, axis=-1).astype(jnp.int32)
     values = outputs > 0 if spec.outputs == "multi_hot" else outputs
@@ -185,9 +186,9 @@ def as_answers(outputs: jax.Array, spec: Spec) -> jax.Array:
 
 
 def shifted_answers(targets: jax.Array, target_mask: jax.Array, spec: Spec) -> jax.Array:
-    """`[begin | targets]` without the last, [B, M] or [B, M, K + 1]; padding, which may be anything, is replaced by 0.
+    """`[begin | targets]` without the last, [B, M] or [B, M, K + 1]; padding, which is arbitrary, is replaced by 0.
 
-    Slots past the end of the answer that are to be filled but not scored may hold anything too; they are made legal.
+    Slots after the end of the answer that are filled but not scored may also be arbitrary; they are made valid ids.
     """
     begin = begin_answers(spec, targets.shape[0])[:, None]
     if spec.outputs == "tokens":

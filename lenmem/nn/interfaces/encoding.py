@@ -28,22 +28,22 @@ from lenmem.types import Spec, Step
 class Completion(Part):
     """An encoder reads the inputs followed by mask tokens, in one pass; the answer is read at the masks.
 
-    Each row is `[inputs | masks]` without a gap: as many masks as the row has answer slots, right after its own last
-    input. Works for any number of slots.
+    Each row is `[inputs | masks]` without a gap: one mask for each answer slot of the row, right after its last input.
+    Works for any number of slots.
     """
 
     encoder: nn.Module
     spec: Spec | None = None
     embedding_size: int | None = 64
-    """Width of the embedding, which is the encoder's; None: one-hot inputs."""
+    """Width of the embedding and of the encoder; None: one-hot inputs."""
     embedding_std: float = 1.0
-    """Standard deviation of the table of token embeddings at first."""
+    """Initial standard deviation of the token embeddings."""
     head: nn.Module | None = None
     """Maps states to `output_size` logits or values; None: a linear map."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return after_input(spec)
 
     @nn.compact
@@ -73,29 +73,29 @@ class Completion(Part):
 
 
 class Readout(Part):
-    """An encoder reads `[begin? | inputs | end?]`; the one answer slot is read from the last or the first column.
+    """An encoder reads `[begin? | inputs | end?]`; the single answer slot is read from the last or the first column.
 
-    The end token follows each row's own last input. Without it the last column is that input's.
+    The end token follows each row's last input. Without it, the last column is that of the last input.
     """
 
     encoder: nn.Module
     spec: Spec | None = None
     embedding_size: int | None = 64
-    """Width of the embedding, which is the encoder's; None: one-hot inputs."""
+    """Width of the embedding and of the encoder; None: one-hot inputs."""
     embedding_std: float = 1.0
-    """Standard deviation of the table of token embeddings at first."""
+    """Initial standard deviation of the token embeddings."""
     begin: bool = True
     """Read a begin token first."""
     end: bool = True
     """Read an end token last."""
     column: Literal["last", "first"] = "last"
-    """Where the answer is read: at the last token that is read, or at the first."""
+    """Whether the answer is read at the last or at the first token."""
     head: nn.Module | None = None
     """Maps a state to `output_size` logits or values; None: a linear map."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         if single_answer(spec) is False:
             return "one answer is read from one column; the task has several answer slots"
         return after_input(spec)
@@ -121,7 +121,7 @@ class Readout(Part):
         symbols = place(inputs, lengths, special, spec, start=begin, kinds=BLANK)
         lengths = begin + lengths + end
         size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
-        embed = Embedding(spec, special=BLANK, **size, name="embedding")  # Without a blank.
+        embed = Embedding(spec, special=BLANK, **size, name="embedding")  # without a blank
         states = told(self.encoder, embed(symbols), columns < lengths[:, None], deterministic=not train)
         at = lengths - 1 if self.column == "last" else jnp.zeros_like(lengths)
         state = jnp.take_along_axis(states, at[:, None, None], axis=1)
@@ -132,9 +132,9 @@ class Readout(Part):
 class Aligned(Part):
     """Output t is read at input t: by a recurrent cell as it reads, or by an encoder in one pass.
 
-    Nothing is added to the inputs. A cell is never told that it is decoding, so a memory is written and read at every
-    step. Tasks whose answer t may depend on inputs 0 .. t only (`spec.causal`) take cells, and encoders that say they
-    are `causal`.
+    Nothing is added to the inputs. `decoding` is always False for a cell, so a memory is written and read at every
+    step. Causal tasks (`spec.causal`), whose answer t may depend only on inputs 0 .. t, need cells or encoders with
+    `causal = True`.
     """
 
     cell: nn.Module
@@ -143,13 +143,13 @@ class Aligned(Part):
     embedding_size: int | None = 64
     """Width of the input embedding; None: one-hot inputs."""
     embedding_std: float = 1.0
-    """Standard deviation of the table of token embeddings at first."""
+    """Initial standard deviation of the token embeddings."""
     head: nn.Module | None = None
     """Maps outputs to `output_size` logits or values; None: a linear map."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         if spec.alignment != "aligned":
             return "answer t is read at input t; the task's answers are not aligned with its inputs"
         if spec.causal and not (is_cell(self.cell) or getattr(self.cell, "causal", False)):
@@ -189,10 +189,10 @@ class Aligned(Part):
 
 
 def is_cell(module: nn.Module) -> bool:
-    """A recurrent cell, where an encoder could stand too."""
+    """Whether a module that may be a cell or an encoder is a recurrent cell."""
     return isinstance(module, nn.RNNCellBase) or hasattr(module, "start")
 
 
 def single_answer(spec: Spec) -> bool | None:
-    """Whether the task has one answer slot whatever the length; None if the spec does not say."""
+    """Whether the task has one answer slot at every length; None if the spec does not say."""
     return None if spec.shapes is None else spec.shapes(16)[1] == 1

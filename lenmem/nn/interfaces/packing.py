@@ -13,14 +13,14 @@ from lenmem.nn.module import Part
 from lenmem.types import Spec, check_batch
 
 SPECIAL = 3
-"""Symbols an interface adds to the vocabulary: begin, delimiter, blank."""
+"""Number of symbols that an interface may add to the vocabulary: begin, delimiter, blank."""
 BEGIN, DELIMITER, BLANK = range(SPECIAL)
 
 
 def require_spec(spec: Spec | None, module: nn.Module, *batch: jax.Array | None) -> Spec:
-    """The bound spec, or a ValueError that says how to bind one, or how the arrays of `batch` do not fit it.
+    """The bound spec. Raises ValueError if there is none, or if the arrays of `batch` do not fit it.
 
-    `batch`: inputs, input_mask, target_mask, and targets where there are any.
+    `batch`: inputs, input_mask, target_mask, and targets if there are any.
     """
     if spec is None:
         raise ValueError(
@@ -32,16 +32,16 @@ def require_spec(spec: Spec | None, module: nn.Module, *batch: jax.Array | None)
 
 
 def after_input(spec: Spec) -> str | None:
-    """Why a model that answers after reading the whole input cannot take a task, or None."""
+    """The reason why a model that answers after reading the whole input cannot take a task, or None."""
     return "answers come after the whole input; the task is causal" if spec.causal else None
 
 
 class Embedding(Part):
-    """Inputs and `special` extra symbols to vectors [.., features].
+    """Embeds inputs and `special` extra symbols as vectors [.., features].
 
-    Token ids look up a table, N(0, std^2) at first. Float inputs `[one-hot | channels]` go through a linear map.
+    Token ids look up a table, initialised as N(0, std^2). Float inputs `[one-hot | channels]` go through a linear map.
     Special symbol i is id `vocabulary + i`, or an indicator column after the channels. With `features=None` the vectors
-    are raw: one-hot of everything, width `input_width + special`.
+    are raw: everything is one-hot, with width `input_width + special`.
     """
 
     spec: Spec
@@ -71,7 +71,7 @@ def place(
     start: int = 0,
     kinds: int = SPECIAL,
 ) -> jax.Array:
-    """Rows of symbols: each row's real inputs from column `start` on, and special symbols everywhere else.
+    """Rows of symbols: each row's real inputs from column `start` on, and special symbols in all other columns.
 
     inputs int[B, N] or float[B, N, D], input_lengths int[B], special int[1 or B, T] -> int[B, T] ids, or
     float[B, T, D + kinds]. Special symbol i (begin, delimiter, blank) is id V + i, V = vocabulary; float inputs get
@@ -89,7 +89,7 @@ def place(
 
 
 def tokens_of(symbols: jax.Array, spec: Spec) -> jax.Array:
-    """int[B, T]: the ids of placed symbols; a special symbol i among float inputs is `vocabulary + i` too."""
+    """int[B, T]: the ids of placed symbols; special symbol i is `vocabulary + i`, also among float inputs."""
     if spec.takes_tokens:
         return symbols
     special = symbols[..., -SPECIAL:]
@@ -103,13 +103,13 @@ class Packed(NamedTuple):
     symbols: jax.Array
     """int[B, T] ids, or float[B, T, D + 3]."""
     decoding: jax.Array
-    """bool[B, T]: from the first answer on."""
+    """bool[B, T]: True from the first answer on."""
     valid: jax.Array
-    """bool[B, T]: up to the last answer."""
+    """bool[B, T]: True up to the last answer."""
     answer_steps: jax.Array
     """int[B, M]: the step that gives each answer."""
     reading_steps: int
-    """Steps before any decoding, of the longest possible row."""
+    """Number of steps before the first answer, for the longest possible row."""
 
 
 def pack(
@@ -123,9 +123,9 @@ def pack(
     delay: int,
     own_blank: bool,
 ) -> Packed:
-    """Rows `[begin? | inputs | delimiter? | blanks]`, one after the other without gaps.
+    """Rows `[begin? | inputs | delimiter? | blanks]`, each packed without gaps.
 
-    The blanks are a symbol of their own, or the delimiter again. A task that marks the end of its input itself
+    The blanks are a separate symbol, or the delimiter again. A task that marks the end of its input itself
     (`spec.delimited`) gets no delimiter.
     """
     delimiter = 0 if spec.delimited else 1

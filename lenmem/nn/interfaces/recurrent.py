@@ -21,8 +21,8 @@ class Transducer(Part):
 
     A row is `[begin? | inputs | delimiter? | blanks]`, packed without gaps, so lengths may differ inside a batch. The
     answer's slot j is the cell's output at step `begin + n + delimiter - 1 + delay + j` of a row with n inputs: with
-    `delay=0` the step that reads the delimiter already answers (Yang & Rush 2017), with `delay=1` the one after
-    (Graves et al. 2016). From the first answer on the cell is told it is `decoding`. Answers are never fed back.
+    `delay=0` the step that reads the delimiter already answers (Yang & Rush 2017), with `delay=1` the next one
+    (Graves et al. 2016). From the first answer on `decoding` is True for the cell. Answers are never fed back.
     """
 
     cell: nn.Module
@@ -32,7 +32,7 @@ class Transducer(Part):
     begin: bool = False
     """Read a begin symbol first."""
     blank: Literal["delimiter", "own"] = "delimiter"
-    """The symbol read while answering: the delimiter again, or one of its own."""
+    """The symbol read while answering: the delimiter again, or a separate one."""
     delay: int = 0
     """Steps between the last symbol of the input and the first answer."""
     head: nn.Module | None = None
@@ -40,7 +40,7 @@ class Transducer(Part):
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
-        """None, or why this model cannot take the task."""
+        """None, or the reason why this model cannot take the task."""
         return after_input(spec)
 
     @nn.compact
@@ -78,7 +78,8 @@ class Transducer(Part):
 
 
 def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int) -> Any:
-    """Scan `interface.cell` over batch-major steps [B, T, ...]: its outputs, time-major. Sows what was read when."""
+    """Scans `interface.cell` over batch-major steps [B, T, ...]; returns its outputs, time-major. Sows the tokens
+    read."""
     cell = as_cell(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
     if interface.is_mutable_collection("traces") and not interface.is_initializing():
         for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
