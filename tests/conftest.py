@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -24,8 +25,12 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     # A test makes a few steps of a tiny network: compiling it well takes longer than running it badly. (The README's
     # examples, which CI runs too, are compiled well.) XLA ends a process that gives it a flag it does not know.
     starts = [sys.executable, "-c", "import jax; jax.devices()"]
-    for quick in "--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false":
-        tried = os.environ | {"XLA_FLAGS": f"{flags} {quick}"}
+    quick = "backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1"
+    options = [f"--xla_{option}" for option in quick]
+    for some in (options, *([option] for option in options)):  # All at once; if one is unknown, one by one.
+        tried = os.environ | {"XLA_FLAGS": " ".join([flags, *some])}
+        if set(some) <= set(flags.split()):
+            continue
         if subprocess.run(starts, env=tried, capture_output=True, check=False).returncode == 0:
             flags = tried["XLA_FLAGS"]
     os.environ["XLA_FLAGS"] = flags
@@ -49,6 +54,9 @@ from tests import learning
 
 # Tests hold results to tolerances of float32, which TF32 on a GPU would miss.
 jax.config.update("jax_default_matmul_precision", "highest")
+# Tracing makes many objects that live long. To look through them for cycles as often as usual takes its time.
+gc.freeze()
+gc.set_threshold(100_000, 20, 100)
 
 hypothesis.settings.register_profile(
     "lenmem",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import json
 import math
@@ -119,14 +120,18 @@ def test_parameters_lie_beside_a_record():
     assert [path for path in RESULTS.glob("*/*.safetensors") if not path.with_suffix(".json").exists()] == []
 
 
+@functools.cache
+def rows_of(paper: str) -> dict[str, Any]:
+    """All rows of a paper's configurations."""
+    named = [name for name in configs.names() if name.startswith(f"{paper}/")]
+    return dict(item for name in named for item in getattr(configs.module_of(name), "rows", {}).items())
+
+
 def row_of(record: dict[str, Any]) -> Any:
     """The configuration's row of a record."""
-    for name in configs.names():
-        if name.startswith(f"{record['paper']}/"):
-            rows = getattr(configs.module_of(name), "rows", {})
-            if record["row"] in rows:
-                return rows[record["row"]]
-    raise AssertionError(f"no configuration has the row {record['row']!r}")
+    rows = rows_of(record["paper"])
+    assert record["row"] in rows, f"no configuration has the row {record['row']!r}"
+    return rows[record["row"]]
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

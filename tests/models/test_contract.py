@@ -164,11 +164,13 @@ CASES = [
         within(0.5, learning_rate=3e-3),
     ),
     Case("dnc", DNC(**machine, read_heads=2), within(0.8, 0.888, updates=500)),
-    Case("dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.8, updates=500)),
+    Case(
+        "dnc_stateless", DNC(**machine, read_heads=2, controller="feedforward"), within(0.8, updates=900, batch_size=32)
+    ),
     Case(
         "dnc_constrained",
         DNC(**machine, read_heads=2, controller="peephole", compression=True, regularization=0.1),
-        within(0.8, 0.829, updates=500),
+        within(0.8, updates=700),
     ),
     Case(
         "dnc_improved",
@@ -304,11 +306,11 @@ def test_an_honest_model_learns(learns):
         ("shape", contract.check_shapes),
         ("padding", contract.check_padding),
         ("teacher", contract.check_padding),
-        ("capacity", contract.check_capacity),
+        ("capacity", contract.check_capacity_and_traces),
         ("batch", contract.check_batch_order),
         ("rows", contract.check_batch_order),
-        ("jit", contract.check_eager_and_traces),
-        ("traces", contract.check_eager_and_traces),
+        ("jit", contract.check_capacity_and_traces),
+        ("traces", contract.check_capacity_and_traces),
         ("key", contract.check_determinism),
         ("gradient", contract.check_finite),
         ("bfloat16", contract.check_bfloat16),

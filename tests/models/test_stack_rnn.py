@@ -121,5 +121,11 @@ class Closing(Task):
 @pytest.mark.learning
 def test_it_learns_brackets_in_step_with_the_input(learns):
     contract.check_learns(
-        Case("brackets", StackRNN(slots=24), Learning(0.97, updates=4000, learning_rate=3e-2), Closing()), learns
+        Case(
+            "brackets",
+            StackRNN(hidden_size=20, width=8, embedding_size=8, slots=24),
+            Learning(0.97, updates=800),
+            Closing(),
+        ),
+        learns,
     )

@@ -123,7 +123,7 @@ def grammar_weights(pairs, p, q):
 
 
 def test_the_grammar_gives_every_word_its_weight():
-    task = Dyck(kinds=1, longest=8, examples=20_000, p=0.4, q=0.3)
+    task = Dyck(kinds=1, longest=8, examples=5_000, p=0.4, q=0.3)
     weights = grammar_weights(4, 0.4, 0.3)
     of_length, factors = _inside(4, 0.4, 0.3)
     for pairs in range(1, 5):
@@ -139,7 +139,7 @@ def test_the_grammar_gives_every_word_its_weight():
     del weights[""]
     total = sum(weights.values())
     for word, weight in weights.items():
-        expected = 20_000 * weight / total
+        expected = 5_000 * weight / total
         assert abs(counts[word] - expected) < 5 * math.sqrt(expected) + 1
 
 
