@@ -124,7 +124,7 @@ def test_it_learns_brackets_in_step_with_the_input(learns):
         Case(
             "brackets",
             StackRNN(hidden_size=20, width=8, embedding_size=8, slots=24),
-            Learning(0.97, updates=1000, learning_rate=2e-2, b2=0.9, batch_size=32),
+            Learning(0.97, updates=800, starts=5),
             Closing(),
         ),
         learns,
