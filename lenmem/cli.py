@@ -30,7 +30,7 @@ from lenmem.bars import Bars
 from lenmem.errors import nearest
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment, Run, export_run, import_run
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.models import supports
 from lenmem.options import HELP, value_of
 from lenmem.options import parse as _options
@@ -217,7 +217,7 @@ class Reproduce:
     queue: str | None = None
     """Instead of a configuration: all rows of a paper, or of a file with a configuration and its rows on each line.
     Each row runs in a process with one thread; the same command continues after an interruption."""
-    workers: Positive = 2
+    workers: PositiveInt = 2
     """Number of rows of a queue that run at the same time."""
     rows: tuple[str, ...] = ()
     """Names of rows. None given: the row of the configuration's own experiment."""

@@ -1,7 +1,7 @@
 """Validation of configuration fields: the types declare what a field may hold, and constructors check it.
 
-    hidden_size: Positive = 50
-    dropout: Share = 0.1
+    hidden_size: PositiveInt = 50
+    dropout: UnitInterval = 0.1
     cell: Literal["gru", "lstm"] = "gru"
 
 Tasks, models and the parts of an experiment are dataclasses that call `check_fields` in `__post_init__`. Conditions on
@@ -46,15 +46,15 @@ def between(least: float, most: float) -> Rule:
     return Rule(f"from {least} to {most}", lambda value: least <= value <= most)
 
 
-Positive = Annotated[int, at_least(1)]
+PositiveInt = Annotated[int, at_least(1)]
 """A size: an integer that is at least 1."""
-Count = Annotated[int, at_least(0)]
+NonNegativeInt = Annotated[int, at_least(0)]
 """An integer that is at least 0."""
-Weight = Annotated[float, at_least(0)]
+NonNegativeFloat = Annotated[float, at_least(0)]
 """A number that is at least 0."""
 PositiveFloat = Annotated[float, Rule("above 0", lambda value: value > 0)]
 """A number above 0."""
-Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
+UnitInterval = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 """A fraction or a probability below 1."""
 Lengths = Annotated[tuple[int, int], Rule("(shortest, longest) with both >= 1", lambda ends: 1 <= ends[0] <= ends[1])]
 """A range of lengths, both ends included."""

@@ -29,7 +29,7 @@ from lenmem.evaluation.metrics import (
     score,
     seeds,
 )
-from lenmem.fields import Positive, check_fields
+from lenmem.fields import PositiveInt, check_fields
 from lenmem.keys import namespaced
 from lenmem.tasks.base import Task
 from lenmem.types import Batch, PyTree
@@ -49,13 +49,13 @@ class Evaluation:
 
     lengths: tuple[int, ...] | None = None
     """Lengths of the curve. None: the task's `curve_lengths`, usually every length from training to test."""
-    samples: Positive = 64
+    samples: PositiveInt = 64
     """Examples per length of the curve."""
     seed: int = 0
     """Seed of the examples."""
-    scored: Positive = 3200
+    scored: PositiveInt = 3200
     """Examples of the `test` split for the score."""
-    batch_size: Positive = 64
+    batch_size: PositiveInt = 64
     """Number of examples evaluated at a time."""
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive, Share, Weight
+from lenmem.fields import NonNegativeFloat, PositiveInt, UnitInterval
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.encoders import Recurrent
@@ -193,22 +193,22 @@ class RegularizedDNCCell(DNCCell):
 class DNC(FlatModel):
     """A differentiable neural computer that reads the input, then answers; while answering its input is zero."""
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """Width of the controller."""
-    slots: Positive = 50
+    slots: PositiveInt = 50
     """N: rows of the memory. No parameter depends on it, so a trained machine can be evaluated with more."""
-    width: Positive = 16
+    width: PositiveInt = 16
     """W: columns of the memory."""
-    read_heads: Positive = 4
+    read_heads: PositiveInt = 4
     """R: number of read heads; there is one write head."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
     compression: bool = False
     """Squash the controller's cell state by a tanh."""
-    regularization: Weight = 0.0
+    regularization: NonNegativeFloat = 0.0
     """lambda: weight of the loss 1 - mean of the largest cosines of cell states. 0: none. The paper does not give
     it."""
-    nearest_pairs: Positive = 20
+    nearest_pairs: PositiveInt = 20
     """k: number of nearest pairs of cell states in the regularisation. The paper does not give it."""
     masking: bool = False
     """Content lookup with masks that select columns (Csordás & Schmidhuber)."""
@@ -226,9 +226,9 @@ class DNC(FlatModel):
     """Added to the input of the LSTM's forget gate."""
     learned_start: bool = True
     """Learn the controller's initial state; otherwise it is zero."""
-    embedding_size: Positive | None = None
+    embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
-    dropout: Share = 0.0
+    dropout: UnitInterval = 0.0
     """Dropout of the embedded input."""
     answer: Literal["after_input", "last_input"] = "after_input"
     """Whether a single answer is given after the input and a delimiter, or at the last input (Csordás et al. 2022)."""

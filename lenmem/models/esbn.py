@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.interfaces import BLANK, SPECIAL, Embedding, FlatModel, place, require_spec
 from lenmem.nn.interfaces.packing import tokens_of
@@ -132,11 +132,11 @@ class ContextNorm(nn.Module):
 class ESBN(FlatModel):
     """An emergent symbol binding network that reads the input, then answers."""
 
-    hidden_size: Positive = 512
+    hidden_size: PositiveInt = 512
     """Number of cells of the LSTM."""
-    key_size: Positive = 256
+    key_size: PositiveInt = 256
     """K: width of a key, without its confidence."""
-    embedding_size: Positive = 128
+    embedding_size: PositiveInt = 128
     """E: width of the embedding z and of both layers of the embedding network."""
     context_norm: bool = True
     """Normalise embeddings over the sequence."""

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init, Linear, check_choices
@@ -211,11 +211,11 @@ class GatedReadout(Part):
 class LANTM(FlatModel):
     """Lie-access neural Turing machine on the shift group R^2; `LANTM(weighting="softmax")` is the paper's LANTM-s."""
 
-    hidden_size: Positive = 50
+    hidden_size: PositiveInt = 50
     """Number of cells of the LSTM controller."""
-    memory_width: Positive = 20
+    memory_width: PositiveInt = 20
     """m: width of a memory value."""
-    embedding_size: Positive = 14
+    embedding_size: PositiveInt = 14
     """Width of the input embedding."""
     weighting: Weighting = "inverse_square"
     """Read weights by inverse-square distance, or by an annealed softmax of the distance."""

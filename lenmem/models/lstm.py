@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import flax.linen as nn
 
-from lenmem.fields import Positive, Share
+from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.cells import GRUCell, LSTMCell, Stacked
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Init
@@ -19,13 +19,13 @@ from lenmem.nn.linear import Init
 class LSTM(FlatModel):
     """LSTM encoder-decoder with one or more layers."""
 
-    hidden_size: Positive = 256
+    hidden_size: PositiveInt = 256
     """Number of cells of each layer."""
-    layers: Positive = 1
+    layers: PositiveInt = 1
     """Number of layers; each reads the outputs of the one below."""
-    embedding_size: Positive = 128
+    embedding_size: PositiveInt = 128
     """Width of the input embedding."""
-    dropout: Share = 0.0
+    dropout: UnitInterval = 0.0
     """Dropout between layers."""
     learned_start: bool = True
     """Learn the initial state; otherwise it is zero."""

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
 from lenmem import ops
-from lenmem.fields import Positive, Share
+from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import MemoryAttention, Mixing
 from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
@@ -72,21 +72,21 @@ class NAMTransformer(Numbered, FlatModel):
     and answers at a begin token (`column="first"`).
     """
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states and of the embedding."""
-    layers: Positive = 4
+    layers: PositiveInt = 4
     """Number of layers."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """Number of attention heads per layer; must divide `hidden_size`."""
-    feedforward_size: Positive = 512
+    feedforward_size: PositiveInt = 512
     """Hidden width of the feed-forward networks."""
     attention: Mixing = "outer_product"
     """The kind of attention that mixes the values."""
     mask_padding: bool = True
     """Padding writes nothing. False, as in the published code: results depend on the padded length."""
-    attention_size: Positive | None = None
+    attention_size: PositiveInt | None = None
     """Width of queries, keys and values, all heads together; None: `hidden_size`."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding of `Transformer`;
@@ -245,13 +245,13 @@ class LSAM(FlatModel):
     feedforward_size=2048)`: 17.4 M parameters. On causal tasks both layers read forward, and the second starts empty.
     """
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states and of the embedding."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """H: heads of a layer; in layer 1 each direction has half of them."""
-    feedforward_size: Positive = 256
+    feedforward_size: PositiveInt = 256
     """Hidden width of the feed-forward network between the layers."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of layer outputs and hidden units."""
 
     @nn.nowrap
@@ -270,11 +270,11 @@ class LSAM(FlatModel):
 class RecurrentLSAM(FlatModel):
     """One LSAM layer used like an LSTM: it reads and then answers in one scan."""
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the state."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """H: number of heads, each with its own memory."""
-    embedding_size: Positive = 64
+    embedding_size: PositiveInt = 64
     """Width of the input embedding."""
 
     @nn.nowrap

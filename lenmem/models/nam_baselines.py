@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive, Share
+from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.encoders import Recurrent
@@ -72,17 +72,17 @@ class UniversalTransformer(Numbered, FlatModel):
     embedding, which does not increase what an embedding can represent.
     """
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states and of the embedding."""
-    steps: Positive = 4
+    steps: PositiveInt = 4
     """Number of times the layer is applied."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """Number of attention heads; must divide `hidden_size`."""
-    feedforward_size: Positive = 512
+    feedforward_size: PositiveInt = 512
     """Hidden width of the feed-forward network."""
-    kernel_size: Positive = 1
+    kernel_size: PositiveInt = 1
     """Kernel size of the feed-forward network's maps: 1 is the plain network, larger sizes make them convolutions."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of hidden units and of the outputs of attention and feed-forward network."""
     positions: PositionEncoding = "sinusoidal"
     """Any encoding of `Transformer`. Encodings that are added to the states are added at each step."""
@@ -109,7 +109,7 @@ class UniversalTransformer(Numbered, FlatModel):
 class BERTEncoder(TransformerEncoder):
     """Post-norm layers over states with positions, and a final LayerNorm."""
 
-    max_positions: Positive = dataclasses.field(default=512, kw_only=True)
+    max_positions: PositiveInt = dataclasses.field(default=512, kw_only=True)
     positions: PositionKind = "learned"
 
     table: ClassVar[str] = "Embed_0"
@@ -128,17 +128,17 @@ class BERT(Numbered, FlatModel):
     parameters and the paper's code 28.7 M: it holds a ninth, unused layer, from which the eight are copied.
     """
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states and of the embedding."""
-    layers: Positive = 4
+    layers: PositiveInt = 4
     """Number of layers."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """Number of attention heads per layer; must divide `hidden_size`."""
-    feedforward_size: Positive = 512
+    feedforward_size: PositiveInt = 512
     """Hidden width of the feed-forward networks."""
-    max_positions: Positive = dataclasses.field(default=512, kw_only=True)
+    max_positions: PositiveInt = dataclasses.field(default=512, kw_only=True)
     """Longest row for learned or random positions, including answer slots and padding."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "learned"
     """Any encoding of `Transformer`."""
@@ -206,9 +206,9 @@ class LSTMAttention(FlatModel):
     31.5 M parameters.
     """
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the embedding, and of both directions of an LSTM together."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of the embedding and of the inputs of the second LSTM and of the head."""
 
     @nn.nowrap

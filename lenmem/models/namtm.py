@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive, Share
+from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.models.tapes import JUMP, LEFT, NO_OP, RIGHT, Controls, Transition, run_heads, write_and_read
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
@@ -162,17 +162,17 @@ class NAMTM(FlatModel):
     `jump=False, controller="lstm"`: 18.0 M. Its tape of 32 cells is circular, and shorter than its inputs.
     """
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states, of the embedding and of all tapes together."""
-    tapes: Positive = 4
+    tapes: PositiveInt = 4
     """P: number of tapes of a layer, each with a read head and a write head."""
-    layers: Positive = 2
+    layers: PositiveInt = 2
     """Number of layers."""
     jump: bool = True
     """Heads may jump. False: only LEFT, NO-OP and RIGHT (the paper's ablation)."""
     rules: tuple[Transition, ...] = ()
     """Additional transitions."""
-    tape_length: Positive | None = None
+    tape_length: PositiveInt | None = None
     """L: length of circular tapes on which heads start at cell 0. None: long enough that no head wraps around, so the
     result is that of an endless tape."""
     normalize_heads: bool = False
@@ -183,9 +183,9 @@ class NAMTM(FlatModel):
     published_heads: bool = False
     """The write head of each step moves from the read head's position, as in the code behind the paper's numbers. In
     the paper's text and the authors' later code, each head moves from its own position."""
-    input_dropout: Share = 0.2
+    input_dropout: UnitInterval = 0.2
     """Dropout of the inputs of the layers."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout before the output head."""
 
     @nn.nowrap

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from lenmem.fields import Positive, Share, Weight
+from lenmem.fields import NonNegativeFloat, PositiveInt, UnitInterval
 from lenmem.nn.act import AdaptiveSteps, Repeated
 from lenmem.nn.attention import Layout
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
@@ -76,15 +76,15 @@ class DataFlowEncoder(Numbered):
 class NDR(Numbered, FlatModel):
     """Neural Data Router, and the weight-shared Transformers of its paper."""
 
-    hidden_size: Positive = 256
+    hidden_size: PositiveInt = 256
     """d: width of the states and of the embedding."""
-    steps: Positive = 14
+    steps: PositiveInt = 14
     """Number of times the layer is applied: the depth of the deepest expression, and a few more."""
-    test_steps: Positive | None = None
+    test_steps: PositiveInt | None = None
     """Steps outside training; None: `steps`."""
-    heads: Positive = 1
+    heads: PositiveInt = 1
     """Number of attention heads; must divide `hidden_size`."""
-    feedforward_size: Positive = 512
+    feedforward_size: PositiveInt = 512
     """d_FF: hidden width of the feed-forward network that updates a column."""
     attention: Kind = "geometric"
     """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
@@ -94,32 +94,32 @@ class NDR(Numbered, FlatModel):
     """Layers with a copy gate; otherwise post-norm Transformer layers."""
     update: Update = "norm"
     """The last function in the update of gated layers: LayerNorm, or tanh if attention is not geometric."""
-    gate_size: Positive | None = None
+    gate_size: PositiveInt | None = None
     """Hidden width of the copy gate's network; None: d."""
     normalize: bool = False
     """Normalise the geometric weights of each target to sum 1."""
-    dropout: Share = 0.5
+    dropout: UnitInterval = 0.5
     """Dropout of attention outputs and of hidden units (without a gate also of the feed-forward outputs)."""
-    key_dropout: Share = 0.1
+    key_dropout: UnitInterval = 0.1
     """Dropout of attention keys."""
-    gate_drop: Share = 0.1
+    gate_drop: UnitInterval = 0.1
     """Probability, in training, that a column is copied in a step regardless of its gate."""
-    position_dropout: Share = 0.1
+    position_dropout: UnitInterval = 0.1
     """Dropout of the embedding if absolute positions are added to it."""
     embedding_init: EmbeddingInit = "normal"
     """Initial standard deviation of the embedding: 1, sqrt(2 / d), or sqrt(2 / (symbols + d)) (`xavier`)."""
     halting: Literal["none", "graves", "dehghani"] = "none"
     """Adaptive computation time: each column halts separately, by Graves' or the Universal Transformer's rule."""
-    ponder_penalty: Weight = 0.03
+    ponder_penalty: NonNegativeFloat = 0.03
     """Weight of the halting remainders in the loss."""
     published_penalty: bool = False
     """Average remainders over all columns of a batch, including padding up to its longest row, as in the published
     code. False: over the real columns of each row."""
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token."""
-    block_size: Positive | None = None
+    block_size: PositiveInt | None = None
     """Targets of geometric attention that are processed at a time, for long inputs; None: all."""
-    tolerance: Share | None = None
+    tolerance: UnitInterval | None = None
     """Geometric attention stops when at most this probability is left; None: it processes all keys."""
     remat: bool = False
     """Recompute each step in the backward pass: memory of one step, a third more time."""

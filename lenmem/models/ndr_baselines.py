@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
-from lenmem.fields import Positive, Share
+from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.cells import LSTMCell, lstm_update
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
@@ -93,15 +93,15 @@ class LSTMClassifier(FlatModel):
     raised, as in Torch. Torch's second bias is redundant and left out.
     """
 
-    hidden_size: Positive = 200
+    hidden_size: PositiveInt = 200
     """Number of cells of each layer, both directions together."""
-    layers: Positive = 1
+    layers: PositiveInt = 1
     """Number of layers."""
     bidirectional: bool = False
     """Half of the cells read backwards."""
-    embedding_size: Positive = 16
+    embedding_size: PositiveInt = 16
     """Width of the input embedding."""
-    dropout: Share = 0.5
+    dropout: UnitInterval = 0.5
     """Dropout of the embedding and between layers."""
     begin: bool = True
     """Read a begin token first, if the task has a single answer. The published networks do not."""

@@ -18,7 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.cells import LSTMCell
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Linear
@@ -98,11 +98,11 @@ class NeuralStackCell(AppendOnlyCell, Part):
 class NeuralStack(FlatModel):
     """An LSTM with a neural stack that reads the input, then answers."""
 
-    hidden_size: Positive = 256
+    hidden_size: PositiveInt = 256
     """Number of cells of the LSTM controller."""
-    width: Positive = 128
+    width: PositiveInt = 128
     """W: width of a value on the stack."""
-    embedding_size: Positive = 128
+    embedding_size: PositiveInt = 128
     """Width of the input embedding."""
 
     @nn.nowrap

@@ -30,7 +30,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Count, Positive
+from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, cut, make_controller, make_interface
 from lenmem.nn.interfaces import BLANK, FlatModel, place, require_spec
@@ -148,15 +148,15 @@ def circuit(
 class NRAM(FlatModel):
     """A neural random-access machine that starts with the input on its tape and fills one answer slot per step."""
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """Width of the controller."""
-    registers: Positive = 8
+    registers: PositiveInt = 8
     """R: number of registers."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
-    delay: Count = 1
+    delay: NonNegativeInt = 1
     """Number of steps before the first answer."""
-    integers: Positive | None = None
+    integers: PositiveInt | None = None
     """M: number of integers of all rows; None: as many as each row needs. No parameter depends on it."""
 
     @nn.nowrap

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
@@ -119,15 +119,15 @@ def move(memory, weights, keys, strengths, gates, shifts, sharpness) -> jax.Arra
 class NTM(FlatModel):
     """A neural Turing machine that reads the input, then answers; while answering its input is zero."""
 
-    hidden_size: Positive = 100
+    hidden_size: PositiveInt = 100
     """Width of the controller."""
-    slots: Positive = 128
+    slots: PositiveInt = 128
     """N: rows of the memory. No parameter depends on it, so a trained machine can be evaluated with more."""
-    width: Positive = 20
+    width: PositiveInt = 20
     """W: columns of the memory."""
-    heads: Positive = 1
+    heads: PositiveInt = 1
     """R: number of write heads and of read heads."""
-    shifts: Positive = 3
+    shifts: PositiveInt = 3
     """Number of shifts: 3 are -1, 0 and 1."""
     controller: Kind = "lstm"
     """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
@@ -135,7 +135,7 @@ class NTM(FlatModel):
     """Bound on the controller's output and state and on the answer."""
     forget_bias: float = 0.0
     """Added to the input of the LSTM's forget gate."""
-    embedding_size: Positive | None = None
+    embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 
     @nn.nowrap

@@ -53,7 +53,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Count, Positive, Share
+from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval
 from lenmem.models.stack_rnn import StackRNNCell
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
@@ -147,23 +147,23 @@ class PANM(FlatModel):
     embedded inputs so far, and z_t is the current one or the output of a `decoder`.
     """
 
-    hidden_size: Positive = 256
+    hidden_size: PositiveInt = 256
     """H: width of encoder, pointer units and controller."""
-    embedding_size: Positive | None = None
+    embedding_size: PositiveInt | None = None
     """Width of the embeddings; None: one-hot, as in the paper. A Transformer encoder embeds in `hidden_size`."""
     encoder: Encoder = "bigru"
     """The encoder. `bigru`: GRUs in both directions, summed. `none`: slots hold the embedded inputs themselves."""
     delimiters: bool = True
     """Slots for a begin and an end symbol around the inputs, at which base and end pointer start."""
-    bits: Positive = 10
+    bits: PositiveInt = 10
     """b: bits of an address. There must be more addresses, 2^b, than slots in the (padded) memory."""
-    address_heads: Count = 2
+    address_heads: NonNegativeInt = 2
     """H_a: pointers that start at the base, the end and the middle address, in this order; 0 to 3."""
-    content_heads: Count = 1
+    content_heads: NonNegativeInt = 1
     """H_c: heads of Mode 2; 0 to 2."""
     attention: Similarity = "cosine_temperature"
     """`cosine`: equations 2 and 5. `cosine_temperature`: times a learned number per head. `dot`: as published."""
-    mlp_size: Positive | None = 128
+    mlp_size: PositiveInt | None = 128
     """Hidden width of the MLPs g_a, g_c and g_o; None: linear maps."""
     controller: Controller = "gru"
     """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and its own additive attention over M. `none`: the
@@ -178,16 +178,16 @@ class PANM(FlatModel):
     """Representation of addresses: bits 0 and 1, `signs` -1 and 1, or `phases`, for which adding 1 is a linear map."""
     test_base: TestBase = "zero"
     """p_B outside training: 0, or drawn with a constant key for each length."""
-    dropout: Share = 0.0
+    dropout: UnitInterval = 0.0
     """Dropout of the Mode-2 weights."""
     decoder: Decoder = "none"
     """The network below the pointers, whose output is then z_t. `stack_rnn` has 8 units (section 3.2) and needs answers
     aligned with inputs. (`lenmem.models.TransformerSeq2Seq` uses PANM as its decoder's last layer.)"""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
     """z_t: nothing, or the previous answer (in training the target; otherwise the model's own greedy one)."""
-    layers: Positive = 2
+    layers: PositiveInt = 2
     """Layers of a Transformer encoder."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """Attention heads of a Transformer encoder; they must divide `hidden_size`."""
 
     @nn.nowrap

@@ -24,7 +24,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.models.seq2seq import Cell, recurrent_cell
 from lenmem.nn.attention import PointingDecoder
 from lenmem.nn.encoders import Recurrent
@@ -78,9 +78,9 @@ class LogMixture(nn.Module):
 class PointerNetwork(FlatModel):
     """A recurrent encoder, and a recurrent decoder that points at the input."""
 
-    hidden_size: Positive = 256
+    hidden_size: PositiveInt = 256
     """Number of cells of the decoder, and of each direction of the encoder."""
-    embedding_size: Positive = 128
+    embedding_size: PositiveInt = 128
     """Width of the embedding of inputs. Answers are fed back one-hot."""
     cell: Cell = "lstm"
     """The kind of all cells."""

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.models.lantm import STRENGTH_OFFSET, Memory
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
@@ -148,13 +148,13 @@ class Readout(Part):
 class RAM(FlatModel):
     """Random-access memory: w_i ~ s_i exp <q, k_i> with q and k_i emitted by the controller (section 2)."""
 
-    hidden_size: Positive = 50
+    hidden_size: PositiveInt = 50
     """Number of cells of the LSTM controller."""
-    memory_width: Positive = 20
+    memory_width: PositiveInt = 20
     """m: width of a memory value."""
-    embedding_size: Positive = 14
+    embedding_size: PositiveInt = 14
     """Width of the input embedding."""
-    key_size: Positive = 20
+    key_size: PositiveInt = 20
     """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
     initialization: Init = "fan_in"
     """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1"), except for the embedding."""
@@ -184,7 +184,7 @@ class RAM(FlatModel):
 class RAMTape(RAM):
     """RAM that can also move like a tape head: q mixes the emitted address with k_L and k_R (appendix A)."""
 
-    key_size: Positive = 2
+    key_size: PositiveInt = 2
     """d: width of a key. The paper's grid has 2 and 20; 2 won in 9 of 16 of its published configurations."""
     sharpening: bool = False
     """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper searched over this."""

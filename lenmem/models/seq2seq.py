@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import flax.linen as nn
 
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.attention import AttentionDecoder, AttentionKind
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
@@ -38,13 +38,13 @@ def recurrent_cell(kind: Cell, size: int, **options: Any) -> nn.Module:
 class Attention(FlatModel):
     """A recurrent encoder, and a recurrent decoder with attention."""
 
-    hidden_size: Positive = 256
+    hidden_size: PositiveInt = 256
     """Number of cells of the decoder, and of each direction of the encoder."""
-    embedding_size: Positive = 128
+    embedding_size: PositiveInt = 128
     """Width of the embeddings of inputs and fed-back answers."""
     attention: AttentionKind = "content"
     """Whether weights depend on the content of the entries, on their location, or one head on each (`hybrid`)."""
-    max_positions: Positive = 512
+    max_positions: PositiveInt = 512
     """Longest input for attention by location, including padding. Locations beyond training stay untrained."""
     cell: Cell = "gru"
     """The kind of all cells."""

@@ -21,7 +21,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
@@ -64,15 +64,15 @@ class StackRNNCell(Part):
 class StackRNN(FlatModel):
     """An Elman network with a stack. It answers at each input if the task is aligned (Dyck), else after the input."""
 
-    hidden_size: Positive = 8
+    hidden_size: PositiveInt = 8
     """Width of the hidden state."""
-    width: Positive = 5
+    width: PositiveInt = 5
     """W: width of a value on the stack."""
-    slots: Positive = 104
+    slots: PositiveInt = 104
     """T: depth of the stack. No parameter depends on it, so a trained network can be evaluated with more."""
     no_op: bool = False
     """A third action: leave the stack unchanged."""
-    embedding_size: Positive | None = None
+    embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 
     @nn.nowrap

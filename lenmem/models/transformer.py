@@ -14,7 +14,7 @@ from typing import Literal
 
 import flax.linen as nn
 
-from lenmem.fields import Positive, Share
+from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.transformer import TransformerEncoder
@@ -23,17 +23,17 @@ from lenmem.nn.transformer import TransformerEncoder
 class Transformer(Numbered, FlatModel):
     """Transformer encoder with mask tokens for the answer."""
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states and of the embedding."""
-    layers: Positive = 4
+    layers: PositiveInt = 4
     """Number of layers."""
-    heads: Positive = 4
+    heads: PositiveInt = 4
     """Number of attention heads per layer; must divide `hidden_size`."""
-    feedforward_size: Positive = 512
+    feedforward_size: PositiveInt = 512
     """Hidden width of the feed-forward networks."""
     shared_weights: bool = False
     """Whether all layers share their weights."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,

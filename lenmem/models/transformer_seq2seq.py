@@ -28,7 +28,7 @@ from typing import Any, Literal
 import flax.linen as nn
 import jax
 
-from lenmem.fields import Count, Positive, Share
+from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval
 from lenmem.models.panm import Answer
 from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
@@ -83,15 +83,15 @@ class TiedEncoderDecoder(EncoderDecoder):
 class TransformerSeq2Seq(Numbered, FlatModel):
     """Encoder-decoder Transformer. The defaults are the paper's size for SCAN: 0.99 M parameters."""
 
-    hidden_size: Positive = 128
+    hidden_size: PositiveInt = 128
     """d: width of the states and of the embeddings."""
-    encoder_layers: Positive = 3
+    encoder_layers: PositiveInt = 3
     """Layers of the encoder."""
-    decoder_layers: Positive = 3
+    decoder_layers: PositiveInt = 3
     """Layers of the decoder."""
-    heads: Positive = 8
+    heads: PositiveInt = 8
     """Number of attention heads per layer; must divide `hidden_size`."""
-    feedforward_size: Positive = 256
+    feedforward_size: PositiveInt = 256
     """d_FF: hidden width of the feed-forward networks."""
     positions: PositionKind = "absolute"
     """`absolute`: sinusoids. `relative`: Transformer-XL's, in self-attention. `none`: no positions. Or any other
@@ -101,11 +101,11 @@ class TransformerSeq2Seq(Numbered, FlatModel):
     pointers: bool = False
     """The decoder's last layer is PANM (Le et al. 2024, section 3.3): pointers to the encoder's states, and a
     controller of width `hidden_size` that reads the output of the other layers. Answers are then not `tied`."""
-    bits: Positive = 10
+    bits: PositiveInt = 10
     """Bits of the pointers' addresses. There must be more addresses than inputs and delimiters."""
-    address_heads: Count = 2
+    address_heads: NonNegativeInt = 2
     """Pointers that start at the first, the last and the middle state, in this order; 0 to 3."""
-    content_heads: Count = 1
+    content_heads: NonNegativeInt = 1
     """Heads that relate states to those at the pointers; 0 to 2."""
     shared_layers: bool = False
     """All layers of the encoder share their weights, and so do those of the decoder."""
@@ -115,7 +115,7 @@ class TransformerSeq2Seq(Numbered, FlatModel):
     """Tie the output layer to the embedding of fed-back answers. Without such an embedding, use a linear map."""
     feedback: Feedback = "teacher_forced"
     """Input of the decoder: the answer so far (in training the target; otherwise its own greedy answer), or nothing."""
-    dropout: Share = 0.1
+    dropout: UnitInterval = 0.1
     """Dropout of attention weights, hidden units, layer outputs, and embeddings with added positions."""
 
     @nn.nowrap

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem import ops
-from lenmem.fields import Positive
+from lenmem.fields import PositiveInt
 from lenmem.nn.linear import check_choices
 from lenmem.nn.module import Part
 from lenmem.types import Dtype
@@ -41,7 +41,7 @@ def encoding_of(positions: PositionKind) -> PositionEncoding:
 class Numbered(nn.Module, kw_only=True):
     """Fields that determine the positions of columns, for models, encoders and decoders."""
 
-    max_positions: Positive = 2048
+    max_positions: PositiveInt = 2048
     """Longest row for learned or random positions, including answer slots and padding."""
     random_positions: bool = False
     """Positions of a row's columns are ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), for any

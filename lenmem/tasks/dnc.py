@@ -36,7 +36,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.fields import Lengths, Positive, between
+from lenmem.fields import Lengths, PositiveInt, between
 from lenmem.tasks.base import Task, masked_mean
 from lenmem.types import Batch, Example, Spec
 
@@ -52,7 +52,7 @@ class DncTask(Task):
     """Smallest and largest training length, both included."""
     test_lengths: Lengths = (2, 100)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest test length, both included. As in the paper, they enclose the training lengths."""
-    selection_length: Positive = 30
+    selection_length: PositiveInt = 30
     """Length of the split `selection`, on which the paper selects the iteration to keep. It is beyond training. Our
     choice: the length at which the paper analyses states."""
 

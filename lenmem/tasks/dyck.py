@@ -32,7 +32,7 @@ import numpy as np
 
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
-from lenmem.fields import Count, Positive
+from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.tasks.base import Source, Split, Task, masked_mean
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Batch, Example, Spec
@@ -48,7 +48,7 @@ class Dyck(RowTask):
     unit: ClassVar[str] = "brackets"
     endless: ClassVar[bool] = True
 
-    kinds: Positive = 2
+    kinds: PositiveInt = 2
     """n: the number of kinds of brackets."""
     longest: int = 10
     """L: the length of the longest training word, in brackets."""
@@ -58,7 +58,7 @@ class Dyck(RowTask):
     """Probability that a phrase of the grammar is a phrase in brackets."""
     q: float = 0.25
     """Probability that a phrase of the grammar is two phrases."""
-    examples: Positive = 5000
+    examples: PositiveInt = 5000
     """Number of words in the training set and in each test."""
     windows: bool = True
     """A test has words that are longer than those of the previous test (or of training), up to its own length. False:
@@ -66,7 +66,7 @@ class Dyck(RowTask):
     distinct: bool = False
     """For sets drawn from the grammar: each word occurs once in a set, as published. If there are fewer words than
     `examples`, a set has all of them."""
-    data_seed: Count = 0
+    data_seed: NonNegativeInt = 0
     """Seed of the sets."""
     squared: bool = True
     """The loss is the squared error of the sigmoids, as in the published code. False: cross-entropy of the bits."""

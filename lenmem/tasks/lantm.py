@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Count, Lengths, Positive, at_least, check_fields
+from lenmem.fields import Lengths, NonNegativeInt, PositiveInt, at_least, check_fields
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.types import Example, Spec
 
@@ -40,7 +40,7 @@ class LantmTask(Task):
     """Smallest and largest test length, both included. Default: (u + 1, 2 u) for the longest training length u."""
     regime: Literal["L", "S"] = "L"
     """`L`: every training batch is new. `S`: passes over a fixed training set of `small_set` examples."""
-    small_set: Positive = 16_000
+    small_set: PositiveInt = 16_000
     """Examples of the fixed training set (regime S): 500 batches of 32, so that 10,000 updates make 20 passes."""
     shuffle_passes: bool = False
     """Regime S: visit the batches in a new order in each pass. The published code keeps the order."""
@@ -266,7 +266,7 @@ class RepeatCopy(LantmTask):
 
     unit: ClassVar[str] = "repetitions"
     train_lengths: Lengths = (1, 5)
-    sequence_length: Positive = 20
+    sequence_length: PositiveInt = 20
     """Length of the repeated sequence, in tokens."""
 
     @property
@@ -293,11 +293,11 @@ class PrioritySort(LantmTask):
     """
 
     train_lengths: Lengths = (2, 10)
-    first_priority: Count = 1
+    first_priority: NonNegativeInt = 1
     """f, the lowest priority. 1 in the paper, 0 in the published data."""
     unary: bool = True
     """False: a priority is one input token, input id V + r for f + r (the variant of the paper's Figure 3b)."""
-    max_priority: Positive = 64
+    max_priority: PositiveInt = 64
     """If not `unary`: number of priority tokens, which is also the largest capacity."""
 
     def __post_init__(self) -> None:

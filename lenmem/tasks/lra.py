@@ -20,7 +20,7 @@ import numpy as np
 from lenmem.data import cifar10, imdb, listops
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows, padded
-from lenmem.fields import Count, Positive, Share, at_least
+from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, at_least
 from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
@@ -93,23 +93,23 @@ class ListOps(Classification):
     chance: ClassVar[float] = 0.17  # measured on the default trees
     length_bin: ClassVar[int] = 100
 
-    train_size: Positive = 96_000
+    train_size: PositiveInt = 96_000
     """Training examples."""
-    validation_size: Positive = 2_000
+    validation_size: PositiveInt = 2_000
     """Validation examples."""
-    test_size: Positive = 2_000
+    test_size: PositiveInt = 2_000
     """Test examples."""
-    min_length: Positive = 500
+    min_length: PositiveInt = 500
     """All trees have more tokens than this."""
-    max_length: Positive = 2_000
+    max_length: PositiveInt = 2_000
     """All trees have fewer tokens than this."""
     max_depth: Annotated[int, at_least(2)] = 10
     """Greatest depth of a digit; the root has depth 1."""
     max_arguments: Annotated[int, at_least(2)] = 10
     """Maximal number of arguments of an operator."""
-    cut_at: Positive = 2_000
+    cut_at: PositiveInt = 2_000
     """Inputs are cut after this many tokens."""
-    data_seed: Count = 0
+    data_seed: NonNegativeInt = 0
     """Seed of the trees."""
 
     @property
@@ -175,9 +175,9 @@ class _FileTask(Classification):
 
     origin: str = "tfds"
     """`tfds`, or the directory with the data set's own files."""
-    validation_share: Share = 0.1
+    validation_share: UnitInterval = 0.1
     """Fraction of the training set that is held out. 0: none; the split `validation` is then the test set."""
-    validation_seed: Count = 0
+    validation_seed: NonNegativeInt = 0
     """Chooses them."""
 
     def read(self, split: Split) -> Rows:
@@ -205,7 +205,7 @@ class ByteText(_FileTask):
     chance: ClassVar[float] = 0.5
     length_bin: ClassVar[int] = 100
 
-    max_length: Positive = 1_000
+    max_length: PositiveInt = 1_000
     """Reviews are cut after this many bytes."""
 
     @property

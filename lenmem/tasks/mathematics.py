@@ -20,7 +20,7 @@ import numpy as np
 from lenmem.data import mathematics
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows
-from lenmem.fields import Count, Positive, at_least
+from lenmem.fields import NonNegativeInt, PositiveInt, at_least
 from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Example, Spec
@@ -51,14 +51,14 @@ class MathematicsTask(RowTask):
 
     examples: Annotated[int, at_least(3)] = 2_000_000
     """Number of training questions, a third of each difficulty. The released set has the same number."""
-    held_out_examples: Positive = 10_000
+    held_out_examples: PositiveInt = 10_000
     """Number of held-out questions of each difficulty, and of questions in each of the two tests."""
     length_given: bool = False
     """The model is told the length of the answer. False: it has slots for the longest answer and must end it itself."""
     origin: str = "generator"
     """`generator`; `tfds`, whose two sets lack the test, which is generated; or the directory of the unpacked
     release."""
-    data_seed: Count = 0
+    data_seed: NonNegativeInt = 0
     """Seed of the questions, or with other origins of the choice of held-out ones."""
 
     @property

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.fields import Lengths, Positive
+from lenmem.fields import Lengths, PositiveInt
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task, exact_match, token_accuracy
 from lenmem.tasks.lantm import add_digits, reversed_prefix
 from lenmem.types import Batch, Example, Spec
@@ -78,9 +78,9 @@ class NamTask(Task):
     """Place a row at a random offset in its frame. False: at the start."""
     fixed_set: bool = False
     """Passes over fixed sets, as in the paper's text. False: every batch is new, as in the published code."""
-    train_size: Positive = 25_600
+    train_size: PositiveInt = 25_600
     """Number of examples in a fixed training set."""
-    test_size: Positive = 2_048
+    test_size: PositiveInt = 2_048
     """Number of examples in each other fixed set."""
 
     @property

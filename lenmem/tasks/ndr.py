@@ -22,7 +22,7 @@ import numpy as np
 from lenmem.data import ctl, trees
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
-from lenmem.fields import Count, Positive, at_least, between
+from lenmem.fields import NonNegativeInt, PositiveInt, at_least, between
 from lenmem.tasks.base import Source, Split
 from lenmem.tasks.buckets import BalancedSource, BucketedSource
 from lenmem.tasks.rows import RowTask
@@ -42,9 +42,9 @@ class DepthTask(RowTask):
     batches: Literal["bucketed", "mixed", "balanced"] = "bucketed"
     """Training batches. `bucketed`: inputs of similar length, as in most published runs. `mixed`: random rows.
     `balanced`: equally many rows of each depth, however few there are; this is ours and learns in fewer steps."""
-    pool: Positive = 1
+    pool: PositiveInt = 1
     """Number of balanced batches that are drawn together and sorted by length, which reduces padding."""
-    data_seed: Count = 0
+    data_seed: NonNegativeInt = 0
     """Seed of the random parts of the sets."""
 
     @property
@@ -220,11 +220,11 @@ class TreeTask(DepthTask):
     most: ClassVar[dict[int, int]] = {}
     """depth -> most examples in a set, where there are few different ones."""
 
-    train_size: Positive = 100_000
+    train_size: PositiveInt = 100_000
     """Training examples."""
-    held_out_size: Positive = 1_000
+    held_out_size: PositiveInt = 1_000
     """Number of examples in each other split."""
-    curve_size: Positive = 100
+    curve_size: PositiveInt = 100
     """Number of examples at each depth of a curve beyond the test."""
     clean: bool = False
     """Follow the paper's text where its code differs."""
@@ -384,7 +384,7 @@ class DependencyListOps(TreeTask):
     chance: ClassVar[float] = 0.106
     lowest_depth: ClassVar[int] = 1
 
-    train_size: Positive = 1_000_000
+    train_size: PositiveInt = 1_000_000
     """Training examples."""
 
     @property

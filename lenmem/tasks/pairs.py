@@ -18,7 +18,7 @@ import numpy as np
 
 from lenmem.data.pairs import EXAMPLE, Columns, PairRows, Tokens, pair_rows, read_pairs, tokenised
 from lenmem.data.rows import Rows, make_rows
-from lenmem.fields import Count, Share
+from lenmem.fields import NonNegativeInt, UnitInterval
 from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
@@ -43,14 +43,14 @@ class Pairs(RowTask):
     """The columns of input and answer: column numbers from 0, or keys of the objects. None: the first two."""
     tokens: Tokens = "word"
     """The tokens: words between blanks, characters, or bytes."""
-    train_share: Share = 0.8
+    train_share: UnitInterval = 0.8
     """Fraction of the pairs, shortest inputs first, that is not in the test. If the last input has the length of
     others, they may be in both."""
-    validation_share: Share = 0.1
+    validation_share: UnitInterval = 0.1
     """Fraction of the shorter pairs that is held out, at random."""
     length_given: bool = False
     """The model is told the length of the answer. False: it has slots for the longest answer and must end it itself."""
-    data_seed: Count = 0
+    data_seed: NonNegativeInt = 0
     """Seed of the held-out pairs."""
     rows: Iterable[Any] | None = None
     """In Python, instead of a file: an iterable of pairs of texts, or of mappings such as a Hugging Face dataset. The

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.fields import Lengths, Positive, at_least
+from lenmem.fields import Lengths, PositiveInt, at_least
 from lenmem.tasks.base import FreshSource, Source, Split, Task
 from lenmem.tasks.dnc import growing_lengths
 from lenmem.tasks.lantm import reversed_prefix
@@ -331,7 +331,7 @@ class IDSort(PanmTask):
     """Smallest and largest training length, both included. Our choice; the text does not say."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
     """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
-    id_size: Positive = 8
+    id_size: PositiveInt = 8
     """Number of components of an id. Our choice."""
     alone: Literal["itself", "zero"] = "itself"
     """The answer for a token without a partner. `itself`: the token itself. `zero`: token 0, the argmax of an empty

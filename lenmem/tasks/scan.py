@@ -26,7 +26,7 @@ import numpy as np
 
 from lenmem.data.rows import Rows, make_rows
 from lenmem.data.scan import Pair, read_file, read_tfds
-from lenmem.fields import Count, Share, between
+from lenmem.fields import NonNegativeInt, UnitInterval, between
 from lenmem.tasks.base import Split, exact_match, token_accuracy
 from lenmem.tasks.rows import RowTask, split_off
 from lenmem.types import Batch, Example, Spec
@@ -98,9 +98,9 @@ class Scan(RowTask):
     unit: ClassVar[str] = "actions"
     max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
     """Longest answer in training, in actions. 22 is the split of the data set's authors."""
-    validation_share: Share = 0.1
+    validation_share: UnitInterval = 0.1
     """Fraction of the pairs up to the cut-off that is held out. 0: none, and there is no split `validation`."""
-    validation_seed: Count = 1234
+    validation_seed: NonNegativeInt = 1234
     """Chooses them."""
     length_given: bool = False
     """The model is told the length of the answer. False: every row has slots for the longest answer."""

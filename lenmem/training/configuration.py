@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import optax
 
-from lenmem.fields import Count, Positive, check_fields
+from lenmem.fields import NonNegativeInt, PositiveInt, check_fields
 from lenmem.tasks.base import Split, Task
 from lenmem.training.optimizer import Optimizer
 
@@ -18,11 +18,11 @@ from lenmem.training.optimizer import Optimizer
 class Training:
     """The settings of a training."""
 
-    steps: Count = 10_000
+    steps: NonNegativeInt = 10_000
     """Optimiser steps."""
-    batch_size: Positive = 32
+    batch_size: PositiveInt = 32
     """Number of examples per step."""
-    seeds: Positive = 1
+    seeds: PositiveInt = 1
     """Number of seeds trained in one program; each has its own parameters and data."""
     seed: int = 0
     """The random key of everything that is drawn."""
@@ -33,29 +33,29 @@ class Training:
     the *test* range seen during training. The last rule selects on test lengths, and results are marked with it."""
     selection_metric: str = "exact_match"
     """Metric for the selection, of which the largest is best; or `loss`, of which the smallest is best."""
-    selection_window: Positive = 1
+    selection_window: PositiveInt = 1
     """The score is the mean over this many latest validations, once there are that many."""
     validation_split: str = "validation"
     """Split of the task for validation; under `running_ood` it is `test`."""
-    validate_every: Count = 0
+    validate_every: NonNegativeInt = 0
     """Steps between two validations; 0: never (selection needs some)."""
-    validation_batches: Positive = 10
+    validation_batches: PositiveInt = 10
     """Number of batches per validation."""
-    log_every: Positive = 100
+    log_every: PositiveInt = 100
     """Number of steps per compiled call, and between two lines of metrics."""
-    checkpoint_every: Count = 1000
+    checkpoint_every: NonNegativeInt = 1000
     """Steps between two checkpoints, besides the one at the end; a multiple of log_every. 0: only at the end."""
-    keep_checkpoints: Positive = 2
+    keep_checkpoints: PositiveInt = 2
     """Checkpoints kept."""
     keep_steps: tuple[int, ...] = ()
     """Steps whose parameters are kept permanently (under `snapshots/`), to inspect a network in the middle of
     training."""
-    devices: Positive | None = None
+    devices: PositiveInt | None = None
     """Number of devices for batches, and for seeds if batches do not divide evenly. None: as many as possible."""
-    seeds_at_once: Positive | None = None
+    seeds_at_once: PositiveInt | None = None
     """Number of seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Fewer need
     less memory, and on a CPU less time for a network that spends nearly all of it in matrix products."""
-    widths: Positive = 1
+    widths: PositiveInt = 1
     """Number of evenly spaced widths a training step is compiled for: a batch uses the narrowest one that fits its
     longest input. For batches with inputs of similar length; each width is compiled separately."""
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import jax.typing
 import optax
 
-from lenmem.fields import Count, Positive, PositiveFloat, Share, Weight, check_fields
+from lenmem.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from lenmem.types import is_zero
 
 Updates = jax.typing.ArrayLike
@@ -42,9 +42,9 @@ class StepDecay:
 
     factor: PositiveFloat = 0.99
     """Multiplier of one decay."""
-    every: Positive = 20
+    every: PositiveInt = 20
     """Updates between two decays."""
-    delay: Count = 3000
+    delay: NonNegativeInt = 3000
     """Updates before the first interval begins; the first decay is at `delay + every`."""
 
     def __post_init__(self):
@@ -64,9 +64,9 @@ class Cosine:
     warmup).
     """
 
-    warmup: Weight = 0
+    warmup: NonNegativeFloat = 0
     """Updates of linear warm-up; below 1, a fraction of all updates."""
-    final: Weight = 0.0
+    final: NonNegativeFloat = 0.0
     """Fraction of the learning rate after the last update."""
 
     def __post_init__(self):
@@ -86,9 +86,9 @@ class Linear:
     (t + 1) / warmup for t < warmup, then 1 - (1 - final) (t - warmup) / (steps - warmup).
     """
 
-    warmup: Weight = 0
+    warmup: NonNegativeFloat = 0
     """Updates of linear warm-up; below 1, a fraction of all updates."""
-    final: Weight = 0.0
+    final: NonNegativeFloat = 0.0
     """Fraction of the learning rate after the last update."""
 
     def __post_init__(self):
@@ -105,7 +105,7 @@ class Linear:
 class WarmupRsqrt:
     """Linear warm-up to 1, then sqrt(warmup / (t + 1)): the Transformer's schedule (Vaswani et al. 2017, Eq. 3)."""
 
-    warmup: Positive = 4000
+    warmup: PositiveInt = 4000
     """Updates of linear warm-up; the learning rate is the peak, reached at its end."""
 
     def __post_init__(self):
@@ -134,7 +134,7 @@ class Optimizer:
 
     name: Name = "adam"
     """The rule."""
-    learning_rate: Weight = 1e-3
+    learning_rate: NonNegativeFloat = 1e-3
     """The rate that the schedule multiplies."""
     schedule: Schedule = Constant()
     """How the rate changes during training."""
@@ -142,20 +142,20 @@ class Optimizer:
     """Scale the whole gradient down to at most this L2 norm."""
     clip_value: PositiveFloat | None = None
     """Clip every entry of the gradient to [-clip_value, clip_value], before `clip_norm`."""
-    weight_decay: Weight = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """adamw: decoupled, parameters shrink by rate * weight_decay. Others: L2, weight_decay * parameters is added to the
     (clipped) gradient, as in Torch."""
     decay_mask: Literal["all", "kernels"] = "all"
     """Parameters that decay: all, or only those named `kernel` or `..._kernel`."""
-    b1: Share = 0.9
+    b1: UnitInterval = 0.9
     """Adam's decay of the first moment."""
-    b2: Share = 0.999
+    b2: UnitInterval = 0.999
     """Adam's decay of the second moment."""
-    decay: Share = 0.99
+    decay: UnitInterval = 0.99
     """RMSProp's decay of the mean square (Torch's alpha)."""
-    eps: Weight = 1e-8
+    eps: NonNegativeFloat = 1e-8
     """Added to the root of the second moment."""
-    momentum: Share = 0.0
+    momentum: UnitInterval = 0.0
     """Momentum of sgd and rmsprop."""
 
     def __post_init__(self):
