@@ -76,7 +76,7 @@ class Train(_Asked):
       --evaluation.lengths N N N ...          lengths to measure after training
       --directory D                           directory of the run
       --resume RUN                            continue a run
-      --modules FILE.py                       your own classes, for a run that uses them
+      --modules FILE.py                       your classes, for a run that uses them
     """
 
     directory: Path | None = None
@@ -112,7 +112,7 @@ class Evaluate(Measured):
       --samples N                             examples per length
       --step N                                an earlier checkpoint or snapshot
       --save                                  write curve.png and curve.csv to the run
-    Options of the task and the model change sizes, such as the number of memory slots.
+    Options of the task and the model change sizes, such as the number of slots.
     """
 
     lengths: tuple[int, ...] = ()
@@ -128,7 +128,7 @@ class Evaluate(Measured):
 
 @dataclasses.dataclass(frozen=True)
 class Predict:
-    """Ask a trained network, with your own input or an example of its task."""
+    """Apply a trained network to your own input or to an example."""
 
     input: str | None = None
     """Tokens, separated by spaces (floats: steps separated by semicolons)."""
@@ -169,7 +169,9 @@ class CompareOne(Compare):
 class Sweep(_Asked):
     """Train every combination of values of some fields.
 
-    Combinations that differ only in numbers are trained in one program. Common options:
+    Combinations that differ only in numbers are trained in one program.
+
+    Common options:
       --over FIELD VALUE VALUE ...            repeat for each field
       --over seed N                           seeds of each combination
       --task NAME --model NAME                any task with any model
@@ -186,7 +188,7 @@ class Sweep(_Asked):
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a run: training, curve, and the traces of the network on an example."""
+    """Draw a run: training, curve, and the traces of an example."""
 
     trace: bool = False
     """Draw only the traces of an example, including the attention of each head."""
@@ -428,7 +430,7 @@ def sweep(arguments: list[str]) -> None:
         over or (configs.sweep_of(about.config) if about.config else {}),
         directory,
         say=lambda text: console.print(text, markup=False, highlight=False),
-        report=lambda of: _plain_report(of.training.steps),
+        report=lambda experiment: _plain_report(experiment.training.steps),
     )
     console.print(sweeps.sweep_table(outcomes))
     console.print(f"{directory}/: sweep.csv, sweep.png, and a run for each combination")

@@ -46,10 +46,10 @@ def bits(tree: PyTree) -> PyTree:
 def typed(tree: PyTree, like: PyTree) -> PyTree:
     """The inverse of `bits`: turns bits back into keys where `like` has keys."""
 
-    def key_or_leaf(leaf: Any, of: Any) -> Any:
-        if not is_key(of):
+    def key_or_leaf(leaf: Any, expected: Any) -> Any:
+        if not is_key(expected):
             return leaf
-        kind = next(name for name in _IMPLEMENTATIONS if jax.random.key(0, impl=name).dtype == of.dtype)
+        kind = next(name for name in _IMPLEMENTATIONS if jax.random.key(0, impl=name).dtype == expected.dtype)
         return jax.random.wrap_key_data(jnp.asarray(leaf), impl=kind)
 
     return jax.tree.map(key_or_leaf, tree, like)

@@ -1,6 +1,6 @@
 """Progress of long computations. The library reports it and prints nothing; callers may listen.
 
-with progress.of("measuring") as at:    # in the library
+with progress.track("measuring") as at:    # in the library
     at(0.5)
 
 with progress.listened(shown):          # in the command line, or a notebook
@@ -37,7 +37,7 @@ def wanted() -> bool:
 
 
 @contextmanager
-def of(what: str) -> Iterator[At]:
+def track(what: str) -> Iterator[At]:
     """Reports that some work is under way. Yields a function that takes its progress."""
     listener = _listener.get()
     if listener is None:

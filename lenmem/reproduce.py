@@ -161,7 +161,7 @@ def reproduce(
             for metric, cell in measured.items()
         },
         "alive": result.alive.tolist(),
-        "samples": row.by_length.samples if row.by_length else experiment.evaluation.scored,
+        "samples": row.by_length.samples if row.by_length else experiment.evaluation.test_examples,
         "curves": [curve.to_dict() for curve in curves],
         "steps": result.step,
         "wall_seconds": round(result.seconds, 1),
@@ -186,7 +186,8 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     scores = {}
     for split in dict.fromkeys(["test", *splits]):
-        of_split = score(model, params, task, evaluation.scored, evaluation.batch_size, evaluation.seed, split=split)
+        examples, rows = evaluation.test_examples, evaluation.batch_size
+        of_split = score(model, params, task, examples, rows, evaluation.seed, split=split)
         prefix = "" if split == "test" else f"{split}/"
         scores |= {f"{prefix}{metric}": values for metric, values in of_split.items()}
     return scores

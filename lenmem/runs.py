@@ -260,7 +260,7 @@ def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class AnsweredExample:
     """A network's answer to an example of its task, slot by slot."""
 
     inputs: list[str]
@@ -270,7 +270,7 @@ class Answer:
     """Whether the task counts the slot as right; slots that are not scored count as right."""
 
 
-def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> Answer:
+def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> AnsweredExample:
     """One seed's answer to number `example` of the task's examples of a length, beside the right answer."""
     task = run.experiment.task
     batch = example_batch(task, length, example)
@@ -286,7 +286,8 @@ def answer_example(run: Run, length: int, *, seed: int | None = None, example: i
     inputs = [task.input_names[i] for i in symbols] if task.spec.takes_tokens else _values(symbols)
     right = [task.answer_names[i] for i in targets] if task.spec.outputs == "tokens" else _written(task, targets)
     scored = np.asarray(batch.score_mask[0])[there]
-    return Answer(inputs, right, _names_of_answers(task, np.asarray(outputs[0])[there]), (hits | ~scored).tolist())
+    given = _names_of_answers(task, np.asarray(outputs[0])[there])
+    return AnsweredExample(inputs, right, given, (hits | ~scored).tolist())
 
 
 def _names_of_answers(task: Task, outputs: np.ndarray) -> list[str]:

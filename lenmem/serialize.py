@@ -69,6 +69,7 @@ FORGOTTEN = optax.GradientTransformation(_forgotten, _forgotten)
 """What a saved Optax transformation comes back as, since it is made of functions."""
 _OWN = "lenmem."
 MOVED = {
+    "lenmem.training.optimizer.Linear": "lenmem.training.optimizer.LinearDecay",
     "lenmem.training.loop.Training": "lenmem.training.configuration.Training",
     "lenmem.nn.nam.Shift": "lenmem.models.tapes.Shift",
     "lenmem.nn.nam.Jump": "lenmem.models.tapes.Jump",
@@ -76,6 +77,7 @@ MOVED = {
 }
 """Path of a class of lenmem in older runs -> where it is now."""
 CHANGED: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
+    "lenmem.evaluation.lengths.Evaluation": ({"scored": "test_examples"}, {}),
     "lenmem.models.nam_baselines.UniversalEncoder": ({"steps": "layers"}, {}),
     "lenmem.nn.transformer_decoder.PostNormEncoder": (
         {"shared_layers": "shared_weights"},

@@ -60,7 +60,7 @@ class Combination:
 
 
 @dataclasses.dataclass(frozen=True)
-class Together:
+class JointTraining:
     """Combinations that are trained by one program."""
 
     combinations: tuple[Combination, ...]
@@ -94,9 +94,9 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
     names = short_names(over)
     combinations = []
     for values in itertools.product(*over.values()):
-        of = dict(zip(over, values, strict=True))
-        name = ",".join(f"{names[path]}={_text(value)}" for path, value in of.items())
-        combinations.append(Combination(re.sub(r"[^\w.=+,-]+", "_", name), of, replaced(experiment, of)))
+        chosen = dict(zip(over, values, strict=True))
+        name = ",".join(f"{names[path]}={_text(value)}" for path, value in chosen.items())
+        combinations.append(Combination(re.sub(r"[^\w.=+,-]+", "_", name), chosen, replaced(experiment, chosen)))
     twice = [name for name in {c.name for c in combinations} if sum(c.name == name for c in combinations) > 1]
     if twice:
         raise ValueError(f"{twice[0]} occurs twice: give each value once")
@@ -110,7 +110,7 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
     return {path: name if last.count(name) == 1 else path for path, name in zip(paths, last, strict=True)}
 
 
-def plan(combinations: Sequence[Combination]) -> tuple[tuple[Together, ...], tuple[str, ...]]:
+def plan(combinations: Sequence[Combination]) -> tuple[tuple[JointTraining, ...], tuple[str, ...]]:
     """(programs, remarks): the groups of combinations that are trained together, and why some numbers are not."""
     paths = combinations[0].values
     numbers = [path for path in paths if all(_is_number(path, c.values[path]) for c in combinations)]
@@ -126,8 +126,8 @@ def plan(combinations: Sequence[Combination]) -> tuple[tuple[Together, ...], tup
             for path in fixed
         }
         for group in _grouped(alike, lambda c, fixed=fixed: tuple(c.values[path] for path in fixed)):
-            together = {path: tuple(c.values[path] for c in group) for path in varying if path not in fixed}
-            programs.append(Together(tuple(group), together if len(group) > 1 else {}))
+            shared = {path: tuple(c.values[path] for c in group) for path in varying if path not in fixed}
+            programs.append(JointTraining(tuple(group), shared if len(group) > 1 else {}))
     return tuple(programs), tuple(remarks.values())
 
 
@@ -188,7 +188,7 @@ def sweep(
         what = first.name if len(group) == 1 else f"{len(group)} combinations at once"
         say(f"program {number} of {len(programs)}: {what}, {seeds} seed(s) each")
         if program.numbers:
-            _train_together(program, directory, directory / "programs" / str(number), report(first.experiment))
+            _train_jointly(program, directory, directory / "programs" / str(number), report(first.experiment))
         else:
             _train_alone(first, directory / first.name, report(first.experiment))
     shutil.rmtree(directory / "programs", ignore_errors=True)
@@ -243,8 +243,8 @@ def _train_alone(combination: Combination, where: Path, report: Report | None) -
     _write_scores(where, validation_scores(ApplyModel(experiment.bound_model), params, experiment, loss=True))
 
 
-def _train_together(together: Together, directory: Path, where: Path, report: Report | None) -> None:
-    group, numbers = together.combinations, together.numbers
+def _train_jointly(joint: JointTraining, directory: Path, where: Path, report: Report | None) -> None:
+    group, numbers = joint.combinations, joint.numbers
     experiment = group[0].experiment
     key = jax.random.key(experiment.training.seed)
     program = lanes_program(experiment, numbers, key)
@@ -263,26 +263,26 @@ def _train_together(together: Together, directory: Path, where: Path, report: Re
     params = without_dead(result.params, result.alive)
     scores = validation_scores(program.apply, params, experiment, loss=True)
     curves = runs.measure(experiment, params, apply=program.apply)
-    _split(together, where, directory)
+    _split(joint, where, directory)
     for number, combination in enumerate(group):
-        lanes = _lanes(together, number)
+        lanes = _lanes(joint, number)
         values = {metric: value[lanes] for metric, value in curves.values.items()}
         target = directory / combination.name
         runs.save_curves(target, [dataclasses.replace(curves, label=combination.name, values=values)])
         _write_scores(target, {metric: value[lanes] for metric, value in scores.items()})
 
 
-def _lanes(together: Together, number: int) -> slice:
+def _lanes(joint: JointTraining, number: int) -> slice:
     """The lanes of a combination."""
-    seeds = together.combinations[0].experiment.training.seeds
+    seeds = joint.combinations[0].experiment.training.seeds
     return slice(number * seeds, (number + 1) * seeds)
 
 
-def _split(together: Together, where: Path, directory: Path) -> None:
+def _split(joint: JointTraining, where: Path, directory: Path) -> None:
     """Writes the run of each combination, as if `train` had written it for that combination alone."""
-    group, experiment = together.combinations, together.combinations[0].experiment
+    group, experiment = joint.combinations, joint.combinations[0].experiment
     keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
-    like = initial_lanes(experiment, together.numbers, keys, abstract=True)
+    like = initial_lanes(experiment, joint.numbers, keys, abstract=True)
     state, manifest = checkpoint.restore(where / CHECKPOINTS, like)
     snapshots = {
         step: checkpoint.restore(where / SNAPSHOTS, {"params": like.members.params}, step)[0]
@@ -290,7 +290,7 @@ def _split(together: Together, where: Path, directory: Path) -> None:
     }
     history = read_metrics(where)
     for number, combination in enumerate(group):
-        lanes, target = _lanes(together, number), directory / combination.name
+        lanes, target = _lanes(joint, number), directory / combination.name
         own = {"experiment": to_plain(combination.experiment), "environment": manifest.get("environment")}
         # The common part was saved with the program; the rest is cut out of it.
         shared = {name: value for name, value in manifest.items() if name not in ("experiment", "numbers")}

@@ -255,8 +255,8 @@ def lookup(asked: Asked) -> Iterator[Figures]:
 @table
 def widths(asked: Asked) -> Iterator[Figures]:
     """Simple arithmetic with one width and with several."""
-    of = configs.load_config("ndr/arithmetic_small")
-    ways = {n: dataclasses.replace(of, training=dataclasses.replace(of.training, widths=n)) for n in (1, 12)}
+    base = configs.load_config("ndr/arithmetic_small")
+    ways = {n: dataclasses.replace(base, training=dataclasses.replace(base.training, widths=n)) for n in (1, 12)}
     rows = training_speeds("widths", ways, asked.effort, 16)  # of two pools of 8 batches
     yield Figures("widths", "training of ndr/arithmetic_small, inputs of 5 to 49 tokens, by widths compiled", rows)
 
@@ -794,7 +794,7 @@ def _trainer(experiment: Experiment, seeds: int, steps: int) -> tuple[Callable[[
     optimizer = training.transformation
     mesh = device_mesh(training.device_count(), training.batch_size)
     state = replicated(_fresh(experiment, seeds), mesh)
-    advance = make_advance(experiment.bound_model, experiment.task, optimizer, **training.advanced, mesh=mesh)
+    advance = make_advance(experiment.bound_model, experiment.task, optimizer, **training.step_options, mesh=mesh)
     started = time.perf_counter()
     compiled = advance.lower(state, steps).compile()
     seconds = time.perf_counter() - started

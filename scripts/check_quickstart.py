@@ -102,9 +102,9 @@ def child(name: str, keys: int, samples: int, steps: int | None) -> None:
         "evaluation.samples": samples,
     } | ({} if steps is None else {"training.steps": steps})
     for key in range(keys):
-        of = replaced(experiment, changes | {"training.seed": key})
-        result = lenmem.train(of)
-        exact = 100 * lenmem.measure(of, result.params).values["exact_match"]
+        changed = replaced(experiment, changes | {"training.seed": key})
+        result = lenmem.train(changed)
+        exact = 100 * lenmem.measure(changed, result.params).values["exact_match"]
         row = {
             "set": name,
             "key": key,

@@ -144,7 +144,7 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
     chex.assert_trees_all_equal(file.params, whole.params)
     typed = ("--input", "3 1 2")
     assert run(capsys, "predict", "tiny.safetensors", *typed) == run(capsys, "predict", "tiny", *typed)
-    assert "has nothing of step 2; it has 4" in fails(capsys, "evaluate", "tiny.safetensors", "--step", "2")
+    assert "has nothing at step 2; it has 4" in fails(capsys, "evaluate", "tiny.safetensors", "--step", "2")
     assert "parameters only" in fails(capsys, "import", "tiny.safetensors")
     share.export_params("strange.safetensors", {"a": np.zeros(1)}, {"experiment": whole.manifest["experiment"]})
     assert "do not fit its experiment" in fails(capsys, "predict", "strange.safetensors", *typed)

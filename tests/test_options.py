@@ -84,7 +84,7 @@ def test_common_options_are_options(verb):
         ("--training.steps=many", "--training.steps takes an integer, at least 0, got 'many'$"),
         ("--training.steps", "--training.steps takes an integer, at least 0, got nothing$"),
         ("--training.steps 3 4", "--training.steps takes an integer, at least 0, got '3 4'$"),
-        ("--training.steps -1", "Training.steps is -1; it has to be an integer, at least 0$"),
+        ("--training.steps -1", "Training.steps is -1; it must be an integer, at least 0$"),
         ("--task.train_lengths 5", "--task.train-lengths takes .shortest, longest. with both >= 1, got '5'$"),
         ("--model.dtype float31", "--model.dtype takes a floating dtype or None, got 'float31'$"),
         ("--training.optimizer.name adm", "takes one of .*, got 'adm'. Did you mean 'adam' or 'adamw'\\?$"),

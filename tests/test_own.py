@@ -193,7 +193,7 @@ def test_a_pair_has_a_training_that_is_stated(monkeypatch, folder, capsys):
     with pytest.raises(ZeroDivisionError):
         cli.main(["train", "copy", "--model", "gru"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "by default: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
+    assert "default training: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
 
 
 def test_a_configuration_with_another_model():
@@ -263,16 +263,16 @@ def test_a_run_of_rows_in_memory_is_whole(folder, capsys):
     """It is evaluated and answers without the rows being passed again, also from a file."""
     rows = [(" ".join("abcde"[i % 5] for i in range(n, n + 1 + n % 6)), f"x{n % 3}") for n in range(60)]
     model = lenmem.models.make("gru", hidden_size=4, embedding_size=3)
-    of = lenmem.Experiment(
+    setup = lenmem.Experiment(
         tasks.make("pairs", rows=({"q": a, "a": b} for a, b in rows)),
         model,
         lenmem.Training(steps=2, batch_size=4, log_every=1),
         lenmem.Evaluation(samples=4),
     )
-    lenmem.train(of, directory="runs/rows")
+    lenmem.train(setup, directory="runs/rows")
     loaded = lenmem.load("runs/rows")
-    assert loaded.experiment == of
-    same_values(lenmem.measure(loaded), lenmem.measure(of, loaded.params))
+    assert loaded.experiment == setup
+    same_values(lenmem.measure(loaded), lenmem.measure(setup, loaded.params))
     run(capsys, "export", "rows", "--output", "rows.safetensors")
     answers = [run(capsys, "predict", name, "--input", "a b c") for name in ("rows", "rows.safetensors")]
     assert answers[0] == answers[1]

@@ -86,7 +86,7 @@ def lines_of(monkeypatch, seconds: float, terminal: bool = False) -> str:
     monkeypatch.setattr(bars, "QUIET", 0.2)
     monkeypatch.setattr(bars, "BETWEEN", 0.0)
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-    with progress.listened(bars.Bars(console).shown), progress.of("digging") as at:
+    with progress.listened(bars.Bars(console).shown), progress.track("digging") as at:
         time.sleep(seconds)
         at(0.5)
         time.sleep(seconds)
@@ -119,12 +119,12 @@ def test_bars_lie_within_each_other(monkeypatch):
     all_bars = bars.Bars(console)
     with all_bars.bar("training", total=10), progress.listened(all_bars.shown):
         for _ in range(2):
-            with progress.of("scoring") as at:
+            with progress.track("scoring") as at:
                 at(0.5)
     assert not all_bars.open
 
 
 def test_nobody_listens():
     assert not progress.wanted()
-    with progress.of("anything") as at:
+    with progress.track("anything") as at:
         at(0.3)

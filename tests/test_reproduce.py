@@ -60,7 +60,7 @@ class Lookup(nn.Module):
 
 
 def tiny() -> Row:
-    evaluation = Evaluation(samples=3, scored=20, batch_size=8)
+    evaluation = Evaluation(samples=3, test_examples=20, batch_size=8)
     return Row(Experiment(TASK, Lookup(), TRAINING, evaluation), "table_1b", WHERE, METRICS)
 
 
@@ -150,7 +150,7 @@ def test_a_row_of_a_changed_model_scores_the_training_of_another(tmp_path):
     how = ByLength((1, 2, 8), samples=4, threshold=0.0, mean_over=(1, 2))
     task = Copy(vocabulary=4, train_lengths=(1, 2))
     row = Row(
-        Experiment(task, Wider(), TRAINING, Evaluation(scored=20, batch_size=8)),
+        Experiment(task, Wider(), TRAINING, Evaluation(test_examples=20, batch_size=8)),
         "table_1b",
         WHERE,
         {"mean_accuracy": "fine"},

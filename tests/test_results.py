@@ -54,7 +54,7 @@ def test_a_record_is_whole(path):
     assert record["steps"] == training["steps"], "the run was cut short"
     assert record["selection"] == training["selection"]
     how = row_of(record).by_length
-    assert record["samples"] == (how.samples if how else record["experiment"]["evaluation"]["scored"])
+    assert record["samples"] == (how.samples if how else from_plain(record["experiment"]).evaluation.test_examples)
     assert len(record["alive"]) == seeds
     assert record["wall_seconds"] > 0
     assert record["command"].startswith("lenmem ")

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.models.nam_baselines import UniversalEncoder
 from lenmem.models.tapes import Shift
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.serialize import CHANGED, DTYPES, FUNCTIONS, MOVED, class_path, from_plain, to_plain
-from lenmem.training.optimizer import Cosine, Optimizer, StepDecay
+from lenmem.training.optimizer import Cosine, LinearDecay, Optimizer, StepDecay
 from lenmem.types import Spec
 
 
@@ -341,3 +342,11 @@ def test_any_json_gives_a_value_or_a_value_error(data):
         from_plain(data)
     except ValueError:
         pass
+
+
+def test_old_names_of_classes_and_fields_load():
+    evaluation = to_plain(Evaluation(test_examples=7))
+    evaluation["scored"] = evaluation.pop("test_examples")
+    assert from_plain(evaluation) == Evaluation(test_examples=7)
+    schedule = to_plain(LinearDecay(warmup=3)) | {"class": "lenmem.training.optimizer.Linear"}
+    assert from_plain(schedule) == LinearDecay(warmup=3)

@@ -73,14 +73,14 @@ def swept(tmp_path_factory):
 
 def test_an_optax_transformation_is_not_swept_over():
     """Neither its numbers, which are inside of functions, nor several of them. Other fields of the experiment are."""
-    of = experiment(optimizer=optax.lion(1e-2))
+    setup = experiment(optimizer=optax.lion(1e-2))
     with pytest.raises(
         ValueError, match="keeps its numbers inside of functions; sweep over the fields of lenmem.Optim"
     ):
-        combine(of, {RATE: (0.1, 0.2)})
+        combine(setup, {RATE: (0.1, 0.2)})
     with pytest.raises(ValueError, match="cannot be an optax.GradientTransformation: a saved sweep cannot"):
-        combine(of, {"training.optimizer": (optax.lion(0.1), optax.lion(0.2))})
-    assert [c.name for c in combine(of, {"training.seed": (1, 2)})] == ["seed=1", "seed=2"]
+        combine(setup, {"training.optimizer": (optax.lion(0.1), optax.lion(0.2))})
+    assert [c.name for c in combine(setup, {"training.seed": (1, 2)})] == ["seed=1", "seed=2"]
 
 
 def test_members_equal_runs_trained_alone(swept, tmp_path):
@@ -107,10 +107,10 @@ def test_members_equal_runs_trained_alone(swept, tmp_path):
     chex.assert_trees_all_equal(longer.params, member.params)
 
 
-def trained(of: Experiment) -> Result:
+def trained(setup: Experiment) -> Result:
     """Two lanes of each seed."""
     key = jax.random.key(0)
-    return run(lanes_program(of, {RATE: (0.01, 0.05)}, key), of, Recorder(None, of, key))
+    return run(lanes_program(setup, {RATE: (0.01, 0.05)}, key), setup, Recorder(None, setup, key))
 
 
 def test_seeds_in_groups_give_what_all_at_once_give():
@@ -121,10 +121,10 @@ def test_seeds_in_groups_give_what_all_at_once_give():
 
 def test_lanes_of_several_widths_compute_one_of_them():
     """Under `vmap` a switch on what differs between lanes or seeds would compute all of them, and select."""
-    of = dataclasses.replace(experiment(Bag(output_size=8), widths=3), task=TableLookup(batches="balanced"))
+    setup = dataclasses.replace(experiment(Bag(output_size=8), widths=3), task=TableLookup(batches="balanced"))
     numbers = {RATE: (0.01, 0.05)}
-    state = initial_lanes(of, numbers, jax.random.split(jax.random.key(0), 2), abstract=True)
-    assert advance_lanes(of, numbers).lower(state, 1).as_text("hlo").count(" conditional(") == 1
+    state = initial_lanes(setup, numbers, jax.random.split(jax.random.key(0), 2), abstract=True)
+    assert advance_lanes(setup, numbers).lower(state, 1).as_text("hlo").count(" conditional(") == 1
 
 
 def test_the_table_names_the_best_by_the_rule(swept):
@@ -153,15 +153,15 @@ def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swep
             raise OSError("power cut")
 
     with pytest.raises(OSError, match="power cut"):
-        sweep(BASE, OVER, tmp_path / "sweep", report=lambda of: cut_off)
+        sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: cut_off)
     seen = []
-    sweep(BASE, OVER, tmp_path / "sweep", report=lambda of: seen.append)
+    sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: seen.append)
     assert [entry["step"] for entry in seen] == [6]  # From the checkpoint of step 4 on.
     for outcome in outcomes:
         name = outcome.combination.name
         whole, resumed = (lenmem.load(root / name, modules=[Bag]) for root in (directory, tmp_path / "sweep"))
         chex.assert_trees_all_equal(whole.params, resumed.params)
-    again = sweep(BASE, OVER, directory, report=lambda of: pytest.fail("trains again"))
+    again = sweep(BASE, OVER, directory, report=lambda setup: pytest.fail("trains again"))
     chex.assert_trees_all_equal(again[3].scores, outcomes[3].scores)
     with pytest.raises(ValueError, match="holds another sweep"):
         sweep(BASE, {RATE: (0.01,)}, directory)
@@ -173,7 +173,7 @@ def test_what_is_trained_together():
     over = {RATE: (0.01, 0.02), DECAY: (0.0, 0.1, 0.2), "model.width": (3, 4), "model.threshold": (0.2, 2.0)}
     programs, remarks = plan(combine(BASE, over))
     assert len(remarks) == 1
-    assert "model.threshold are trained one after the other" in remarks[0]
+    assert "model.threshold are trained one after another" in remarks[0]
     sizes = [(len(program.combinations), sorted(program.numbers)) for program in programs]
     # For each width and threshold: decay 0, which leaves a part of the optimiser out, and the others.
     assert sizes == 4 * [(2, [RATE])] + 4 * [(4, [RATE, DECAY])]
@@ -191,8 +191,8 @@ def test_numbers_of_the_models_can_be_traced():
 
 
 def test_a_combination_that_dies_is_not_the_best_and_the_others_go_on(tmp_path):
-    of = experiment(Poisoned(limit=0.2), steps=2, devices=1, optimizer=Optimizer("sgd", learning_rate=0.1))
-    outcomes = sweep(of, {RATE: (1e-4, 9.0), "model.output_size": (5,)}, tmp_path / "together")
+    setup = experiment(Poisoned(limit=0.2), steps=2, devices=1, optimizer=Optimizer("sgd", learning_rate=0.1))
+    outcomes = sweep(setup, {RATE: (1e-4, 9.0), "model.output_size": (5,)}, tmp_path / "together")
     assert np.isfinite(outcomes[0].scores["loss"]).all()
     assert np.isnan(outcomes[1].scores["loss"]).all()
     assert best(outcomes) is outcomes[0]
@@ -200,7 +200,7 @@ def test_a_combination_that_dies_is_not_the_best_and_the_others_go_on(tmp_path):
     assert best([alone, outcomes[0]]) is outcomes[0]
     for _ in range(2):  # The second call trains nothing.
         with pytest.raises(DivergedError, match="every seed of all 1 combinations"):
-            sweep(of, {"model.limit": (0.0,)}, tmp_path / "alone")
+            sweep(setup, {"model.limit": (0.0,)}, tmp_path / "alone")
 
 
 def test_ties_go_to_the_smaller_loss(swept):
@@ -257,11 +257,11 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
         (["model.width.x", "1"], "int has no 'x'"),
         ([RATE, "fast"], "learning_rate takes a finite number, at least 0, got 'fast'"),
         (["training.optimizer.name", "adm"], "name takes one of "),
-        ([RATE, "-1"], "learning_rate is -1.0; it has to be a finite number, at least 0"),
+        ([RATE, "-1"], "learning_rate is -1.0; it must be a finite number, at least 0"),
         ([RATE], f"no values for {RATE}"),
         ([RATE, "1", "1.0"], "occurs twice"),
         (["seed", "many"], "takes one number of seeds, got many"),
-        (["seed", "0"], "Training.seeds is 0; it has to be an integer, at least 1"),
+        (["seed", "0"], "Training.seeds is 0; it must be an integer, at least 1"),
     ],
 )
 def test_what_cannot_be_swept_is_one_message(words, message):

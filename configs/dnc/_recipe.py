@@ -91,13 +91,13 @@ def _rows(
 ) -> dict[str, Row]:
     rows = {}
     for model, experiment in experiments.items():
-        of, measured = {"task": task, "model": model}, {"longest_length": "max_length"}
+        identity, measured = {"task": task, "model": model}, {"longest_length": "max_length"}
         stem = f"{task}-{MODELS[model]}"
-        rows[f"{stem}{suffix}"] = Row(experiment, "table_2", of, measured, by_length=original)
+        rows[f"{stem}{suffix}"] = Row(experiment, "table_2", identity, measured, by_length=original)
         rows[f"{stem}-extended{suffix}"] = Row(
             experiment,
             "table_5",
-            of,
+            identity,
             measured,
             by_length=extended,
             after_training=EXTENDED,

@@ -84,7 +84,7 @@ ADAM = Training(
 def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
     """One cell of Table 1b at the paper's scale."""
     model = make(MODELS[column].name, **fields)
-    return Experiment(task, model, MODELS[column].recipe, Evaluation(scored=3200))
+    return Experiment(task, model, MODELS[column].recipe, Evaluation(test_examples=3200))
 
 
 def as_published(task: Task, column: str, cell: Published) -> Experiment:

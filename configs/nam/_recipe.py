@@ -66,7 +66,7 @@ def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
         validate_every=200,
         validation_batches=16,
     )
-    return Experiment(task, make(MODELS[column].name, **MODELS[column].size), training, Evaluation(scored=2048))
+    return Experiment(task, make(MODELS[column].name, **MODELS[column].size), training, Evaluation(test_examples=2048))
 
 
 def small(task: Task, column: str = "NAM-TM", steps: int = 1000, **fields: Any) -> Experiment:
@@ -78,7 +78,7 @@ def small(task: Task, column: str = "NAM-TM", steps: int = 1000, **fields: Any) 
         optimizer=Optimizer("adam", learning_rate=3e-3, schedule=Cosine(), clip_norm=1.0),
     )
     fields = {"hidden_size": 64, **MODELS[column].small, **fields}
-    return Experiment(task, make(MODELS[column].name, **fields), training, Evaluation(scored=2048))
+    return Experiment(task, make(MODELS[column].name, **fields), training, Evaluation(test_examples=2048))
 
 
 def table_rows(task: Task, name: str, **options: Any) -> dict[str, Row]:

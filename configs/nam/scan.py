@@ -17,11 +17,11 @@ from ._recipe import MODELS, paper
 
 def best_on_test(column: str):
     """The training of the other tasks for 150 passes over 16,990 pairs, selected on the test."""
-    of = paper(Scan(whole_line=True, validation_share=0.0), column)
+    base = paper(Scan(whole_line=True, validation_share=0.0), column)
     training = dataclasses.replace(
-        of.training, steps=150 * 132, selection="running_ood", validation_split="validation", validate_every=200
+        base.training, steps=150 * 132, selection="running_ood", validation_split="validation", validate_every=200
     )
-    return dataclasses.replace(of, training=training)
+    return dataclasses.replace(base, training=training)
 
 
 experiment = best_on_test("LSAM")

@@ -85,7 +85,7 @@ def experiment(task: Task, model: nn.Module, optimizer: Optimizer, steps: int, b
         validate_every=1000,
         validation_batches=1000 // batch_size + 1,
     )
-    return Experiment(task, model, training, Evaluation(scored=4000, batch_size=200))
+    return Experiment(task, model, training, Evaluation(test_examples=4000, batch_size=200))
 
 
 def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
@@ -191,10 +191,10 @@ def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Ex
         network = baseline(model, steps=11)
         warm = Optimizer("adamw", 5e-4, schedule=Cosine(warmup=1000), clip_norm=1.0, weight_decay=0.0025)
         training = dataclasses.replace(training, optimizer=warm, selection="last")
-    return Experiment(task, network, training, Evaluation(scored=4000, batch_size=200))
+    return Experiment(task, network, training, Evaluation(test_examples=4000, batch_size=200))
 
 
 def rows_of(table: str, task: str, cells: dict[str, tuple[dict[str, Any], Experiment]], column: str) -> dict[str, Row]:
     """Rows `<name>` of (columns that identify them in the table, experiment), scored on `iid` and on the test."""
     metrics = {"iid/exact_match": "iid", "exact_match": column}
-    return {name: Row(of, table, {"task": task} | where, metrics) for name, (where, of) in cells.items()}
+    return {name: Row(cell, table, {"task": task} | where, metrics) for name, (where, cell) in cells.items()}

@@ -25,12 +25,12 @@ SHOWN = (NDR, "Transformer + rel", "Transformer + abs/rel + gate")
 
 def cell(model: str) -> Experiment:
     """One model of Table 2."""
-    of = small(model, Arithmetic(pool=8), steps=24_000)
-    training = dataclasses.replace(of.training, batch_size=32, widths=12, validate_every=2000, validation_batches=32)
-    network = of.model
+    base = small(model, Arithmetic(pool=8), steps=24_000)
+    training = dataclasses.replace(base.training, batch_size=32, widths=12, validate_every=2000, validation_batches=32)
+    network = base.model
     if MODELS[model].gate:
         network = network.clone(heads=4, steps=10, dropout=0.0, key_dropout=0.0, gate_drop=0.0)
-    return dataclasses.replace(of, model=network, training=training)
+    return dataclasses.replace(base, model=network, training=training)
 
 
 experiment = cell(NDR)

@@ -68,7 +68,8 @@ def paper(task: PanmTask, model: str = "panm", steps: int = 50_000) -> Experimen
         seeds=5,
         optimizer=Optimizer("rmsprop", learning_rate=1e-4, decay=0.95, momentum=0.9, clip_value=10.0),
     )
-    return Experiment(task, make(name, hidden_size=width, **fields), training, Evaluation(scored=1280, batch_size=128))
+    evaluation = Evaluation(test_examples=1280, batch_size=128)
+    return Experiment(task, make(name, hidden_size=width, **fields), training, evaluation)
 
 
 def small(task: PanmTask, model: str = "panm", steps: int = 2000, **changes: Any) -> Experiment:
@@ -81,7 +82,7 @@ def small(task: PanmTask, model: str = "panm", steps: int = 2000, **changes: Any
         optimizer=Optimizer("adam", learning_rate=1e-3, schedule=Cosine(), clip_norm=1.0),
     )
     size: dict[str, Any] = {"hidden_size": 128}
-    return Experiment(task, make(name, **(size | fields | changes)), training, Evaluation(scored=1280))
+    return Experiment(task, make(name, **(size | fields | changes)), training, Evaluation(test_examples=1280))
 
 
 def beyond(task: PanmTask, steps: int = 1000, **fields: Any) -> Experiment:
@@ -92,7 +93,7 @@ def beyond(task: PanmTask, steps: int = 1000, **fields: Any) -> Experiment:
         seeds=3,
         optimizer=Optimizer("adam", learning_rate=3e-3, clip_norm=1.0),
     )
-    return Experiment(task, make("panm", hidden_size=64, **fields), training, Evaluation(scored=1280))
+    return Experiment(task, make("panm", hidden_size=64, **fields), training, Evaluation(test_examples=1280))
 
 
 def _training(steps: int, **options: Any) -> Training:

@@ -25,7 +25,7 @@ OVER_RELATIVE: dict[str, Any] = {"pointers": True, "positions": "relative", "dec
 def paper(task: Task, model: dict[str, Any], optimizer: Optimizer, **size: Any) -> Experiment:
     """One cell: batches of 256 for 50,000 steps, teacher forcing; the last parameters."""
     training = Training(steps=50_000, batch_size=256, seeds=5, optimizer=optimizer)
-    return Experiment(task, make("transformer_seq2seq", **(size | model)), training, Evaluation(scored=4000))
+    return Experiment(task, make("transformer_seq2seq", **(size | model)), training, Evaluation(test_examples=4000))
 
 
 def small(task: Task, model: dict[str, Any], steps: int = 4000) -> Experiment:
@@ -34,7 +34,7 @@ def small(task: Task, model: dict[str, Any], steps: int = 4000) -> Experiment:
     size = {"hidden_size": 64, "heads": 4, "feedforward_size": 128}
     experiment = paper(task, model, optimizer, **size)
     training = dataclasses.replace(experiment.training, steps=steps, batch_size=64, seeds=3)
-    return dataclasses.replace(experiment, training=training, evaluation=Evaluation(scored=2000))
+    return dataclasses.replace(experiment, training=training, evaluation=Evaluation(test_examples=2000))
 
 
 def rows_of(

@@ -58,7 +58,7 @@ def cell(kinds: int, name: str) -> Experiment:
         checkpoint_every=5000,
     )
     task = Dyck(kinds=kinds, longest=LONGEST[kinds], distinct=True)
-    return Experiment(task, NETWORKS[name].model, training, Evaluation(scored=5000))
+    return Experiment(task, NETWORKS[name].model, training, Evaluation(test_examples=5000))
 
 
 experiment = cell(2, "panm")

@@ -26,6 +26,6 @@ rows = {
         name,
         {"task": name},
         "mean",
-        {model: paper(task, of, ADAM, **SIZE) for model, of in (MODELS | {"panm": OVER_RELATIVE}).items()},
+        {model: paper(task, fields, ADAM, **SIZE) for model, fields in (MODELS | {"panm": OVER_RELATIVE}).items()},
     ).items()
 }

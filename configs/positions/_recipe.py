@@ -39,7 +39,7 @@ def experiment_of(task: LantmTask, lengths: tuple[int, ...], *, steps: int, seed
     """The experiment with sinusoidal positions; its training and evaluation are used for all encodings."""
     optimizer = Optimizer("adam", learning_rate=1e-3, schedule=Cosine(warmup=100), clip_norm=1.0)
     training = Training(steps, batch_size=32, seeds=seeds, optimizer=optimizer)
-    return Experiment(task, network("sinusoidal", width=width), training, Evaluation(lengths, scored=640))
+    return Experiment(task, network("sinusoidal", width=width), training, Evaluation(lengths, test_examples=640))
 
 
 def small(task: LantmTask) -> Experiment:

@@ -45,7 +45,7 @@ def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str,
             return arrays
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass
-    with progress.of(f"making the data of {name}, once"):
+    with progress.track(f"making the data of {name}, once"):
         arrays = build()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -256,7 +256,7 @@ def collect(
     known = set(exclude)
     found: list[tuple[bytes, int, int]] = []
     missing = dict(wanted.counts)
-    with progress.of(f"drawing {label}") as at:
+    with progress.track(f"drawing {label}") as at:
         block = last = 0
         while any(missing.values()):
             for tree, value, depth in _block(language, wanted, missing, block):

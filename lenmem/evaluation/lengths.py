@@ -53,13 +53,13 @@ class Evaluation:
     """Examples per length of the curve."""
     seed: int = 0
     """Seed of the examples."""
-    scored: PositiveInt = 3200
+    test_examples: PositiveInt = 3200
     """Examples of the `test` split for the score."""
     batch_size: PositiveInt = 64
     """Number of examples evaluated at a time."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "samples", "seed", "scored", "batch_size")
+        check_fields(self, "samples", "seed", "test_examples", "batch_size")
         if self.lengths is not None:
             checked_lengths(self.lengths)
 
@@ -206,7 +206,7 @@ def curve_of(
         buckets.setdefault(_capacity(length, lengths[-1]), []).append(length)
 
     columns: dict[str, list[np.ndarray]] = {}
-    with progress.of(f"measuring {label}".rstrip()) as at:
+    with progress.track(f"measuring {label}".rstrip()) as at:
         # Dispatch everything, then fetch: a bucket runs while the next one compiles.
         running, cost = [], sum(capacity * len(members) for capacity, members in buckets.items())
         for capacity, members in buckets.items():

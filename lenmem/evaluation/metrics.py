@@ -116,7 +116,7 @@ def example_metrics(
     apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> dict[str, np.ndarray]:
     """Metrics of every example of the batches `source.batch(key, item)`, as NumPy: metric -> float64[items, S, B]."""
-    with progress.of("scoring") as at:
+    with progress.track("scoring") as at:
         parts = dispatch_parts(apply, params, metrics, source, key, items)
         return fetch_parts(parts, len(jax.tree.leaves(items)[0]), at)
 

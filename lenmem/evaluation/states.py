@@ -121,7 +121,7 @@ def tsne_map(
     if len(states.points) <= perplexity:
         raise ValueError(f"perplexity is {perplexity}; it must be below the number of states, {len(states.points)}")
     embed = TSNE(perplexity=perplexity, learning_rate="auto", init="random", random_state=seed)
-    with progress.of(f"t-SNE of {len(states.points)} states, {phase}"):
+    with progress.track(f"t-SNE of {len(states.points)} states, {phase}"):
         points = np.asarray(embed.fit_transform(pca(states.points, components)), np.float64)
     return states._replace(points=points)
 

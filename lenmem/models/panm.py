@@ -128,7 +128,7 @@ class Encoded(Part):
         return jnp.add(*jnp.split(states, 2, axis=-1)) if self.kind == "bigru" else states
 
 
-class Answer(Part):
+class AnswerHead(Part):
     """g_o: the decoder's output to logits or values."""
 
     features: int
@@ -218,7 +218,7 @@ class PANM(FlatModel):
         }
 
         def head(size: int) -> nn.Module:
-            return Answer(size, mlp_size=self.mlp_size, **self.dtypes, name="head")
+            return AnswerHead(size, mlp_size=self.mlp_size, **self.dtypes, name="head")
 
         if spec.alignment == "aligned":
             width = self.embedding_size or spec.input_width + SPECIAL

@@ -130,7 +130,7 @@ class RandomAccessCell(AppendOnlyCell, Part):
         return RandomAccessState(controller, read_value, neighbours), entry, output
 
 
-class Readout(Part):
+class ReadoutHead(Part):
     """Logits W_o h + b_o + W_r rho + b_r: the controller's answer plus the read."""
 
     features: int
@@ -178,7 +178,7 @@ class RAM(FlatModel):
             **shared,
             name="cell",
         )
-        return recurrent(cell, self, head=lambda size: Readout(size, **shared, name="head"), begin=True)
+        return recurrent(cell, self, head=lambda size: ReadoutHead(size, **shared, name="head"), begin=True)
 
 
 class RAMTape(RAM):

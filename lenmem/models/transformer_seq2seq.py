@@ -29,7 +29,7 @@ import flax.linen as nn
 import jax
 
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval
-from lenmem.models.panm import Answer
+from lenmem.models.panm import AnswerHead
 from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
 from lenmem.nn.linear import glorot
@@ -167,7 +167,7 @@ class TransformerSeq2Seq(Numbered, FlatModel):
             heads: dict[str, Any] = {"address_heads": self.address_heads, "content_heads": self.content_heads}
             heads |= {"hidden_size": self.hidden_size, "bits": self.bits, **self.dtypes}
             decoder = PointerLayer(below, **heads, name="decoder")
-            head = Answer(spec.output_size, **self.dtypes, name="head")
+            head = AnswerHead(spec.output_size, **self.dtypes, name="head")
         else:
             decoder = TransformerDecoder(self.hidden_size, layers=self.decoder_layers, **layers, name="decoder")
         return TiedEncoderDecoder(

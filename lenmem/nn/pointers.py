@@ -101,7 +101,7 @@ class Slots(NamedTuple):
     """The keys of the controller's own attention, [B, N, H], if it has one."""
 
 
-class Memory(NamedTuple):
+class PointerMemory(NamedTuple):
     """The memory that a step reads."""
 
     slots: Slots
@@ -113,7 +113,7 @@ class Memory(NamedTuple):
     """If pointers mix all addresses: one-hot[B, 2^b, N], the slot that each address maps to."""
 
 
-class Pointed(NamedTuple):
+class HeadStep(NamedTuple):
     """The result of one address head's step."""
 
     hidden: jax.Array
@@ -236,22 +236,22 @@ class PointerUnits(Part):
 
     def fill(self, values: jax.Array, addresses: jax.Array) -> Slots:
         """Slots, or one slot, for M [..., d] and A [..., b], with all keys precomputed."""
-        everywhere = self.candidates == "space"
+        with_address_space = self.candidates == "space"
         return Slots(
             values,
-            () if everywhere else self.address_keys(addresses),
+            () if with_address_space else self.address_keys(addresses),
             tuple(attention.keys(values) for attention in self.content_attention),
             (self.scorer.keys(values),) if self.controller == "attentive" else (),
         )
 
-    def places(self, memory: Memory) -> tuple[jax.Array, ...]:
+    def places(self, memory: PointerMemory) -> tuple[jax.Array, ...]:
         """The addresses of the first, the last and the middle slot, float32[B, b] for each address head."""
         last = jnp.maximum(jnp.sum(memory.mask, axis=-1) - 1, 0)
         slots = (jnp.zeros_like(last), last, last // 2)[: self.address_heads]
         return tuple(self.bank(memory.base + slot, 1)[:, 0] for slot in slots)
 
     def advance_heads(
-        self, state: PointerState, memory: Memory, z: jax.Array | None, *, deterministic: bool
+        self, state: PointerState, memory: PointerMemory, z: jax.Array | None, *, deterministic: bool
     ) -> tuple[PointerState, jax.Array]:
         """Equations 1 to 7: the new state, with `decoder` unchanged, and [*p_t^a, *p_t^c, h_t^c]."""
         values = memory.slots.values
@@ -273,36 +273,36 @@ class PointerUnits(Part):
         hidden, pointers = tuple(new.hidden for new in moved), tuple(new.pointer for new in moved)
         return PointerState(hidden, pointers, controller, state.decoder), side_by_side(*reads, *seen, *answer)
 
-    def move(self, head: int, state: PointerState, memory: Memory) -> Pointed:
+    def move(self, head: int, state: PointerState, memory: PointerMemory) -> HeadStep:
         """Equations 1 to 3 for one address head."""
         pointer, keys = state.pointers[head], memory.slots.address_keys[head]
         if self.pointer_unit == "gru":
             hidden = self.units[head].update(state.hidden[head], pointer)
         else:
             hidden = self.units[head](pointer, self.hidden_size)
-        everywhere = self.candidates == "space"
-        weights = self.address_attention[head](hidden, keys, None if everywhere else memory.mask)
+        with_address_space = self.candidates == "space"
+        weights = self.address_attention[head](hidden, keys, None if with_address_space else memory.mask)
         if self.hard:
             largest = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
             weights = weights + jax.lax.stop_gradient(largest - weights)
-        if everywhere:
+        if with_address_space:
             at = jnp.einsum("ba,ban->bn", weights, memory.holder[0])
-            return Pointed(
+            return HeadStep(
                 hidden,
                 dereference(self.all_addresses(), weights),
                 at,
                 sharp_at(weights, jnp.zeros_like(memory.base), 2**self.bits),
             )
         pointer = dereference(self.bank(memory.base, memory.mask.shape[-1]), weights)
-        return Pointed(hidden, pointer, weights, sharp_at(weights, memory.base, 2**self.bits))
+        return HeadStep(hidden, pointer, weights, sharp_at(weights, memory.base, 2**self.bits))
 
-    def relate(self, head: int, reads: list[jax.Array], memory: Memory, *, deterministic: bool) -> jax.Array:
+    def relate(self, head: int, reads: list[jax.Array], memory: PointerMemory, *, deterministic: bool) -> jax.Array:
         """Equations 4 and 5 for one content head: w_t^c."""
         query = self.content_maps[head](side_by_side(*reads), memory.slots.values.shape[-1])
         weights = self.content_attention[head](query, memory.slots.content_keys[head], memory.mask)
         return self.drop(weights, deterministic=deterministic)
 
-    def trace(self, moved: list[Pointed], related: list[jax.Array]) -> None:
+    def trace(self, moved: list[HeadStep], related: list[jax.Array]) -> None:
         """Sows pointer weights [B, H_a, N], their addresses int[B, H_a], and Mode-2 weights [B, H_c, N]."""
         if moved:
             self.sow("traces", "pointer_weights", jnp.stack([new.weights for new in moved], axis=1))
@@ -310,17 +310,17 @@ class PointerUnits(Part):
         if related:
             self.sow("traces", "relation_weights", jnp.stack(related, axis=1))
 
-    def everywhere(self, slots: Slots, mask: jax.Array, base: jax.Array) -> Memory:
+    def with_address_space(self, slots: Slots, mask: jax.Array, base: jax.Array) -> PointerMemory:
         """The memory; if pointers mix all 2^b addresses, with their keys and the slots they map to."""
         if self.candidates == "memory":
-            return Memory(slots, mask, base, ())
+            return PointerMemory(slots, mask, base, ())
         count = 2**self.bits
         length = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
         holder = (jnp.arange(count) - base[:, None]) % count % length
         slots = slots._replace(address_keys=self.address_keys(self.all_addresses()))
-        return Memory(slots, mask, base, (jax.nn.one_hot(holder, mask.shape[-1]),))
+        return PointerMemory(slots, mask, base, (jax.nn.one_hot(holder, mask.shape[-1]),))
 
-    def still(self, rows: int) -> tuple[jax.Array, ...]:
+    def initial_hidden(self, rows: int) -> tuple[jax.Array, ...]:
         """h_0^a = 0 for each address head."""
         return (jnp.zeros((rows, self.hidden_size), self.dtype or self.param_dtype),) * self.address_heads
 
@@ -354,7 +354,7 @@ class PointerDecoder(PointerUnits):
 
     def start(
         self, states: jax.Array, mask: jax.Array, valid: jax.Array | None = None, *, deterministic: bool = True
-    ) -> tuple[PointerState, tuple[Memory, PyTree]]:
+    ) -> tuple[PointerState, tuple[PointerMemory, PyTree]]:
         """[B, N, d], bool[B, N], the answer slots bool[B, M] -> (state, (memory, the memory of the decoder below))."""
         state, memory = self.start_heads(states, mask, deterministic=deterministic)
         if self.decoder is None:
@@ -362,23 +362,25 @@ class PointerDecoder(PointerUnits):
         below, memory_below = start_decoder(self.decoder, states, mask, valid, deterministic=deterministic)
         return state._replace(decoder=below), (memory, memory_below)
 
-    def start_heads(self, states: jax.Array, mask: jax.Array, *, deterministic: bool) -> tuple[PointerState, Memory]:
+    def start_heads(
+        self, states: jax.Array, mask: jax.Array, *, deterministic: bool
+    ) -> tuple[PointerState, PointerMemory]:
         """[B, N, d], bool[B, N] -> the state, without the decoder below, and the memory."""
         rows, slots = mask.shape
         lengths = jnp.sum(mask, axis=-1)
         states = jnp.where(mask[..., None], states, 0)
         base = self.first_base(lengths, slots, deterministic=deterministic)
-        memory = self.everywhere(self.fill(states, self.bank(base, slots)), mask, base)
+        memory = self.with_address_space(self.fill(states, self.bank(base, slots)), mask, base)
         controller = jnp.zeros((rows, 0))
         if self.controller != "none":
             last = jnp.maximum(lengths - 1, 0)[:, None, None]
             controller = jnp.take_along_axis(states, last, axis=1)[:, 0].astype(self.dtype or self.param_dtype)
             if states.shape[-1] != self.hidden_size:
                 controller = self.bridge(controller)
-        return PointerState(self.still(rows), self.places(memory), controller, ()), memory
+        return PointerState(self.initial_hidden(rows), self.places(memory), controller, ()), memory
 
     def __call__(
-        self, carry: PointerState, step: Step, memory: tuple[Memory, PyTree]
+        self, carry: PointerState, step: Step, memory: tuple[PointerMemory, PyTree]
     ) -> tuple[PointerState, jax.Array]:
         """One answer slot."""
         above, memory_below = memory
@@ -449,7 +451,7 @@ class PointerCell(PointerUnits, AppendOnlyCell):
             if self.decoder is None
             else told(as_cell(self.decoder).start, batch_shape, steps, deterministic=deterministic)
         )
-        state = PointerState(self.still(*batch_shape), (first,) * self.address_heads, controller, below)
+        state = PointerState(self.initial_hidden(*batch_shape), (first,) * self.address_heads, controller, below)
         # The state of an append-only cell is differentiated, so the base is a float: exact for up to 24 bits.
         return (state, base.astype(jnp.float32)), memory, nothing, jnp.zeros((), jnp.int32)
 
@@ -464,7 +466,7 @@ class PointerCell(PointerUnits, AppendOnlyCell):
         def with_entry(column: jax.Array, new: jax.Array) -> jax.Array:
             return jnp.swapaxes(jnp.where(here[:, None], new[..., None].astype(column.dtype), column), -1, -2)
 
-        now = self.everywhere(jax.tree.map(with_entry, memory, entry), filled | here, base)
+        now = self.with_address_space(jax.tree.map(with_entry, memory, entry), filled | here, base)
         z, below = step.inputs if self.reads or not self.address_heads else None, pointers.decoder
         if self.decoder is not None:
             below, z = as_cell(self.decoder)(below, step)

@@ -64,7 +64,7 @@ class Cache(NamedTuple):
     """The number of the next slot."""
 
 
-class Given(NamedTuple):
+class DecoderInputs(NamedTuple):
     """Constant inputs of all steps of a decoder."""
 
     memory: list[Entries]
@@ -135,7 +135,7 @@ class TransformerDecoder(Numbered, Part):
 
     def start(
         self, states: jax.Array, mask: jax.Array, valid: jax.Array, *, deterministic: bool = True
-    ) -> tuple[Cache, Given]:
+    ) -> tuple[Cache, DecoderInputs]:
         """[B, N, e], bool[B, N], the answer slots bool[B, M] -> (an empty cache, the constant inputs of all steps)."""
         memory, slots = self.memory_of(states, mask), valid.shape[-1]
         rows, _, *shape = memory[0].keys.shape
@@ -143,10 +143,10 @@ class TransformerDecoder(Numbered, Part):
         tables: list[jax.Array | None] = [None] * len(self.stack)
         if not self.random_positions:
             tables = [layer.attention.table(slots, memory[0].keys.dtype) for layer in self.stack]
-        given = Given(memory, self.slots_of(valid, deterministic=deterministic), tables)
+        given = DecoderInputs(memory, self.slots_of(valid, deterministic=deterministic), tables)
         return Cache(empty, list(empty), jnp.zeros((), jnp.int32)), given
 
-    def __call__(self, carry: Cache, step: Step, memory: Given) -> tuple[Cache, jax.Array]:
+    def __call__(self, carry: Cache, step: Step, memory: DecoderInputs) -> tuple[Cache, jax.Array]:
         """One answer slot: (new carry, [B, d])."""
         slot, all_keys, all_values = carry.slot, [], []
         at = jax.lax.dynamic_slice_in_dim(memory.positions, slot, 1, axis=-1)

@@ -234,7 +234,8 @@ def _file(pairs: Iterable[tuple[str, ...]], tokens: Tokens) -> File:
     same = np.array([first.setdefault(tuple(row), number) for number, row in enumerate(inputs)])
     names = [tuple(sorted({token for row in side for token in row})) for side in (inputs, answers)]
     ids = [{token: number for number, token in enumerate(of_side)} for of_side in names]
-    numbered = [[[of[token] for token in row] for row in side] for of, side in zip(ids, (inputs, answers), strict=True)]
+    sides = zip(ids, (inputs, answers), strict=True)
+    numbered = [[[id_of[token] for token in row] for row in side] for id_of, side in sides]
     rows = make_rows(numbered[0], numbered[1])
     slots = rows.answer_lengths + 1
     shares = np.zeros(len(names[1]) + 1)

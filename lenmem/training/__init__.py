@@ -3,14 +3,14 @@
 from lenmem.training.checkpoint import CheckpointError
 from lenmem.training.configuration import Training
 from lenmem.training.loop import DivergedError, Result, train
-from lenmem.training.optimizer import Constant, Cosine, Linear, Optimizer, StepDecay, WarmupRsqrt
+from lenmem.training.optimizer import Constant, Cosine, LinearDecay, Optimizer, StepDecay, WarmupRsqrt
 
 __all__ = [
     "CheckpointError",
     "Constant",
     "Cosine",
     "DivergedError",
-    "Linear",
+    "LinearDecay",
     "Optimizer",
     "Result",
     "StepDecay",

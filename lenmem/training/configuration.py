@@ -66,7 +66,7 @@ class Training:
                 raise ValueError(
                     f"training.{name} must be a multiple of log_every={self.log_every}, got {getattr(self, name)}"
                 )
-        if self.seeds % self.together:
+        if self.seeds % self.concurrent_seeds:
             raise ValueError(f"training.seeds_at_once={self.seeds_at_once} does not divide seeds={self.seeds}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
@@ -77,7 +77,7 @@ class Training:
             )
 
     @property
-    def together(self) -> int:
+    def concurrent_seeds(self) -> int:
         """Number of seeds whose steps are one computation."""
         return self.seeds_at_once or self.seeds
 
@@ -97,7 +97,7 @@ class Training:
         return "the parameters of the best validation" if self.selection_window == 1 else f"those of the best {score}"
 
     @property
-    def kept(self) -> dict[str, Any]:
+    def state_options(self) -> dict[str, Any]:
         """The arguments that determine the room in a `State`."""
         return {"keep_best": self.selection != "last", "window": self.selection_window}
 
@@ -108,15 +108,15 @@ class Training:
         return rule.build(self.steps) if isinstance(rule, Optimizer) else rule
 
     @property
-    def advanced(self) -> dict[str, Any]:
+    def step_options(self) -> dict[str, Any]:
         """The arguments of `make_advance`."""
         return {"batch_size": self.batch_size, "at_once": self.seeds_at_once, "widths": self.widths}
 
     def device_count(self) -> int:
         """Number of devices for batches and seeds, the same number in each process."""
         available, shared_by = jax.device_count(), jax.process_count()
-        work = self.batch_size * self.together
-        shared = f"batch_size={self.batch_size} times seeds={self.together}"
+        work = self.batch_size * self.concurrent_seeds
+        shared = f"batch_size={self.batch_size} times seeds={self.concurrent_seeds}"
         if self.devices is None:
             usable = [n for n in range(shared_by, available + 1, shared_by) if work % n == 0]
             if not usable:

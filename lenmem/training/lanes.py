@@ -99,9 +99,9 @@ def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstrac
     """An initial state of all lanes for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
 
     def start(combination: jax.Array, keys: jax.Array) -> PyTree:
-        of = at_lane(experiment, numbers, combination)
-        training = of.training
-        return initial_members(of.bound_model, of.task, training.transformation, keys, **training.kept)
+        lane = at_lane(experiment, numbers, combination)
+        training = lane.training
+        return initial_members(lane.bound_model, lane.task, training.transformation, keys, **training.state_options)
 
     def members(keys: jax.Array) -> PyTree:
         lanes = jax.vmap(start, in_axes=(0, None))(jnp.arange(combinations(numbers)), keys)
@@ -116,9 +116,9 @@ def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None
 
     def advance(state: State, count: int) -> tuple[State, Record]:
         def of_combination(combination: jax.Array, members: PyTree) -> tuple[PyTree, Record]:
-            of = at_lane(experiment, numbers, combination)
-            rule, how = of.training.transformation, of.training.advanced
-            step = make_advance(of.bound_model, of.task, rule, **how, axes=("lanes",), mesh=mesh)
+            lane = at_lane(experiment, numbers, combination)
+            rule, options = lane.training.transformation, lane.training.step_options
+            step = make_advance(lane.bound_model, lane.task, rule, **options, axes=("lanes",), mesh=mesh)
             after, record = step(State(state.step, members), count)
             return after.members, record
 

@@ -114,7 +114,7 @@ def run(
             long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
             kept = jax.tree.map(np.array, bits(state)) if long else None
             stop.withdraw(kept and functools.partial(recorder.save, kept, earlier + called - started))
-            with progress.of("compiling the training") if not speeds else nullcontext():
+            with progress.track("compiling the training") if not speeds else nullcontext():
                 state, record = program.advance(state, count)
                 record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()

@@ -80,7 +80,7 @@ class Cosine:
 
 
 @dataclasses.dataclass(frozen=True)
-class Linear:
+class LinearDecay:
     """Linear warm-up, then linear decay to `final` at the end of training.
 
     (t + 1) / warmup for t < warmup, then 1 - (1 - final) (t - warmup) / (steps - warmup).
@@ -116,7 +116,7 @@ class WarmupRsqrt:
         return jnp.minimum(_warm(count, self.warmup), jnp.sqrt(self.warmup / (jnp.asarray(count) + 1.0)))
 
 
-Schedule = Constant | StepDecay | Cosine | Linear | WarmupRsqrt
+Schedule = Constant | StepDecay | Cosine | LinearDecay | WarmupRsqrt
 Name = Literal["adam", "adamw", "rmsprop", "sgd"]
 
 
@@ -178,7 +178,7 @@ class Optimizer:
         if steps < 0:
             raise ValueError(f"steps must not be negative, got {steps}")
         warmup = getattr(self.schedule, "warmup", 0)
-        if isinstance(self.schedule, Cosine | Linear) and steps and warmup > steps:
+        if isinstance(self.schedule, Cosine | LinearDecay) and steps and warmup > steps:
             raise ValueError(f"a warm-up of {warmup} updates is longer than the training of {steps}")
         parts = []
         if self.clip_value is not None:

@@ -32,8 +32,8 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
     mesh = device_mesh(training.device_count(), training.batch_size)
     keys = seed_keys(training, key)
     return Program(
-        init=lambda: replicated(initial_state(model, task, optimizer, keys, **training.kept), mesh),
-        advance=make_advance(model, task, optimizer, **training.advanced, mesh=mesh),
+        init=lambda: replicated(initial_state(model, task, optimizer, keys, **training.state_options), mesh),
+        advance=make_advance(model, task, optimizer, **training.step_options, mesh=mesh),
         apply=ApplyModel(model),
     )
 

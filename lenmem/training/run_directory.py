@@ -77,7 +77,7 @@ def abstract_state(experiment: TrainableExperiment) -> State:
         experiment.task,
         training.transformation,
         jax.random.split(jax.random.key(0), training.seeds),
-        **training.kept,
+        **training.state_options,
         abstract=True,
     )
 

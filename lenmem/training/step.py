@@ -210,12 +210,11 @@ def make_advance(
         member = member._replace(params=params, optimizer_state=optimizer_state, alive=alive)
         return member, Record(loss, grad_norm, alive)
 
-        # Constraints inside it also apply to `seed`, along the mapped axis.
-
+    # Constraints inside it also apply to `seed`, along the mapped axis.
     spread = None if mesh is None else "seed"
     updates = jax.vmap(update, in_axes=(0, None), axis_name="seeds", spmd_axis_name=spread)
 
-    def together(state: State, count: int) -> tuple[State, Record]:
+    def all_seeds(state: State, count: int) -> tuple[State, Record]:
         def body(state: State, _: None) -> tuple[State, Record]:
             members, record = updates(state.members, state.step)
             return State(state.step + 1, _spread(members, mesh, "seed")), record
@@ -225,9 +224,9 @@ def make_advance(
 
     def advance(state: State, count: int) -> tuple[State, Record]:
         if at_once is None:
-            return together(state, count)
+            return all_seeds(state, count)
         groups = jax.tree.map(lambda x: x.reshape(-1, at_once, *x.shape[1:]), state.members)
-        states, record = jax.lax.map(lambda members: together(State(state.step, members), count), groups)
+        states, record = jax.lax.map(lambda members: all_seeds(State(state.step, members), count), groups)
         members = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states.members)
         record = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(count, -1), record)
         return State(state.step + count, members), record
@@ -249,7 +248,7 @@ def keep_best(state: State, score: jax.Array) -> State:
 
     return state._replace(
         members=members._replace(
-            best=per_seed(better, members.params, members.best),
+            best=where_seeds(better, members.params, members.best),
             best_score=jnp.where(better, score, members.best_score),
             recent=recent,
         )
@@ -259,11 +258,11 @@ def keep_best(state: State, score: jax.Array) -> State:
 def selected(params: PyTree, best: PyTree, best_score: ArrayLike | None) -> PyTree:
     """The parameters that the selection rule keeps, [S, ...] on the host; for a seed without a score, the last ones."""
     if best_score is not None and best != ():
-        params = per_seed(np.isfinite(best_score), best, params)
+        params = where_seeds(np.isfinite(best_score), best, params)
     return jax.tree.map(np.asarray, params)
 
 
-def per_seed(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
+def where_seeds(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
     """`new` for the seeds whose flag [S] is set, `old` for the others; leaves [S, ...]."""
 
     def choose(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -65,4 +65,4 @@ def test_figures_have_cells_without_numbers():
         table = papers.tables("panm")[name]
         assert {row[heads] for row in table["rows"]} == set(range(4 if name == "figure_7" else 3))
         assert all(value is None for row in table["rows"] for key, value in row.items() if key.startswith("length_"))
-        assert "in words" in table["notes"][0]
+        assert "statements about" in table["notes"][0]

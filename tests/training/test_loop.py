@@ -83,8 +83,8 @@ def test_seeds_and_keys_differ(finished):
 def test_steps_equal_a_plain_loop_of_optax(finished):
     """Independent twin: one seed, Python loop, no vmap, no scan over steps, no donation."""
     result, _ = finished
-    of = experiment()
-    model, optimizer = of.bound_model, optax.adam(1e-2)
+    setup = experiment()
+    model, optimizer = setup.bound_model, optax.adam(1e-2)
     key = namespaced(jax.random.key(0), 1)
     state = initial_state(model, TASK, optimizer, key[None], keep_best=False)
     params = jax.tree.map(lambda x: x[0], state.members.params)
@@ -131,25 +131,25 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(finished, tmp_path):
 def test_any_optax_transformation_trains_and_resumes(tmp_path):
     """Bit for bit. The saved run measures and predicts without it, and says that it has to be passed again."""
     noise = optax.add_noise(0.01, 0.5, jax.random.key(0))  # Its state has a key; the last rule wants the loss.
-    of = experiment(optimizer=optax.chain(noise, optax.lion(1e-2), optax.contrib.reduce_on_plateau()))
-    result = train(of, directory=tmp_path / "whole")
-    train(of, directory=tmp_path / "part", report=stop_at_4)
+    setup = experiment(optimizer=optax.chain(noise, optax.lion(1e-2), optax.contrib.reduce_on_plateau()))
+    result = train(setup, directory=tmp_path / "whole")
+    train(setup, directory=tmp_path / "part", report=stop_at_4)
     run = load(tmp_path / "part")
     assert run.step == 4
     assert lenmem.measure(run.experiment, run.params).seeds == 2
     with pytest.raises(ValueError, match=r"not saved; to go on training, pass the same one again: lenmem\.load\("):
         train(run.experiment, directory=tmp_path / "part", resume=True)
-    resumed = train(of, directory=tmp_path / "part", resume=True)
+    resumed = train(setup, directory=tmp_path / "part", resume=True)
     chex.assert_trees_all_equal(resumed.params, result.params)
 
-    run = load(tmp_path / "whole", optimizer=of.training.optimizer)
-    assert run.experiment == of
+    run = load(tmp_path / "whole", optimizer=setup.training.optimizer)
+    assert run.experiment == setup
     lenmem.export_run(run, tmp_path / "run.safetensors", with_optimizer=True)
     with pytest.raises(ValueError, match="not saved"):
         lenmem.import_run(tmp_path / "run.safetensors", tmp_path / "again", modules=[Bag])
-    optimizer = of.training.optimizer
+    optimizer = setup.training.optimizer
     lenmem.import_run(tmp_path / "run.safetensors", tmp_path / "again", modules=[Bag], optimizer=optimizer)
-    again = train(of, directory=tmp_path / "again", resume=True)
+    again = train(setup, directory=tmp_path / "again", resume=True)
     chex.assert_trees_all_equal(again.params, result.params)
 
 
@@ -221,8 +221,8 @@ def test_snapshots_from_the_middle_can_be_loaded(tmp_path):
 
 def test_a_seed_that_dies_keeps_its_last_good_parameters(tmp_path):
     """Biases start apart and move by the learning rate, so seeds pass the limit at different steps or never."""
-    of = experiment(Poisoned(limit=0.2), seeds=8, steps=6, optimizer=Optimizer("sgd", learning_rate=0.3))
-    result = train(of, directory=tmp_path / "run")
+    setup = experiment(Poisoned(limit=0.2), seeds=8, steps=6, optimizer=Optimizer("sgd", learning_rate=0.3))
+    result = train(setup, directory=tmp_path / "run")
     assert 0 < result.alive.sum() < 8
     assert np.all(np.isfinite(result.params["bias"]))
     deaths = [death for entry in result.history for death in entry.get("died", [])]
@@ -240,8 +240,10 @@ def test_the_run_fails_only_when_all_seeds_have_died():
 
 
 def test_selection_keeps_the_best_and_ties_go_to_the_latest():
-    of = experiment()
-    state = initial_state(of.bound_model, TASK, optax.sgd(1.0), jax.random.split(jax.random.key(0), 3), keep_best=True)
+    setup = experiment()
+    state = initial_state(
+        setup.bound_model, TASK, optax.sgd(1.0), jax.random.split(jax.random.key(0), 3), keep_best=True
+    )
     members = state.members._replace(alive=jnp.array([True, True, False]))
     state = state._replace(members=members._replace(params=jax.tree.map(lambda x: 0 * x + 1, members.params)))
     state = keep_best(state, jnp.array([0.5, 0.5, 0.5]))
@@ -255,8 +257,8 @@ def test_selection_keeps_the_best_and_ties_go_to_the_latest():
 
 
 def test_a_window_selects_by_the_mean_of_the_latest_scores():
-    of, keys = experiment(), jax.random.split(jax.random.key(0), 2)
-    state = initial_state(of.bound_model, TASK, optax.sgd(1.0), keys, keep_best=True, window=2)
+    setup, keys = experiment(), jax.random.split(jax.random.key(0), 2)
+    state = initial_state(setup.bound_model, TASK, optax.sgd(1.0), keys, keep_best=True, window=2)
     kept, scores = [], np.array([[0.9, 0.1], [0.1, 0.2], [0.7, 0.3], [0.2, 0.0], [0.6, 0.9]])
     for number, seen in enumerate(scores):
         params = jax.tree.map(lambda x, n=number: 0 * x + n, state.members.params)
@@ -268,11 +270,11 @@ def test_a_window_selects_by_the_mean_of_the_latest_scores():
 
 
 def test_selection_by_loss_keeps_the_smallest():
-    of = experiment(selection="validation", validate_every=2, selection_metric="loss", validation_batches=1)
-    result = train(of)
+    setup = experiment(selection="validation", validate_every=2, selection_metric="loss", validation_batches=1)
+    result = train(setup)
     seen = np.array([entry["validation/loss"] for entry in result.history])
-    batch = TASK.source("validation", of.training.batch_size).batch(jax.random.key(of.training.seed), 0)
-    model = of.bound_model
+    batch = TASK.source("validation", setup.training.batch_size).batch(jax.random.key(setup.training.seed), 0)
+    model = setup.bound_model
 
     def loss(params):
         outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
@@ -290,12 +292,12 @@ def test_a_window_longer_than_the_training_is_refused():
     ("rule", "split"), [("validation", "validation"), ("validation", "train"), ("running_ood", "test")]
 )
 def test_the_selected_parameters_are_those_of_the_best_score(rule, split):
-    of = experiment(selection=rule, validate_every=2, selection_metric="token_accuracy", validation_batches=2)
+    setup = experiment(selection=rule, validate_every=2, selection_metric="token_accuracy", validation_batches=2)
     if rule == "validation":
-        of = dataclasses.replace(of, training=dataclasses.replace(of.training, validation_split=split))
-    result = train(of)
+        setup = dataclasses.replace(setup, training=dataclasses.replace(setup.training, validation_split=split))
+    result = train(setup)
     seen = np.array([entry[f"{split}/token_accuracy"] for entry in result.history])
-    got = score(of.bound_model, result.params, TASK, 8, 4, 0, split=split)
+    got = score(setup.bound_model, result.params, TASK, 8, 4, 0, split=split)
     np.testing.assert_allclose(got["token_accuracy"], seen.max(axis=0), atol=1e-6)
 
 
@@ -340,13 +342,13 @@ def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
 
 def test_seeds_are_spread_where_the_batch_cannot_be():
     """Then devices have nothing to tell each other while they train."""
-    of = experiment(batch_size=3, seeds=4, devices=2)
+    setup = experiment(batch_size=3, seeds=4, devices=2)
     mesh = device_mesh(2, 3)
     assert mesh is not None
     assert dict(mesh.shape) == {"seed": 2, "data": 1}
-    optimizer = of.training.optimizer.build(6)
-    state = initial_state(of.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 4), keep_best=False)
-    advance = make_advance(of.bound_model, TASK, optimizer, 3, mesh=mesh)
+    optimizer = setup.training.optimizer.build(6)
+    state = initial_state(setup.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 4), keep_best=False)
+    advance = make_advance(setup.bound_model, TASK, optimizer, 3, mesh=mesh)
     program = advance.lower(replicated(state, mesh), 2).compile().as_text()
     of_steps, _, around = program.partition("ENTRY")
     collective = r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
@@ -378,13 +380,13 @@ def test_seeds_in_groups_are_spread_over_devices():
 
 
 def test_one_seed_at_a_time_needs_less_memory():
-    of = tiny.experiment(seeds=4, batch_size=256)
-    optimizer = of.training.optimizer.build(6)
+    setup = tiny.experiment(seeds=4, batch_size=256)
+    optimizer = setup.training.optimizer.build(6)
     keys = jax.random.split(jax.random.key(0), 4)
-    state = initial_state(of.bound_model, TASK, optimizer, keys, keep_best=False, abstract=True)
+    state = initial_state(setup.bound_model, TASK, optimizer, keys, keep_best=False, abstract=True)
 
     def temporary(at_once: int | None) -> int:
-        advance = make_advance(of.bound_model, TASK, optimizer, 256, at_once=at_once)
+        advance = make_advance(setup.bound_model, TASK, optimizer, 256, at_once=at_once)
         return advance.lower(state, 2).compile().memory_analysis().temp_size_in_bytes
 
     assert temporary(1) < 0.5 * temporary(None)
@@ -423,7 +425,7 @@ class Width(nn.Module):
 
 def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
     task = TableLookup(batches="balanced")  # up to 6 tokens
-    of = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))
+    setup = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))
     keys = [namespaced(jax.random.key(0), seed) for seed in range(2)]
     source = task.source("train", 1)
     expected, widths = [], []
@@ -434,17 +436,17 @@ def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
         outputs = jnp.full((1, 1, 8), widths[-1] / 6).at[..., -1].set(0)
         expected.append([float(task.loss(outputs, batch)) for batch in batches])
     assert len(set(widths)) > 2
-    np.testing.assert_allclose([entry["loss"] for entry in train(of).history], expected, rtol=1e-6)
+    np.testing.assert_allclose([entry["loss"] for entry in train(setup).history], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_step_compiles_once(devices, caplog):
-    of = experiment()
-    optimizer = of.training.optimizer.build(6)
-    state = initial_state(of.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 2), keep_best=False)
+    setup = experiment()
+    optimizer = setup.training.optimizer.build(6)
+    state = initial_state(setup.bound_model, TASK, optimizer, jax.random.split(jax.random.key(0), 2), keep_best=False)
     mesh = device_mesh(devices, 4)
     state = replicated(state, mesh)
-    advance = make_advance(of.bound_model, TASK, optimizer, 4, mesh=mesh)
+    advance = make_advance(setup.bound_model, TASK, optimizer, 4, mesh=mesh)
     with jax.log_compiles():
         for _ in range(3):
             state, _ = advance(state, 2)
@@ -503,10 +505,10 @@ def test_a_model_that_cannot_take_the_task_is_refused():
 
 
 def test_the_experiment_binds_the_spec_of_its_task():
-    of = experiment()
-    assert of.model.spec is None
-    assert of.bound_model.spec == TASK.spec
-    assert dataclasses.replace(of, model=Bag(spec=TASK.spec)).bound_model == of.bound_model
+    setup = experiment()
+    assert setup.model.spec is None
+    assert setup.bound_model.spec == TASK.spec
+    assert dataclasses.replace(setup, model=Bag(spec=TASK.spec)).bound_model == setup.bound_model
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_path):

@@ -15,7 +15,7 @@ import tyro
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lenmem.training.optimizer import Constant, Cosine, Linear, Optimizer, StepDecay, WarmupRsqrt, decay_kernels
+from lenmem.training.optimizer import Constant, Cosine, LinearDecay, Optimizer, StepDecay, WarmupRsqrt, decay_kernels
 
 SHAPES = {"layer": {"kernel": (3, 4), "bias": (4,)}, "start": (2,)}
 
@@ -153,9 +153,9 @@ def test_decay_mask(name):
         (Cosine(), 100, {0: 1.0, 25: 0.853553, 50: 0.5, 100: 0.0, 200: 0.0}),
         (Cosine(warmup=4, final=0.2), 104, {0: 0.25, 1: 0.5, 3: 1.0, 4: 1.0, 54: 0.6, 104: 0.2, 500: 0.2}),
         (Cosine(warmup=0.25), 16, {0: 0.25, 3: 1.0, 4: 1.0, 10: 0.5, 16: 0.0}),
-        (Linear(), 100, {0: 1.0, 25: 0.75, 99: 0.01, 100: 0.0}),
-        (Linear(warmup=2, final=0.5), 12, {0: 0.5, 1: 1.0, 2: 1.0, 7: 0.75, 12: 0.5}),
-        (Linear(warmup=0.1), 4, {0: 1.0, 2: 0.5, 4: 0.0}),
+        (LinearDecay(), 100, {0: 1.0, 25: 0.75, 99: 0.01, 100: 0.0}),
+        (LinearDecay(warmup=2, final=0.5), 12, {0: 0.5, 1: 1.0, 2: 1.0, 7: 0.75, 12: 0.5}),
+        (LinearDecay(warmup=0.1), 4, {0: 1.0, 2: 0.5, 4: 0.0}),
         (WarmupRsqrt(4), 10, {0: 0.25, 3: 1.0, 15: 0.5, 63: 0.25}),
     ],
     ids=str,
@@ -174,7 +174,10 @@ def test_schedules(schedule, steps, points):
 
 @settings(max_examples=10, deadline=None)
 @given(
-    warmup=st.integers(0, 50), extra=st.integers(0, 50), final=st.floats(0, 1), kind=st.sampled_from([Cosine, Linear])
+    warmup=st.integers(0, 50),
+    extra=st.integers(0, 50),
+    final=st.floats(0, 1),
+    kind=st.sampled_from([Cosine, LinearDecay]),
 )
 def test_warmed_schedules_rise_then_fall_within_bounds(warmup, extra, final, kind):
     steps = warmup + extra + 1
@@ -220,7 +223,7 @@ def test_a_sweep_of_learning_rates_is_one_vmapped_program():
         (lambda: Cosine(warmup=-1), "Cosine.warmup"),
         (lambda: WarmupRsqrt(0), "WarmupRsqrt.warmup"),
         (lambda: Optimizer().build(-1), "steps must not be negative"),
-        (lambda: Optimizer(schedule=Linear(warmup=11)).build(10), "longer than the training"),
+        (lambda: Optimizer(schedule=LinearDecay(warmup=11)).build(10), "longer than the training"),
     ],
 )
 def test_errors(build, message):

@@ -21,7 +21,7 @@ def experiment(model: nn.Module = MODEL, **training: Any) -> Experiment:
     """Two seeds, 6 steps, unless said otherwise."""
     fields = {"steps": 6, "seeds": 2, "batch_size": 4, "log_every": 2, "checkpoint_every": 2} | training
     fields.setdefault("optimizer", Optimizer("adam", learning_rate=1e-2))
-    return Experiment(TASK, model, Training(**fields), Evaluation(lengths=(2, 5), samples=4, scored=8))
+    return Experiment(TASK, model, Training(**fields), Evaluation(lengths=(2, 5), samples=4, test_examples=8))
 
 
 class Poisoned(nn.Module):
@@ -38,6 +38,6 @@ class Poisoned(nn.Module):
         return jnp.where(jnp.max(jnp.abs(bias)) > self.limit, jnp.nan, outputs)
 
 
-def with_steps(of: Experiment, steps: int) -> Experiment:
+def with_steps(setup: Experiment, steps: int) -> Experiment:
     """The same experiment, longer or shorter."""
-    return dataclasses.replace(of, training=dataclasses.replace(of.training, steps=steps))
+    return dataclasses.replace(setup, training=dataclasses.replace(setup.training, steps=steps))

@@ -33,7 +33,7 @@ def _lie_access(scene: Scene, target: Target) -> None:
     plot_rows(scene.traces, 0, target("rows.png"), names=names, title=title)
 
 
-class Memory(NamedTuple):
+class MemoryTrace(NamedTuple):
     """The memory of one example, and where it was read: W writes and R reads in key space."""
 
     keys: np.ndarray
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
     """float[R, d]: the position of the read head at the answer steps."""
 
 
-def memory_of(traces: Mapping[str, np.ndarray], example: int) -> Memory:
+def memory_of(traces: Mapping[str, np.ndarray], example: int) -> MemoryTrace:
     """The writes (steps that are valid and not decoding) and reads (valid and decoding) of one example.
 
     Needs the traces `write_head`, `read_head`, `decoding` and `valid`; without `write_strength`, writes have full
@@ -64,7 +64,7 @@ def memory_of(traces: Mapping[str, np.ndarray], example: int) -> Memory:
     writes = valid & ~decoding
     keys = traces["write_head"][example][writes]
     strengths = traces["write_strength"][example][writes] if "write_strength" in traces else np.ones(len(keys))
-    return Memory(
+    return MemoryTrace(
         keys=keys,
         strengths=strengths,
         tokens=traces["token"][example][writes] if "token" in traces else None,
@@ -196,7 +196,7 @@ def plot_rows(
     return finish(figure, path)
 
 
-def _sphere(ax: Any, memory: Memory, names: Callable[[int], str]) -> None:
+def _sphere(ax: Any, memory: MemoryTrace, names: Callable[[int], str]) -> None:
     """Writes and reads on the unit sphere, seen from their side of it."""
     u, v = np.meshgrid(np.linspace(0, 2 * np.pi, 73), np.linspace(0, np.pi, 37))
     grid_lines = {"color": "#C4C4C4", "linewidth": 0.35, "rstride": 3, "cstride": 4}
@@ -320,16 +320,16 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.where(norm > 1e-6, norm, 1)
 
 
-def _project(memory: Memory, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _project(memory: MemoryTrace, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Keys and reads on the k principal axes of both together."""
     projected = pca(np.concatenate([memory.keys, memory.reads]), k)
     return projected[: len(memory.keys)], projected[len(memory.keys) :]
 
 
-def _names(memory: Memory, names: Callable[[int], str]) -> list[str] | None:
+def _names(memory: MemoryTrace, names: Callable[[int], str]) -> list[str] | None:
     return None if memory.tokens is None else [names(int(token)) for token in memory.tokens]
 
 
-def _require_writes(memory: Memory) -> None:
+def _require_writes(memory: MemoryTrace) -> None:
     if not len(memory.keys):
         raise ValueError("this example writes nothing: it has no valid step before the answer")

@@ -130,7 +130,9 @@ def _draw_strips(scene: Scene, target: Target, strips: Mapping[str, np.ndarray])
         entries = {name: scene.traces[name].shape[2:] for name in chosen}
         plot_strips(
             chosen,
-            rows={name: [".".join(str(n + 1) for n in at) for at in np.ndindex(of)] for name, of in entries.items()},
+            rows={
+                name: [".".join(str(n + 1) for n in at) for at in np.ndindex(shape)] for name, shape in entries.items()
+            },
             path=target(f"steps_{number + 1}.png" if number else "steps.png"),
             columns=names,
             xlabel="step" if recurrent else "position",
