@@ -193,7 +193,7 @@ def test_a_pair_has_a_training_that_is_stated(monkeypatch, folder, capsys):
     with pytest.raises(ZeroDivisionError):
         cli.main(["train", "copy", "--model", "gru"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "default training: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
+    assert "training: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
 
 
 def test_a_configuration_with_another_model():
