@@ -1,4 +1,4 @@
-"""What every test runs under: two virtual CPU devices, warnings as errors, reproducible hypothesis examples."""
+"""Settings of all tests: two virtual CPU devices, warnings as errors, reproducible hypothesis examples."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import sys
 import tempfile
 from pathlib import Path
 
-# A shell's background job ignores Ctrl-C, and so would every process that a test starts and stops.
+# A shell's background jobs ignore Ctrl-C; the processes that tests start and stop would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# Read by XLA when its first backend starts, so it has to be set before anything runs. xdist workers inherit it.
+# XLA reads this when its first backend starts, so it is set before anything runs. xdist workers inherit it.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
-# Threads of OpenMP that wait for each other keep their cores from the other workers: t-SNE took 20 times as long.
+# OpenMP threads that wait for each other block cores for other workers: t-SNE took 20 times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
-    # A test makes a few steps of a tiny network: compiling it well takes longer than running it badly. (The README's
-    # examples, which CI runs too, are compiled well.) XLA ends a process that gives it a flag it does not know.
+    # A test runs a few steps of a tiny network, for which optimised compilation takes longer than running. (The
+    # README's examples, which CI also runs, are optimised.) XLA aborts a process that passes an unknown flag.
     starts = [sys.executable, "-c", "import jax; jax.devices()"]
     quick = "backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1"
     options = [f"--xla_{option}" for option in quick]
-    for some in (options, *([option] for option in options)):  # All at once; if one is unknown, one by one.
+    for some in (options, *([option] for option in options)):  # all at once; if one is unknown, one by one
         tried = os.environ | {"XLA_FLAGS": " ".join([flags, *some])}
         if set(some) <= set(flags.split()):
             continue
         if subprocess.run(starts, env=tried, capture_output=True, check=False).returncode == 0:
             flags = tried["XLA_FLAGS"]
     os.environ["XLA_FLAGS"] = flags
-# Compiled programs and generated data are shared by workers, by the commands that tests start, and by tests that make
-# the same again; and from run to run, but for CI, which starts from nothing. The user's own caches are left alone.
+# Compiled programs and generated data are shared by workers, by commands that tests start, and by later runs; CI starts
+# without them. The user's own caches are not touched.
 if not {"JAX_COMPILATION_CACHE_DIR", "LENMEM_CACHE"} <= os.environ.keys():
     if os.environ.get("CI"):
         kept = Path(tempfile.mkdtemp(prefix="lenmem-tests-"))
@@ -52,9 +52,9 @@ import pytest
 
 from tests import learning
 
-# Tests hold results to tolerances of float32, which TF32 on a GPU would miss.
+# Tests use float32 tolerances, which TF32 on a GPU would not meet.
 jax.config.update("jax_default_matmul_precision", "highest")
-# Tracing makes many objects that live long. To look through them for cycles as often as usual takes its time.
+# Tracing creates many long-lived objects. Collecting garbage as often as usual would take too long.
 gc.freeze()
 gc.set_threshold(100_000, 20, 100)
 
@@ -70,7 +70,7 @@ hypothesis.settings.load_profile("lenmem")
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_a_module_are_dropped():
-    """Every compiled program maps some memory, and Linux gives a process 65,530 mappings: the suite has more."""
+    """Each compiled program maps some memory, and Linux allows 65,530 mappings per process: the suite has more."""
     yield
     jax.clear_caches()
 
@@ -100,7 +100,7 @@ def learns(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """After `--keys N`: the worst value of each learning test, beside its bar."""
+    """With `--keys N`: prints the worst value of each learning test, beside its bar."""
     if config.getoption("keys") == 1:
         return
     terminalreporter.section(f"the worst of {config.getoption('keys')} keys")
@@ -112,7 +112,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def pytest_collection_modifyitems(items):
-    """A file stays on one worker, as its tests share compiled functions; tests that name a group go by that."""
+    """Keeps the tests of a file, or of a named group, on one worker, since they share compiled functions."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))

@@ -1,4 +1,4 @@
-"""Arrays kept on disk: made once, again when damaged, never half written."""
+"""The on-disk cache: arrays are built once, rebuilt if damaged, and never half written."""
 
 from __future__ import annotations
 

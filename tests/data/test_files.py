@@ -63,7 +63,7 @@ def test_missing_or_damaged_images(tmp_path):
 
 
 def test_tfds(monkeypatch):
-    """Features as TFDS gives them, by a stand-in: text is bytes."""
+    """Features in TFDS's form, from a stand-in: text is bytes."""
     data = {
         "imdb_reviews": [{"text": b"Good.", "label": np.int64(1)}, {"text": b"Bad.", "label": np.int64(0)}],
         "cifar10": [{"image": np.full((32, 32, 3), 7, np.uint8), "label": np.int64(4), "id": b"train_1"}],

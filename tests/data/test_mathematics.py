@@ -48,12 +48,12 @@ def test_every_phrase_occurs_as_often_as_it_should():
         counts[re.sub(NUMBER, "#", mathematics.add_or_sub(rng, 8.0)[0].replace(" - ", " minus "))] += 1
     for phrase in ("# + #", "#+#", "Sum # and #.", "What is # plus #?"):
         assert abs(counts[phrase] - draws / 2 / 11) < 5 * (draws / 22) ** 0.5
-    # Of a difference of numbers in any order half are at least 0, and one of twelve phrases, else of eight.
+    # Half of the differences of numbers in any order are at least 0; these have twelve phrases, the others eight.
     expected = draws / 2 * (1 / 12 + 1 / 8) / 2
     assert abs(counts["Subtract # from #."] - expected) < 5 * expected**0.5
     expected = draws / 2 / 2 / 12 * 2
     assert abs(counts["What is the distance between # and #?"] - expected) < 5 * expected**0.5
-    # The two pairs of differences look alike here, and so do `-` and `minus`.
+    # The two phrases for pairs of differences look alike here, and so do `-` and `minus`.
     assert len(counts) == 11 + (8 - 1) + 2
 
 

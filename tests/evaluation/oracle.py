@@ -1,4 +1,4 @@
-"""A task and a model whose accuracy is known: the model answers the first `reach` tokens of a copy right, no others."""
+"""A task and a model with known accuracy: the model copies exactly the first `reach` tokens correctly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Copy(Task):
         return capacity, capacity
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        # One draw, spread over the positions by a hash: compiles fast, and more capacity changes nothing.
+        # One draw, distributed over the positions by a hash: compiles fast, and more capacity changes nothing.
         spread = jax.random.bits(key) + jnp.arange(capacity, dtype=jnp.uint32) * jnp.uint32(2654435761)
         tokens = ((spread >> 16) % VOCABULARY).astype(jnp.int32)
         mask = jnp.arange(capacity) < length
@@ -46,7 +46,7 @@ class Copy(Task):
 
 
 class Oracle(nn.Module):
-    """Right for tokens before `reach` (a parameter), wrong by one after it."""
+    """Right for tokens before `reach` (a parameter), and off by one after it."""
 
     spec: Spec | None = None
     options: object = None
@@ -62,7 +62,7 @@ class Oracle(nn.Module):
 
 
 class Favourite(nn.Module):
-    """Answers the same token everywhere, so that its accuracy depends on the examples drawn."""
+    """Answers the same token everywhere, so its accuracy depends on the examples drawn."""
 
     @nn.compact
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
@@ -76,5 +76,5 @@ def reaches(*values: float) -> dict[str, jax.Array]:
 
 
 def favourites(*tokens: int) -> dict[str, jax.Array]:
-    """Parameters of one favourite per token."""
+    """Parameters with one favourite per token."""
     return {"bias": jnp.asarray(np.eye(VOCABULARY, dtype=np.float32)[list(tokens)])}

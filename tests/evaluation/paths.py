@@ -1,4 +1,4 @@
-"""Paths of a controller's states, made by hand."""
+"""Handmade paths of a controller's states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def traces_of(paths: np.ndarray, encoding: int = 2, steps: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-    """Traces whose states go along paths [B, T, d]; each row has `steps` real ones, and garbage after them."""
+    """Traces with states along paths [B, T, d]; each row has `steps` real states, followed by garbage."""
     paths = np.array(paths, float)
     rows, longest, _ = paths.shape
     time = np.broadcast_to(np.arange(longest), (rows, longest))

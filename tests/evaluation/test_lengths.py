@@ -1,4 +1,4 @@
-"""Curves by length: exact values, independence of how they are asked for, and few compilations."""
+"""Curves by length: exact values, independence of the other arguments, and few compilations."""
 
 from __future__ import annotations
 

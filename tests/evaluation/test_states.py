@@ -1,4 +1,4 @@
-"""Analyses of controller states, against paths and gates made by hand."""
+"""Analyses of controller states, on handmade paths and gates."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_curvature_ignores_place_size_and_rotation(seed, scale):
 
 
 def test_curvature_after_projection():
-    """Written from the equations: what lies beyond the components is not seen."""
+    """Written from the equations: movement outside the components is not seen."""
     rng = np.random.default_rng(0)
     paths = rng.normal(size=(4, 9, 6)) * [5, 4, 3, 0.1, 0.1, 0.1]
     flat = paths.reshape(-1, 6) - paths.reshape(-1, 6).mean(0)
@@ -184,7 +184,7 @@ def test_symbols_of_numbers():
 
 
 def test_symbols_of_what_a_network_reads():
-    """Through a model's own traces: every step of the encoding has the number of what it reads."""
+    """From a model's own traces: every encoding step has the number of the symbol it reads."""
     task = BinaryAdd()
     batch = jax.jit(lambda key: draw(task, key, jnp.array([4, 6]), 7))(jax.random.key(0))
     model = models.make("lstm", task.spec, hidden_size=4, embedding_size=4)

@@ -128,7 +128,7 @@ def test_printed_factors_are_those_of_the_printed_lengths(table):
         longest = [papers.find("dnc", table, task=row["task"], model=model)["max_length"] for model in constrained]
         baseline = papers.find("dnc", "table_2", task=row["task"], model="STATEFUL-BASELINE")["max_length"]
         factor = max(longest) / baseline
-        # 15 / 16 and 25 / 32 are printed 0.9 and 0.8; nothing is printed where no length is processed.
+        # 15 / 16 and 25 / 32 are printed as 0.9 and 0.8; nothing is printed if no length is processed.
         assert abs(factor - row["factor"]) <= 0.05 + 1e-9 if row["factor"] is not None else factor == 0
 
 
@@ -139,7 +139,7 @@ def adjusted_by_hand(p_values: list[float]) -> list[float]:
 
 
 def test_benjamini_hochberg_of_a_textbook():
-    # Benjamini & Hochberg 1995, section 3.2: of these 15, the four smallest are found at a rate of 0.05.
+    # Benjamini & Hochberg 1995, section 3.2: the four smallest of these 15 are significant at a rate of 0.05.
     p_values = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459]
     p_values += [0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0]
     adjusted = benjamini_hochberg(p_values)
@@ -169,7 +169,7 @@ def test_the_papers_family_is_all_pairs_of_all_tasks():
 
 
 def ranks_with(u: int) -> tuple[np.ndarray, np.ndarray]:
-    """Ten and ten different numbers whose U is `u`: full tens of pairs, and the rest by one number."""
+    """Ten and ten different numbers with U equal to `u`: whole tens of pairs, and the rest by one number."""
     second = np.arange(10.0)
     first = [-1 - i / 100 for i in range(10)]
     first[: u // 10] = [100.0 + i for i in range(u // 10)]
@@ -222,7 +222,7 @@ def test_kendall_counts_pairs(points):
 def test_known_kendall():
     result = kendall([1, 2, 3, 4, math.nan], [1, 2, 4, 3, 9])
     assert result.tau == pytest.approx(4 / 6)
-    # Without ties the variance of concordant less discordant pairs is n (n - 1) (2 n + 5) / 18.
+    # Without ties the variance of concordant minus discordant pairs is n (n - 1) (2 n + 5) / 18.
     assert result.p_value == pytest.approx(math.erfc(4 / math.sqrt(4 * 3 * 13 / 18) / math.sqrt(2)))
     with pytest.raises(ValueError, match="at least three trials without NaN, got 2"):
         kendall([1, math.nan, 3], [1, 2, 3])

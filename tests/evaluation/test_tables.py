@@ -55,7 +55,7 @@ def test_many_models_are_rows():
     assert rows(table) == [["[a]", "100.0", "62.5", "30.0", "-"], ["b", "-", "-", "50.0", "25.0"]]
     assert "token accuracy % by length; training" in text(table)
     halves = rows(comparison_table(curves[:1], metric="exact_match", columns=2))
-    assert halves == [["[a]", "50.0", "31.2", "15.0"]]  # The ends of training and curve are always there.
+    assert halves == [["[a]", "50.0", "31.2", "15.0"]]  # the ends of training and curve are always shown
     with pytest.raises(ValueError, match="unknown metric 'loss'"):
         comparison_table(curves, metric="loss")
 

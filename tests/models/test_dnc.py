@@ -1,4 +1,4 @@
-"""DNC and NTM against twins that run whole rows slot by slot in float64, and what a larger memory must not change."""
+"""DNC and NTM against twins that run whole rows slot by slot in float64, and the effect of a larger memory."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ MACHINES = {
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_whole_rows_equal_the_twin(name):
-    """Slots in order of what they hold: which of several equal, empty ones comes first is up to rounding."""
+    """Slots are sorted by content, since the order of equal, empty slots depends on rounding."""
     twin, model = MACHINES[name]
     model = bound(model)
     params = params_of(model)
@@ -238,7 +238,7 @@ def test_whole_rows_equal_the_twin(name):
 
 @pytest.mark.parametrize("options", [{}, improved], ids=["plain", "improved"])
 def test_steps_from_any_state_equal_the_twin(options):
-    """No two slots are alike here: each has to be where the twin has it."""
+    """No two slots are alike here, so each must be at the twin's place."""
     model = DNC(**small, read_heads=2, **dict(options))
     params = params_of(model)["cell"]
     cell = DNCCell(LSTMController(7), 9, 4, 2, **dict(options))
@@ -267,7 +267,7 @@ def test_steps_from_any_state_equal_the_twin(options):
 
 @pytest.mark.parametrize("options", [{}, improved], ids=["plain", "improved"])
 def test_weights_and_usage_stay_in_range(options):
-    """Over 60 steps, far more than slots, with wild commands and any recurrent cell as controller."""
+    """Over 60 steps, far more than slots, with extreme commands and any recurrent cell as controller."""
     cell = DNCCell(GRUCell(6, learned_start=False), slots=5, width=3, read_heads=2, **dict(options))
     inputs = 3 * jax.random.normal(jax.random.key(0), (60, 16, 3))
     steps = Step(inputs, jnp.zeros((60, 16), bool), jnp.ones((60, 16), bool))
@@ -291,7 +291,7 @@ def test_weights_and_usage_stay_in_range(options):
 
 
 def without_content(params, model):
-    """The same machine, but it only allocates and follows links: what it does is then independent of empty slots."""
+    """The same machine restricted to allocating and following links, which is independent of empty slots."""
     params = jax.tree.map(np.array, params)
     bias, heads, width = params["cell"]["interface"]["bias"], model.read_heads, model.width
     modes = heads * width + heads + 3 * width + 1 + heads + 2
@@ -350,7 +350,7 @@ def test_the_loss_of_states_is_that_of_the_real_steps(options):
     np.testing.assert_allclose(outputs, plain, atol=1e-6)
     assert "losses" not in sown
     states = np.asarray(sown["traces"]["cell"]["controller"]["controller_state"][0])
-    states = np.tanh(states) if options.get("compression") else states  # the compressed state is the one that recurs
+    states = np.tanh(states) if options.get("compression") else states  # the compressed state is the recurrent one
     similar = [similarity_twin(states[:, row], 2 * length + 2, 5) for row, length in enumerate(LENGTHS)]
     np.testing.assert_allclose(loss, 0.3 * np.mean(1 - np.array(similar)), atol=1e-5)
 
@@ -406,7 +406,7 @@ def test_wrong_fields():
 
 
 def test_the_answer_at_the_last_input_is_the_state_there():
-    """Reading stops where the input does: a single answer is the cell's last output, from a start of zeros."""
+    """Reading stops with the input: a single answer is the cell's last output, from a zero initial state."""
     task = TableLookup()
     model = bound(DNC(**small, embedding_size=3, answer="last_input", learned_start=False, forget_bias=1.0), task)
     params = params_of(model, task=task)

@@ -1,4 +1,4 @@
-"""ESBN against a float64 twin, what its controller can and cannot see, and names for symbols it has never met."""
+"""ESBN against a float64 twin, the information its controller sees, and naming of unseen symbols."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ small = {"hidden_size": 7, "key_size": 4, "embedding_size": 5}
 
 @dataclasses.dataclass(frozen=True)
 class Naming(Task):
-    """Name what comes by the order of its first appearance: b d b a -> 0 1 0 2. Aligned; three different tokens a row.
+    """Numbers the tokens by the order of their first appearance: b d b a -> 0 1 0 2. Aligned; three tokens per row.
 
-    Which tokens they are does not matter: `first` .. `first` + 7 of 16.
+    The tokens are `first` .. `first` + 7 of 16; their identity does not matter.
     """
 
     first: int = 0
@@ -133,7 +133,7 @@ def test_context_norm_sees_the_real_positions_only():
 
 
 def test_the_controller_sees_embeddings_only_through_their_likeness():
-    """A rotation of all embeddings changes nothing: nothing but inner products of them reaches the controller."""
+    """A rotation of all embeddings changes nothing: the controller sees only their inner products."""
     cell = ESBNCell(6, 4, 5)
     z = jax.random.normal(jax.random.key(0), (8, 3, 5))
     rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]

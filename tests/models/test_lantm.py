@@ -65,6 +65,6 @@ def test_traces_tell_what_the_memory_did(model):
         for name in ("read_head", "write_head"):
             np.testing.assert_allclose(np.linalg.norm(cell[name][0], axis=-1)[valid], 1, atol=1e-4)
     else:
-        # At the start the write gate is nearly shut, so each write is one bounded shift away from the last.
+        # Initially the write gate is nearly closed, so each write is one bounded shift away from the last.
         steps = np.linalg.norm(np.diff(cell["write_head"][0], axis=0), axis=-1)
         assert np.all(steps < 1.01)

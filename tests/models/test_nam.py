@@ -51,7 +51,7 @@ def float64(tree):
 
 
 def drawn(module, *arguments, scale=0.7):
-    """Parameters U(-scale, scale), away from where everything is nearly linear."""
+    """Parameters U(-scale, scale), outside of the nearly linear range."""
     shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0)), *arguments)["params"]
     generator = np.random.default_rng(1)
     return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
@@ -291,7 +291,7 @@ def test_a_jump_returns_to_where_its_key_was_written():
 
 
 def test_normalized_heads_keep_theorem_1():
-    start = np.array([0.5, 1.0, 0.25, *[0] * 8])  # neither of unit length nor in one place
+    start = np.array([0.5, 1.0, 0.25, *[0] * 8])  # neither a unit vector nor in one place
     values = np.random.default_rng(3).normal(size=(5, 5))
     commands = controls([1] * 5, [1] * 5, values, [1] * 5)
     reads, heads, _, _ = machine(commands, start, normalize=True)
@@ -304,7 +304,7 @@ def test_normalized_heads_keep_theorem_1():
 
 @dataclasses.dataclass(frozen=True)
 class Home(Transition):
-    """A new rule: go back to the cells that hold something, weighted by how much."""
+    """A new rule: return to the cells that hold something, weighted by how much they hold."""
 
     looks_at: ClassVar = ("values",)
 
@@ -435,7 +435,7 @@ def test_recomputed_scan_is_a_scan():
     expected = gradients(jax.lax.scan)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, expected)
 
-    # After the last valid step nothing is computed: the second of three chunks is the last to run.
+    # Nothing is computed after the last valid step: the second of three chunks is the last to run.
     valid = jnp.arange(37)[:, None] < jnp.array([5, 20])
     _, outputs = recomputed_scan(body, jnp.ones((2, 3)), (xs, valid), valid)
     assert np.all(outputs[26:] == 0) and np.all(outputs[:20] != 0)
@@ -502,7 +502,7 @@ def test_lstm_attention_equals_the_twin():
         (NAMTM(hidden_size=1024, tapes=8, tape_length=32), 19.1),
         (NAMTM(hidden_size=1024, tapes=8, tape_length=32, jump=False, controller="lstm"), 18.0),
         (LSTMAttention(hidden_size=1448), 31.5),
-        # The paper's code counts one more layer (3.15 M), which never runs, and one more map (1536^2): 28.7 and 26.0.
+        # The paper's code counts an unused layer (3.15 M) and another map (1536^2): 28.7 and 26.0.
         (BERT(hidden_size=512, layers=8, heads=8, feedforward_size=2048), round(28.65 - 3.15, 1)),
         (
             UniversalTransformer(hidden_size=1536, steps=8, heads=24, feedforward_size=1536, kernel_size=3),

@@ -48,7 +48,7 @@ def float64(tree):
 
 
 def drawn(module, *arguments, scale=0.8):
-    """Parameters U(-scale, scale): nothing is 0 or 1, and hardly anything linear."""
+    """Parameters U(-scale, scale): nothing is 0 or 1, and almost nothing is linear."""
     shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0)), *arguments)["params"]
     generator = np.random.default_rng(1)
     return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
@@ -136,7 +136,7 @@ POSITIONS = 256 * 256
         ("ndr", {}, CTL, 731_405, POSITIONS),
         ("ndr", {"heads": 4, "feedforward_size": 1024, "steps": 15}, ARITHMETIC, 994_837, POSITIONS),
         ("ndr", {**big, "feedforward_size": 1024, "test_steps": 24}, LISTOPS, 2_918_957, 4 * POSITIONS),
-        # A LayerNorm beside the tanh, and the offset of a softmax.
+        # A LayerNorm in addition to the tanh, and the offset of a softmax.
         ("ndr_absolute_relative_gate", {"feedforward_size": 1024}, CTL, 994_059, 2 * 256 + 1),
         ("ndr_relative_gate", {"feedforward_size": 1024}, CTL, 994_059, 2 * 256 + 1 + 256 + 1),
         ("ndr_absolute_relative_gate", {**big, "feedforward_size": 2048}, LISTOPS, 3_960_860, 2 * 512 + 1),
@@ -160,13 +160,13 @@ def test_published_parameter_counts(name, fields, spec, published, unused):
     ],
 )
 def test_published_parameter_counts_of_lstms(fields, spec, published, layers):
-    """Torch has two biases where one is enough; we have a begin token."""
+    """Torch has two biases instead of one; we have a begin token."""
     model = LSTMClassifier(**fields)
     assert counted(model, spec) == published - 4 * sum(layers) + model.embedding_size
 
 
 def test_initial_distributions():
-    """As measured of the published code at the size of CTL: mean gate 0.073, weights of a target sum to 0.99."""
+    """As measured in the published code at the size of CTL: mean gate 0.073, weights of a target sum to 0.99."""
     model = NDR(spec=CTL, steps=1)
     arguments = pair(CTL, (6,) * 64)
 
@@ -230,7 +230,7 @@ def sinusoid(position, width):
 
 
 def geometric_row(logits, i, visible):
-    """Equations 6 to 8, one target: go outward, the right one first."""
+    """Equations 6 to 8 for one target: go outward, right neighbour first."""
     weights, left = np.zeros(len(logits)), 1.0
     for distance in range(1, len(logits)):
         for j in (i + distance, i - distance):
@@ -322,7 +322,7 @@ def test_layers_equal_the_twin(layer):
 
 
 class Rotor(nn.Module):
-    """A layer whose states are easy to follow."""
+    """A layer with states that are easy to follow."""
 
     dropout: float = 0.0
 
@@ -479,7 +479,7 @@ def test_impossible_fields(fields, message):
 
 
 def direction(params, h):
-    """States of an LSTM that starts from zeros."""
+    """States of an LSTM with zero initial state."""
     size = params["kernel"].shape[1] // 4
     c, s, states = np.zeros(size), np.zeros(size), []
     for x in h:

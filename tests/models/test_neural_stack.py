@@ -72,7 +72,7 @@ def test_whole_rows_equal_the_twin():
 
 
 def test_gradients_through_the_stored_memory_equal_those_of_plain_differentiation():
-    """The scan keeps the values once, at the end of a row; a loop over steps keeps all."""
+    """The scan stores the values once, at the end of a row; a loop over steps stores all of them."""
     cell = NeuralStackCell(5, 3, answers=4)
     inputs = 2 * jax.random.normal(jax.random.key(0), (9, 2, 4))
     valid = jnp.arange(9)[:, None] < jnp.asarray([9, 6])
@@ -103,7 +103,7 @@ def test_gradients_through_the_stored_memory_equal_those_of_plain_differentiatio
 
 
 def scan_cell_init(cell, steps):
-    """Parameters, away from where everything is nearly linear."""
+    """Parameters outside of the nearly linear range."""
 
     def call(cell):
         return scan_cell(cell, cell.start((2,), 5), steps)[1]

@@ -1,4 +1,4 @@
-"""NRAM against a float64 twin that computes with all pairs of integers, and programs that run on any length."""
+"""NRAM against a float64 twin that enumerates all pairs of integers, and programs that run at any length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def call(model, params, inputs=BATCH, **options):
 
 
 class NRAMTwin:
-    """One row, after section 3 of Kurach et al. (2016): a machine of exactly as many integers as the row has."""
+    """One row, after section 3 of Kurach et al. (2016): a machine with exactly as many integers as the row has."""
 
     def __init__(self, model, params, tokens, integers):
         self.model, self.p, self.m = model, params["cell"], integers
@@ -119,7 +119,7 @@ def test_the_tape_is_an_array_with_the_address_behind_it():
 
 
 def wired(model, arguments, registers, batch=BATCH):
-    """Parameters whose biases wire a circuit that never changes: module -> wires, and the sources of the registers."""
+    """Parameters whose biases fix the circuit: module -> wires, and the sources of the registers."""
     shapes = jax.eval_shape(
         lambda: model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)["params"]
     )
@@ -134,7 +134,7 @@ def wired(model, arguments, registers, batch=BATCH):
 
 
 def test_a_copying_program_copies_any_length():
-    """Register 0 counts, the last one shows what it points at; the end of the array is the end symbol."""
+    """Register 0 counts, and the last register shows its target; the end of the array is the end symbol."""
     model = NRAM(**small, spec=TASK.spec)
     program = wired(model, {"read": (0,), "inc": (0,)}, ("inc", 1, "read"))
     for length in (1, 40):

@@ -42,7 +42,7 @@ def count(tree):
 
 
 def test_the_paper_has_as_many_parameters_as_its_layout():
-    """The fact sheet's count is Torch's: LSTMs there have a second bias vector; and we learn an (unused) blank."""
+    """The fact sheet counts as Torch does: LSTMs have a second bias vector. We also learn an (unused) blank."""
     spec = Spec(vocabulary=9, output_size=10)  # with three special symbols 12 one-hot columns, as in the code
     params = parameters(PANM(**PAPER, spec=spec))
     second_bias, blank = 4 * 256, 11
@@ -72,7 +72,7 @@ def test_teacher_forcing_keeps_the_contract(check):
 
 
 def test_delimiters_are_slots():
-    """[begin | inputs | end]: two more slots, the end right after each row's own last input."""
+    """[begin | inputs | end]: two more slots, with the end right after each row's last input."""
     rows, mask = delimited(BATCH.inputs, BATCH.input_mask, TASK.spec)
     spec = with_delimiters(TASK.spec)
     assert spec.vocabulary == TASK.spec.vocabulary + 2
@@ -95,7 +95,7 @@ def test_traces_show_pointers_addresses_and_relations(delimiters, slots):
     steps = BATCH.target_mask.shape[1]
     assert seen["pointer_weights"].shape == (3, steps, 2, slots)
     assert seen["relation_weights"].shape == (3, steps, 1, slots)
-    address = seen["address"]  # hard pointers are always somewhere; from base 0 on addresses are slots
+    address = seen["address"]  # hard pointers always have an address; with base 0 addresses are slots
     assert np.issubdtype(address.dtype, np.integer)
     np.testing.assert_array_equal(address, np.argmax(seen["pointer_weights"], -1))
 

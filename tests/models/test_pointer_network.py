@@ -1,4 +1,4 @@
-"""The Pointer Network: its mixture against NumPy, what it can and cannot answer, and what it learns."""
+"""The Pointer Network: its mixture against NumPy, the tasks it can answer, and learning."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_an_end_symbol_only_tokens_are_pointed_at():
 
 
 def test_tokens_beside_channels():
-    """Of [one-hot | channels] the one-hot part is what is answered; the channels say where."""
+    """The answer is the one-hot part of [one-hot | channels]; the channels determine the place."""
     spec = dataclasses.replace(SPEC, channels=2)
     channels = jax.random.normal(jax.random.key(0), (2, 4, 2))
     inputs = jnp.concatenate([jax.nn.one_hot(INPUTS, 5), channels], -1)

@@ -26,7 +26,7 @@ def shapes(**fields):
 
 
 def test_what_the_kinds_learn():
-    """The content form's parameters are as they were; each kind of attention brings its own and a context."""
+    """The content form's parameters are unchanged; each kind of attention adds its own and a context."""
     content, location, hybrid = (shapes(attention=kind)["decoder"] for kind in ("content", "location", "hybrid"))
     assert content == shapes()["decoder"]
     assert set(content) == {"scorer", "bridge", "cell"} and set(location) == {"locator", "bridge", "cell"}

@@ -50,7 +50,7 @@ class StackRNNTwin:
 
 @pytest.mark.parametrize(("aligned", "no_op"), [(False, False), (True, True)], ids=["free", "aligned_no_op"])
 def test_whole_rows_equal_the_twin(aligned, no_op):
-    """Three slots, so that values fall off the bottom."""
+    """Three slots, so values fall off the bottom."""
     spec = dataclasses.replace(TASK.spec, alignment="aligned", causal=True) if aligned else TASK.spec
     model = StackRNN(hidden_size=5, width=3, slots=3, no_op=no_op, spec=spec)
     batch = BATCH._replace(target_mask=BATCH.input_mask) if aligned else BATCH
@@ -86,7 +86,7 @@ def test_slots_need_no_parameters_and_only_the_deep_ones_are_missed():
 
 @dataclasses.dataclass(frozen=True)
 class Closing(Task):
-    """Brackets of two kinds, open 0, 1 and close 2, 3; answer t, the kind that may be closed next: 0, 1, or 2 if none.
+    """Brackets of two kinds, open 0, 1 and close 2, 3; answer t is the kind that may be closed next, or 2 if none.
 
     This is Dyck-2's multi-hot answer (which closing bracket is legal) as a class.
     """

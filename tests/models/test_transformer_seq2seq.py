@@ -57,8 +57,8 @@ def drawn(model, call=CALL):
     ],
 )
 def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields, monkeypatch):
-    """Each answer, told the greedy ones before it, by one causal pass without a cache; targets are never looked at."""
-    numbered = Numbered.numbered  # What is drawn in training is as it is outside of it.
+    """Each answer equals one causal pass without a cache over the greedy answers before it; targets are not used."""
+    numbered = Numbered.numbered  # positions in training are the same as outside of it
     monkeypatch.setattr(
         Numbered, "numbered", lambda *arguments, deterministic: numbered(*arguments, deterministic=True)
     )
@@ -139,7 +139,7 @@ def test_embeddings(embedding, std, read, place):
 
 
 def test_tied_answers_are_read_off_the_table():
-    """Logits are linear in the row of a symbol that is never fed back, and in its bias."""
+    """Logits are linear in the row and the bias of a symbol that is never fed back."""
     model = small(dropout=0.0)
     params = drawn(model)
     reader = params["TiedEncoderDecoder_0"]
@@ -194,7 +194,7 @@ def test_causal_tasks_are_refused():
 
 
 def copies(key, rows=32):
-    """1 to 3 tokens below 4, to be copied and ended by 4; always 5 slots to fill, and those up to the end count."""
+    """1 to 3 tokens below 4, to be copied and ended by 4; always 5 slots, of which those up to the end are scored."""
     tokens, lengths = jax.random.randint(key, (rows, 3), 0, 4), jax.random.randint(key, (rows, 1), 1, 4)
     slot = jnp.arange(5)
     targets = jnp.where(slot < lengths, jnp.pad(tokens, ((0, 0), (0, 2))), 4)
@@ -203,7 +203,7 @@ def copies(key, rows=32):
 
 @pytest.mark.learning
 def test_it_learns_to_stop_by_itself(learns):
-    """Room for answers is always the same: what ends an answer is the end symbol that the model gives."""
+    """There is always the same room for answers: only the model's end symbol ends an answer."""
     spec = Spec(vocabulary=4, output_size=5, shared_ids=True, length_rule="end", end_id=4)
     model = TransformerSeq2Seq(16, 1, 1, heads=2, feedforward_size=32, dropout=0.0, spec=spec)
 

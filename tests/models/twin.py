@@ -1,7 +1,7 @@
 """Independent twins of the memory machines of Yang & Rush (2017): NumPy float64, Python lists, one row at a time.
 
-Written from the paper's equations and the fact sheet on its published code, without any of lenmem's operations. A
-memory is a list of (key, value, strength); a row is read from its first symbol to its last answer.
+Written from the paper's equations and the fact sheet on its published code, without lenmem's operations. A memory is a
+list of (key, value, strength); a row is read from its first symbol to its last answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def softmax(x):
 
 
 class Commands:
-    """The controller's one linear map, cut into commands in order."""
+    """The controller's one linear map, split into commands in order."""
 
     def __init__(self, params, h):
         self.rest = h @ params["kernel"] + params["bias"]
@@ -192,7 +192,7 @@ class RandomAccessTwin:
 
 
 def run(machine, params, embedding, tokens, vocabulary, answers):
-    """Read `^ tokens #`, answer from the step that reads `#`, then read `#` again: (logits [answers, K], trace)."""
+    """Reads `^ tokens #`, answers from the step that reads `#`, then reads `#` again: (logits [answers, K], trace)."""
     begin, delimiter = vocabulary, vocabulary + 1
     symbols = [begin, *tokens, delimiter, *[delimiter] * (answers - 1)]
     first_answer = len(tokens) + 1
@@ -213,7 +213,7 @@ def run(machine, params, embedding, tokens, vocabulary, answers):
 
 
 def random_parameters(model, batch, scale):
-    """U(-scale, scale) in place of the model's own start: quick, and away from where everything is nearly linear."""
+    """U(-scale, scale) instead of the model's initialisation: fast, and outside of the nearly linear range."""
     call = (batch.inputs, batch.input_mask, batch.target_mask)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *call))["params"]
     generator = np.random.default_rng(0)
@@ -221,7 +221,7 @@ def random_parameters(model, batch, scale):
 
 
 def check(make_twin, model, task, *, tolerance=1e-4):
-    """Hold logits and traces of a ragged batch to the twin's, row by row."""
+    """Compares logits and traces of a ragged batch with the twin's, row by row."""
     model = model.clone(spec=task.spec)
     lengths = [4, 1, 6]
     batch = draw(task, jax.random.key(3), jnp.asarray(lengths), 6)

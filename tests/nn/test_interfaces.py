@@ -1,4 +1,4 @@
-"""Every interface: padding never matters, symbols stand right after each row's own input, and each refuses in words."""
+"""Interfaces: padding never matters, symbols stand right after each row's input, and refusals give a reason."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ READERS = {
 
 
 def a_batch(spec, input_lengths, answer_lengths, inputs_capacity, answers_capacity, poison):
-    """The same real values whatever the capacities; padding is legal zeros, or as illegal as it can be."""
+    """The same real values at any capacity; padding is legal zeros, or as illegal as possible."""
     rows = len(input_lengths)
     values = np.random.default_rng(0)
     inputs = np.zeros((rows, inputs_capacity, 6), np.float32)
@@ -203,7 +203,7 @@ def test_float_rows_have_three_special_columns():
 
 
 def test_greedy_answers_are_a_fixed_point_of_teacher_forcing():
-    """Fed its own greedy answers as targets, the decoder gives what it gave; targets are not looked at when testing."""
+    """With its own greedy answers as targets the decoder repeats its answers; targets are not used when testing."""
     model = encoder_decoder("teacher_forced").clone(spec=TOKENS)
     batch = a_batch(TOKENS, (4, 2), (4, 3), 4, 4, poison=False)
     arguments = (*batch[:2], batch.target_mask)

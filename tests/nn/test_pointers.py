@@ -1,4 +1,4 @@
-"""PANM's decoder and cell against a float64 twin written from equations 1 to 7, and what plugs into what."""
+"""PANM's decoder and cell against a float64 twin written from equations 1 to 7, and their combinations."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_codes_of_addresses(code):
 
 
 def test_a_base_for_each_row():
-    """The stream moves what the pointers see, for each row on its own; padding still plays no part."""
+    """The stream changes what the pointers see, for each row separately; padding still has no effect."""
     decoder = PointerDecoder(hidden_size=H, mlp_size=6, bits=10)
     params = drawn(decoder, STATES, MASK, READ)
     zero = decoded(decoder, params)
@@ -221,7 +221,7 @@ STATIONARY: dict[str, Any] = {
 
 
 def test_pointers_over_the_whole_space_equal_the_twin():
-    """All 2^b addresses compete, and hold the memory again and again. Stateless units see the last pointer alone."""
+    """All 2^b addresses compete, with the memory repeated over them. Stateless units see only the last pointer."""
     decoder = PointerDecoder(**SIZES, **STATIONARY)
     params = drawn(decoder, STATES, MASK, READ)
     outputs, first, traces = decoded(decoder, params)
@@ -244,7 +244,7 @@ def test_pointers_over_the_whole_space_equal_the_twin():
 
 @pytest.mark.parametrize("candidates", ["memory", "space"])
 def test_hard_pointers_are_at_one_address(candidates):
-    """Then each step is a map of addresses to addresses, and what is read is a slot of M."""
+    """Each step is then a map from addresses to addresses, and reads are slots of M."""
     decoder = PointerDecoder(**SIZES, **{**STATIONARY, "candidates": candidates}, hard=True)
     read = jnp.zeros((2, 8, 3))
     params = drawn(decoder, STATES, MASK, read)

@@ -126,7 +126,7 @@ def twin(kind, params, x, numbers, causal):
 @pytest.mark.parametrize(("random", "causal"), [(False, False), (True, True)])
 @pytest.mark.parametrize("kind", ENCODINGS)
 def test_a_layer_against_the_twin(kind, random, causal):
-    """Positions 0, 1, .., and random ones: of rows without the stream `address` those of a constant key."""
+    """Positions 0, 1, .., and random ones; without the stream `address` these come from a constant key."""
     module = encoder(kind, random_positions=random, causal=causal)
     params = drawn(module, STATES, MASK)
     dirty = jnp.where(MASK[..., None], STATES, jnp.nan)
@@ -154,7 +154,7 @@ def logits(kind, params, at):
 
 
 def test_shifts_of_a_whole_row_change_nothing():
-    """But to FIRE, which looks at how far it is from 0. Consecutive positions have a way of their own."""
+    """Except for FIRE, which uses the distance from 0. Consecutive positions have their own code path."""
     state = jax.random.normal(jax.random.key(0), (2, 7, HEADS, SIZE))
     at = jnp.arange(7)
     params = {kind: drawn(PositionScores(kind, HEADS, WIDTH), state, state, at, at) for kind in PAIRS}
@@ -214,7 +214,7 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("kind", ENCODINGS)
 def test_parameters(kind):
-    """An encoding has these, and training moves all of them, whatever padding holds."""
+    """An encoding has these parameters, and training changes all of them, whatever padding contains."""
     module, full = encoder(kind), jnp.ones_like(MASK)
 
     def of_encoding(tree):
@@ -229,7 +229,7 @@ def test_parameters(kind):
     run = jax.grad(lambda p: jnp.sum(module.apply({"params": p}, dirty, MASK)[..., 0]))
     for path, leaf in jax.tree_util.tree_leaves_with_path(of_encoding(briefly(run)(params))):
         assert np.all(np.isfinite(leaf)), path
-        # The same for all keys of a query, FIRE's last bias does nothing.
+        # FIRE's last bias is the same for all keys of a query, so it has no effect.
         assert np.any(np.abs(leaf) > 1e-9) or "fire_out" in jax.tree_util.keystr(path)
 
 
@@ -303,7 +303,7 @@ def test_models_take_them(name):
 
 
 def test_one_draw_for_all_steps_over_depth():
-    """With the layer shared by all steps, so are the positions that it draws."""
+    """If all steps share the layer, they share its random positions."""
     fields = {**SMALL, "gated": False, "dropout": 0.0, "key_dropout": 0.0, "attention": "alibi", "spec": SPEC}
     model = NDR(**fields, steps=3, random_positions=True)
     mask = jnp.ones((1, 4), bool)
@@ -311,7 +311,7 @@ def test_one_draw_for_all_steps_over_depth():
 
     @briefly
     def seen(key):
-        """Without content: the weights of attention at each step."""
+        """Without content: the attention weights at each step."""
         silent = jax.tree.map(jnp.zeros_like, params)
         call, rngs = (jnp.zeros((1, 4), int), mask, mask[:, :1]), {"address": key}
         _, sown = model.apply({"params": silent}, *call, train=True, rngs=rngs, mutable=["traces"])

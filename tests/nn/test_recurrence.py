@@ -35,7 +35,7 @@ class Leaky(nn.Module):
 
 
 class Notebook(AppendOnlyCell):
-    """Reads a softmax mean of what it wrote, and writes its state."""
+    """Reads a softmax mean of its entries, and writes its state."""
 
     def setup(self):
         self.kernel = self.param("kernel", nn.initializers.normal(0.5), (WIDTH, WIDTH))
@@ -88,7 +88,7 @@ def some_steps(length, ends, answers_from=None):
 
 
 def value_and_gradients(module, params, steps):
-    """Outputs at valid steps, and the gradients of a scalar of them in parameters and inputs."""
+    """Outputs at valid steps, and the gradients of a scalar function of them in parameters and inputs."""
 
     def loss(params, inputs):
         _, outputs = module.apply({"params": params}, steps._replace(inputs=inputs))
@@ -106,7 +106,7 @@ def close(left, right, atol=1e-5):
 
 @pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
 def test_equals_a_python_loop(cell):
-    """Values and gradients; rows that start to answer, and end, at different times, across a chunk's border."""
+    """Values and gradients; rows start to answer, and end, at different times, across a chunk's border."""
     length = CHUNK + 3
     steps = some_steps(length, ends=[length, 5, 9], answers_from=[7, 4, 9])
     slots = 9
@@ -120,7 +120,7 @@ def test_equals_a_python_loop(cell):
 
 @pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
 def test_can_be_differentiated_forward(cell):
-    """Along a direction in parameters and inputs: what the gradients say, and the loop."""
+    """The derivative in a direction of parameters and inputs agrees with the gradients and with the loop."""
     steps = some_steps(7, ends=[7, 5], answers_from=[4, 5])
     params = Looped(cell, 4).init(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
     towards = jax.tree.map(jnp.cos, (params, steps.inputs))
@@ -143,7 +143,7 @@ def test_can_be_differentiated_forward(cell):
 
 
 def test_final_carry():
-    """Where no row ends early, the final carry is the loop's, too; its gradient as well."""
+    """If no row ends early, the final carry and its gradient are the loop's, too."""
     steps = some_steps(6, ends=[6, 6], answers_from=[4, 6])
     for cell in (Leaky(), Notebook()):
         params = Looped(cell, 6).init(jax.random.key(0), steps)["params"]
@@ -234,7 +234,7 @@ def test_seeds_in_one_program_equal_seeds_alone():
 
 
 def test_backward_memory_grows_linearly():
-    """Doubling the sequence doubles the memory of LANTM's compiled gradient; storing the memory each step would x 4."""
+    """Doubling the sequence doubles the memory of LANTM's compiled gradient; storing all steps would give x 4."""
     model = LANTM(hidden_size=8, memory_width=8, embedding_size=4, spec=Spec(vocabulary=4, output_size=5))
 
     def temporary_bytes(length):

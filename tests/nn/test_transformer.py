@@ -91,7 +91,7 @@ def test_attention_can_be_looked_at():
 
 
 def test_softmax_stays_in_float32():
-    """In bfloat16 weights of many equal keys would not sum to 1; half precision states come back as such."""
+    """In bfloat16, weights of many equal keys would not sum to 1; half-precision states stay half precision."""
     model = MultiHeadAttention(WIDTH, HEADS, dtype=jnp.bfloat16)
     states, mask = jnp.ones((1, 300, WIDTH), jnp.bfloat16), jnp.ones((1, 1, 300), bool)
     variables = model.init(jax.random.key(0), states, mask)

@@ -87,7 +87,7 @@ def sinusoid(position, width):
 
 
 def looked(p, queries, entries, causal):
-    """Attention of one row by loops; relative where there are parameters for it."""
+    """Attention of one row by loops; relative if there are parameters for it."""
     mixed = np.zeros((len(queries), HEADS, WIDTH // HEADS))
     for head in range(HEADS):
         query, key, value = (p[name]["kernel"][:, head] for name in ("query", "key", "value"))
@@ -184,7 +184,7 @@ def test_encoder_against_the_twin(positions, shared):
 
 @pytest.mark.parametrize("positions", ["absolute", "relative", "rotary"])
 def test_a_cached_step_computes_one_slot(positions):
-    """Its cost hardly grows with the room for answers; a pass over all of them would be 32 times as much."""
+    """Its cost hardly depends on the room for answers; a pass over all slots would cost 32 times as much."""
     module = TransformerDecoder(64, 2, HEADS, 128, positions)
 
     def flops(slots):
@@ -319,7 +319,7 @@ class OnTop(nn.Module):
 
 
 def test_as_the_inner_decoder_of_another():
-    """One that only steps works in training and testing, and gives what the Transformer alone gives."""
+    """A wrapper that only steps works in training and testing, and gives the Transformer's own results."""
     head = nn.Dense(5, use_bias=False, parent=None)
     fields = {"spec": SPEC, "embedding_size": WIDTH, "feedback": "teacher_forced", "head": head}
     below = nn.Sequential([lambda states, mask: states], parent=None)
@@ -353,7 +353,7 @@ def test_dropout_acts_in_training_only():
 
 
 class Kept(nn.Module):
-    """An encoder that gives what it reads."""
+    """An encoder that returns its inputs."""
 
     @nn.compact
     def __call__(self, states, mask):
@@ -372,7 +372,7 @@ class Shown(nn.Module):
 
 
 def test_delimiters_enclose_the_input():
-    """And what the encoder traces is there beside what the scanned decoder does."""
+    """The encoder's traces are kept beside those of the scanned decoder."""
     head = nn.Sequential([lambda x: x], parent=None)
     model = EncoderDecoder(Kept(parent=None), Shown(parent=None), SPEC, None, head=head, delimiters=True)
     shapes = jax.eval_shape(model.init, jax.random.key(0), *ARGUMENTS)["params"]

@@ -1,4 +1,4 @@
-"""`lenmem.ops.addressing` against float64 twins written from the equations, and what holds for any input."""
+"""`lenmem.ops.addressing` against float64 twins written from the equations, and properties for any input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N, R, W = 6, 3, 4
 
 
 def shares(*shape):
-    """Numbers in [0, 1], ends and repetitions among them."""
+    """Numbers in [0, 1], including the ends and repetitions."""
     some = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1, width=32, allow_subnormal=False))
     return hnp.arrays(np.float32, shape, elements=some)
 
@@ -136,7 +136,7 @@ def raised(usage):
 
 
 def allocation_twin(usage, order=None):
-    """The free list, walked in the order of float32 usage as the operation sees it."""
+    """The free list, walked in the order of float32 usage as in the operation."""
     u = raised(usage)
     if order is None:
         seen = np.float32(1e-6) + np.float32(1 - 1e-6) * usage.astype(np.float32)
@@ -282,8 +282,8 @@ def test_sharpened_links_equal_their_twin(direction, sharpness):
 
 
 def test_what_has_a_gradient_of_its_own_can_be_differentiated_forward():
-    """Allocation and directional weights: along a direction as by finite differences, in two modes alike; the matrix of
-    second derivatives is symmetric and the slope of the gradient."""
+    """Allocation and directional weights: directional derivatives equal finite differences in both modes; the Hessian
+    is symmetric and equals the slope of the gradient."""
     usage, link, read, *towards = (np.abs(x) / 4 for x in generated(3, (N,), (N, N), (R, N), (N,), (N, N), (R, N)))
     arguments, towards = (usage, link, read), tuple(towards)
 

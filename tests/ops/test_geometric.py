@@ -1,4 +1,4 @@
-"""`lenmem.ops.geometric` against float64 loops written from equations 7 and 8, and what the formula promises."""
+"""`lenmem.ops.geometric` against float64 loops written from equations 7 and 8, and properties of the formula."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_order_of_closeness():
 
 @pytest.mark.parametrize("case", ["random", -17.0, -7.0])
 def test_long_rows_are_exact(case):
-    """N = 2048: log-weights to 1e-5, with many keys that all but never match, and with rounding always to one side."""
+    """N = 2048: log-weights to 1e-5, with many keys that almost never match, and with one-sided rounding."""
     n = 2048
     logits = normal(0, n, n) * 2 - 8 if case == "random" else np.full((n, n), case, np.float32)
     got = np.asarray(weights(logits), np.float64)
@@ -115,7 +115,7 @@ def test_long_rows_are_exact(case):
 @quick
 @given(rows_of_logits, lengths)
 def test_rows_sum_to_the_probability_of_a_match(logits, length):
-    """1 - prod (1 - P), which is at most 1; normalised, 1 (unless that is all but 0)."""
+    """1 - prod (1 - P), which is at most 1; normalised it is 1 (unless the sum is almost 0)."""
     mask = np.arange(N) < length
     misses = np.where(mask & ~np.eye(N, dtype=bool), 1 / (1 + np.exp(logits.astype(np.float64))), 1)
     matched = 1 - np.prod(misses, axis=1)
@@ -130,7 +130,7 @@ def test_rows_sum_to_the_probability_of_a_match(logits, length):
 @quick
 @given(rows_of_logits, lengths)
 def test_padding_is_transparent(logits, length):
-    """Real rows are those of the sequence without its padding, whatever the padding holds."""
+    """Real rows equal those of the sequence without its padding, whatever the padding contains."""
     mask = np.arange(N) < length
     padded = np.where(mask, logits, np.float32(np.nan))
     got = np.asarray(weights(padded, mask))
@@ -152,7 +152,7 @@ def test_nothing_depends_on_what_is_farther(logits, i, k, other):
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_gradient_of_the_weights(normalize):
-    """That of the twin, and its slopes by finite differences in float64."""
+    """The twin's gradient, and its slopes by finite differences in float64."""
     logits, cotangent, slope = 4 * normal(0, 2, N, N), normal(1, 2, N, N), normal(2, 2, N, N)
     mask = np.arange(N) < np.array([[N], [6]])
 
@@ -171,7 +171,7 @@ def test_gradient_of_the_weights(normalize):
 
 
 def test_gradients_where_nothing_can_be_seen():
-    """Zero for one position and for nothing but padding; finite for certain matches and certain misses."""
+    """Zero for one position and for padding only; finite for certain matches and certain misses."""
 
     @functools.partial(jax.jit, static_argnums=2)
     def gradient(logits, mask, normalize):
@@ -190,7 +190,7 @@ def test_gradients_where_nothing_can_be_seen():
 
 
 def test_bfloat16_is_computed_in_float32():
-    """Type in, type out; a running sum in bfloat16 would have stood still."""
+    """The dtype is kept; a running sum in bfloat16 would have stopped growing."""
     logits = jnp.full((300, 300), -5, jnp.bfloat16)
     got = weights(logits)
     assert got.dtype == jnp.bfloat16
@@ -224,9 +224,9 @@ attention_twin_with_gradients = with_gradients_to_everything(attention_twin)
 
 @pytest.mark.parametrize("options", [{}, {"block_size": 4}, {"tolerance": 0.0, "block_size": 4}], ids=str)
 def test_attention_is_equation_10(options):
-    """Values, and gradients to everything, whichever way it is computed.
+    """Values, and gradients of all arguments, for each way of computing them.
 
-    One direction for both rows, one mask for both heads; padding holds what is not finite.
+    One direction for both rows, one mask for both heads; padding is not finite.
     """
     query, key, value, direction, *scalars = example()
     direction = direction[:1]
@@ -248,7 +248,7 @@ def test_attention_is_equation_10(options):
 
 
 def test_blocks_of_any_size_are_the_whole():
-    """Over several runs of a sum, blocks that do not divide the length, values of rank 2, default scale."""
+    """With several runs of a sum, blocks that do not divide the length, values of rank 2, and the default scale."""
     query, key, value, *_ = example(n=70, batch=())
     whole, by_targets, by_distances = jax.jit(
         lambda *x: [ops.geometric_attention(*x, **o) for o in ({}, {"block_size": 33}, {"tolerance": 0.0})]
@@ -295,7 +295,7 @@ def test_tolerance_bounds_the_error(seed, tolerance, offset, length):
 
 
 def test_tolerance_stops_the_work():
-    """Probabilities 1/2 and tolerance 1/50: one block of 4 distances leaves 2^-8, and 2^-4 at the ends; two suffice."""
+    """Probabilities 1/2 and tolerance 1/50: a block of 4 distances leaves 2^-8, and 2^-4 at the ends; two suffice."""
     n = 40
     nothing, value = jnp.zeros((n, 1)), jnp.ones((n, 1))
 
@@ -342,8 +342,8 @@ def looped_twin(states, directions, mask):
 
 @pytest.mark.parametrize("options", [{}, {"block_size": 2}, {"tolerance": 0.0, "block_size": 2}], ids=str)
 def test_attention_can_be_differentiated_forward(options):
-    """Along a direction in everything it is the twin's slope in float64, by finite differences; and the matrix of
-    second derivatives, forward over backward, is that of the twin as JAX differentiates it."""
+    """Directional derivatives in all arguments equal the twin's finite differences in float64; the Hessian, forward
+    over backward, equals that of the twin by JAX."""
     n = 4
     query, key, value, direction, *scalars = example(n, ())
     mask = np.arange(n) < n - 1
@@ -383,7 +383,7 @@ def test_attention_can_be_differentiated_forward(options):
 
 @pytest.mark.parametrize("options", [{}, {"tolerance": 0.0}], ids=str)
 def test_bfloat16_attention(options):
-    """Within what rounding the inputs and weights costs; in the type of the values."""
+    """Within the rounding error of inputs and weights; in the dtype of the values."""
     arrays = [jnp.asarray(x, jnp.bfloat16) for x in example(batch=())[:4]]
     query, key, value, direction = arrays
     got = attend(query, key, value, direction=direction, **options)
@@ -394,7 +394,7 @@ def test_bfloat16_attention(options):
 
 
 def test_memory_of_blocks_is_linear_in_the_length():
-    """Twice the length takes twice the temporary memory, gradient included, which is far less than N x N weights."""
+    """Twice the length takes twice the temporary memory, including the gradient, far less than N x N weights."""
 
     def temporary(length):
         shape = jax.ShapeDtypeStruct((length, 16), jnp.float32)

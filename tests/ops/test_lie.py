@@ -1,4 +1,4 @@
-"""`lenmem.ops.lie` against float64 twins written from the equations, and the properties that make it a memory."""
+"""`lenmem.ops.lie` against float64 twins written from the equations, and the properties of a memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def inverse_square_twin(position, keys, strengths):
 
 
 def softmax_twin(position, keys, strengths, temperature):
-    """s_i exp(-d_i^2 / T), likewise. The largest exponent is taken out so that not all of them underflow."""
+    """s_i exp(-d_i^2 / T), likewise. The largest exponent is subtracted so that not all of them underflow."""
     squares = [sum((a - b) ** 2 for a, b in zip(position, key, strict=True)) for key in np.asarray(keys, np.float64)]
     exponents = [-square / temperature for square in squares]
     return with_strengths([np.exp(e - max(exponents)) for e in exponents], np.asarray(strengths, np.float64))
@@ -71,7 +71,7 @@ def dot_product_twin(position, keys, strengths, sharpness=1.0):
 
 
 def softmax_weights(position, keys, strengths, mask=None):
-    """The softmax weighting at a fixed temperature: all three weightings then have one signature."""
+    """The softmax weighting at a fixed temperature, so that all three weightings have one signature."""
     return ops.softmax_distance_weights(position, keys, strengths, jnp.full(position.shape[:-1], 0.7), mask)
 
 
@@ -117,7 +117,7 @@ def test_rotation_is_the_matrix_exponential(q, axis, angle):
 def test_rotations_are_a_group(q, first, second, alpha, beta):
     np.testing.assert_array_equal(ops.rotate(q, first, jnp.zeros(())), q)
     np.testing.assert_allclose(ops.rotate(ops.rotate(q, first, alpha), first, -alpha), q, atol=2e-5)
-    # About one axis angles add up; about two, the product of the group acts as the two actions in turn.
+    # About one axis, angles add up; about two, the product in the group acts like the two actions in turn.
     twice = ops.rotate(ops.rotate(q, first, alpha), first, beta)
     np.testing.assert_allclose(twice, ops.rotate(q, first, alpha + beta), atol=4e-5)
     product = Rotation.from_rotvec(beta * second.astype(float)) * Rotation.from_rotvec(alpha * first.astype(float))

@@ -32,7 +32,7 @@ def arrays(*shape):
 
 
 def unit_vectors(*shape):
-    """Unit vectors, made from such as have a direction."""
+    """Unit vectors, made from vectors that are not near zero."""
     raw = arrays(*shape).filter(lambda x: bool(np.all(np.linalg.norm(x, axis=-1) > 0.1)))
     return raw.map(lambda x: (x / np.linalg.norm(x.astype(np.float64), axis=-1, keepdims=True)).astype(np.float32))
 
@@ -49,7 +49,7 @@ def example(seed=0, length=S, batch=(2,)):
 
 
 def rows(function):
-    """A twin of one row, for arrays of many; arguments that are None stay None."""
+    """Applies a twin for one row to arrays of many rows; arguments that are None stay None."""
 
     def over_rows(*arguments, **options):
         if not any(x is not None and x.ndim == 3 for x in arguments):
@@ -69,7 +69,7 @@ def mu(x):
 
 @rows
 def attention_twin(query, key, value, write=None, read=None, mask=None, initial=None, causal=False):
-    """(what is read, the last memory), by one matrix per position."""
+    """(the reads, the last memory), by one matrix per position."""
     length = len(key)
     memories = [np.zeros((value.shape[-1], key.shape[-1])) if initial is None else initial]
     for s in range(length):
@@ -93,7 +93,7 @@ def scan_twin(keys, values, write, erase, queries, initial=None):
 
 @rows
 def linear_twin(query, key, value, mask=None, causal=False):
-    """Weights phi(q) . phi(k) over what is seen, normalised."""
+    """Weights phi(q) . phi(k) over the visible keys, normalised."""
 
     def phi(x):
         return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
@@ -105,7 +105,7 @@ def linear_twin(query, key, value, mask=None, causal=False):
 
 
 def check_gradient(function, twin, arguments, seed=0):
-    """The gradient of `function` along random directions is the twin's central difference, argument by argument."""
+    """The gradient of `function` along random directions equals the twin's central difference, for each argument."""
     rng = np.random.default_rng(seed)
     weights = [rng.normal(size=x.shape) for x in twin(*(np.asarray(x, np.float64) for x in arguments))]
 
@@ -163,7 +163,8 @@ def test_primitives_keep_the_types_apart():
 @quick
 @given(arrays(K, K), arrays(4, V), hnp.arrays(np.float32, 4, elements=probabilities), st.booleans())
 def test_orthonormal_keys_are_read_back(directions, value, write, causal):
-    """Theorem 2: with orthonormal keys, a read by the i-th returns p_w^(i) v_i; lengths do not matter."""
+    """Theorem 2: with orthonormal keys, reading with the i-th returns p_w^(i) v_i; the lengths of keys do not
+    matter."""
     basis = np.linalg.qr(directions.astype(np.float64) + 10 * np.eye(K))[0][:4]
     key = (3 * basis).astype(np.float32)
     read = attend(basis.astype(np.float32), key, value, write_probability=write, causal=causal)
@@ -173,7 +174,7 @@ def test_orthonormal_keys_are_read_back(directions, value, write, causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("chunk_size", [None, 1, 4])
 def test_attention_is_the_sum_of_outer_products(causal, chunk_size):
-    """Values and last memory, with gates, mask and a carry from before."""
+    """Values and last memory, with gates, mask and an initial carry."""
     query, key, value, write, read = example()
     mask = np.arange(S) < np.array([[S], [7]])
     initial = np.random.default_rng(1).normal(size=(2, V, K)).astype(np.float32)
@@ -221,7 +222,7 @@ def test_gradient_of_attention(causal):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("attention", [attend, linear])
 def test_masked_keys_write_nothing(attention, causal):
-    """Whatever they hold, NaN included, results and gradients are those of the sequence without them."""
+    """Results and gradients equal those of the sequence without the masked keys, even if these are NaN."""
     query, key, value, *_ = example()
     mask = np.arange(S) < np.array([[7], [7]])
     dirty = [np.where(mask[..., None], x, np.float32(np.nan)) for x in (key, value)]
@@ -252,7 +253,7 @@ def test_zero_rows_read_and_write_nothing(causal):
 
 @pytest.mark.parametrize("split", [0, 1, 5, 8, S])
 def test_a_causal_sequence_may_be_split_anywhere(split):
-    """The carry of the first piece is all that the second needs; pieces may be empty."""
+    """The second piece needs only the carry of the first; pieces may be empty."""
     query, key, value, write, _ = example()
     whole, last = attend(query, key, value, write_probability=write, causal=True, return_carry=True)
     carry, reads = None, []
@@ -288,7 +289,7 @@ def test_steps_make_the_causal_sequence():
 
 
 def test_queries_of_another_length_read_the_same_memory():
-    """Bidirectional attention is one memory, read by anything; its two halves are operations of their own."""
+    """Bidirectional attention is one memory with any number of reads; its two halves are separate operations."""
     query, key, value, write, read = example()
     memory = ops.outer_product_memory(key, value, write_probability=write)
     halves = ops.outer_product_read(memory, query[:, :2], read_probability=read[:, :2])
@@ -299,7 +300,7 @@ def test_queries_of_another_length_read_the_same_memory():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_bfloat16_is_summed_in_float32(causal):
-    """2048 equal writes add up, where a bfloat16 sum stops at 256; type in, type out, memory in float32."""
+    """2048 equal writes add up, although a bfloat16 sum stops at 256; the dtype is kept, the memory is float32."""
     length = 2048
     key = jnp.full((length, 4), 0.5, jnp.bfloat16)
     value = jnp.ones((length, 2), jnp.bfloat16)
@@ -311,7 +312,7 @@ def test_bfloat16_is_summed_in_float32(causal):
 
 
 def test_memory_of_the_gradient_is_linear_in_the_length():
-    """Twice the length takes twice the temporary memory, which is far less than S x S scores."""
+    """Twice the length takes twice the temporary memory, far less than S x S scores."""
 
     def temporary(length):
         shape = jax.ShapeDtypeStruct((length, 16), jnp.float32)
@@ -398,7 +399,7 @@ def test_gradient_of_the_scan():
 
 
 def test_scan_passes_over_padding():
-    """Steps with zero probabilities change nothing, whatever finite things they hold."""
+    """Steps with zero probabilities change nothing, whatever finite values they have."""
     keys, values, write, erase, queries, initial = scan_example()
     real = np.arange(S) < 7
     memory, reads = scan(keys, values, write * real, erase * real, queries=queries, initial=initial, chunk_size=4)
@@ -408,7 +409,7 @@ def test_scan_passes_over_padding():
 
 
 def test_scan_of_repeated_keys_keeps_the_last_value():
-    """The hardest system for a series: 64 writes under one key, each erasing the one before (Theorem 1)."""
+    """The hardest system for a series: 64 writes under one key, each erasing the last one (Theorem 1)."""
     key = np.tile(np.asarray(ops.unit(jnp.ones(K))), (64, 1))
     values = np.random.default_rng(0).normal(size=(64, V)).astype(np.float32)
     ones = np.ones(64, np.float32)
@@ -460,7 +461,7 @@ def test_nested_attention_finds_a_word_in_its_sentence():
 @quick
 @given(arrays(V, K), unit_vectors(K), st.floats(0.125, 16, width=32), arrays(V))
 def test_one_shot_learns_a_pair(weight, direction, length, outputs):
-    """W' x = y, and what is orthogonal to x is mapped as before."""
+    """W' x = y, and inputs orthogonal to x are mapped as before."""
     inputs = np.float32(length) * direction
     learnt = np.asarray(ops.one_shot(weight, inputs, outputs), np.float64)
     np.testing.assert_allclose(learnt @ inputs, outputs, atol=3e-4)

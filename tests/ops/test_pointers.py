@@ -68,7 +68,7 @@ def test_phases_are_waves_with_the_periods_of_the_bits():
 
 
 def test_to_add_one_is_a_rotation_of_phases():
-    """The same for all addresses, across the last one too."""
+    """One rotation for all addresses, including the step past the last one."""
     phases = np.asarray(jnp.concatenate([phase_bank(0, 16, 4), phase_bank(16, 1, 4)]), np.float64)
     cosine, sine = phases[:, :4], phases[:, 4:]
     turn = 2 * np.pi / 2.0 ** np.arange(4, 0, -1)

@@ -35,7 +35,7 @@ MODULAR = ("inc", "dec", "add", "sub")
 
 @st.composite
 def distributions(draw, modulus=M):
-    """Weights over 0 .. M - 1, all of them below `modulus`; some are certain."""
+    """Weights over 0 .. M - 1, all below `modulus`; some are certain."""
     raw = draw(hnp.arrays(np.float32, M, elements=st.floats(0, 1, width=32, allow_subnormal=False)))
     raw[modulus:] = 0
     raw[draw(st.integers(0, modulus - 1))] += draw(st.sampled_from([0.1, 1e6]))
@@ -43,7 +43,7 @@ def distributions(draw, modulus=M):
 
 
 def twin(function, arguments, modulus=M):
-    """P(c) = sum over all values of the arguments of their joint probability, where the module gives c."""
+    """P(c) = the sum of joint probabilities over all arguments for which the module gives c."""
     result = np.zeros(M)
     for values in np.ndindex(*[M] * len(arguments)):
         probability = np.prod([np.float64(argument[value]) for argument, value in zip(arguments, values, strict=True)])
@@ -107,7 +107,7 @@ def test_rows_may_have_moduli_of_their_own():
 
 @pytest.mark.parametrize("name", BINARY)
 def test_gradients_are_those_of_the_sums(name):
-    """A module is linear in each argument but for probability 1 - p of `false`, which is no sum."""
+    """A module is linear in each argument, except for the probability 1 - p of `false`, which is not a sum."""
     generator = np.random.default_rng(1)
     a, b = generator.dirichlet(np.ones(M), 2)
     direction = generator.normal(size=M)

@@ -20,7 +20,7 @@ jitted = functools.cache(jax.jit)
 
 
 def shares(*shape):
-    """Numbers in [0, 1], ends and repetitions among them."""
+    """Numbers in [0, 1], including the ends and repetitions."""
     some = st.one_of(st.sampled_from([0.0, 0.25, 1.0]), st.floats(0, 1, width=32, allow_subnormal=False))
     return hnp.arrays(np.float32, shape, elements=some)
 
@@ -196,7 +196,7 @@ def test_with_certain_actions_it_is_a_stack_that_loses_its_bottom(actions):
 
 
 def test_gradient_of_superposition():
-    """It is linear in each argument: the gradient with respect to an action is what that action alone would give."""
+    """It is linear in each argument: the gradient with respect to an action is the result of that action alone."""
     generator = np.random.default_rng(3)
     stack, direction, new = *generator.normal(size=(2, T, W)), generator.normal(size=W)
     point = [jnp.asarray(x, jnp.float32) for x in (stack, new, 0.5, 0.3, 0.2)]

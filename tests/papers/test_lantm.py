@@ -1,4 +1,4 @@
-"""The rows of Lie access: what the authors published lies in the grid that the paper names."""
+"""Lie-access rows: the authors' published configurations are in the grid that the paper names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The printed numbers of Pointer-Augmented Neural Memory, against their transcription."""
+"""The printed numbers of Pointer-Augmented Neural Memory against their transcription."""
 
 from __future__ import annotations
 

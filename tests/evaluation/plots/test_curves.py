@@ -1,4 +1,4 @@
-"""Pictures of curves: they are drawn without warnings or global state, and show the numbers they are given."""
+"""Pictures of curves are drawn without warnings or global state, and show the given numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Lie-access memory in key space: what was written, and where it was read."""
+"""Pictures of a Lie-access memory in key space: its writes and reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heat maps and strips show the numbers they are given, and as many names as can be read."""
+"""Heat maps and strips show the given numbers, and as many names as can be read."""
 
 from __future__ import annotations
 

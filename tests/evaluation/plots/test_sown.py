@@ -1,4 +1,4 @@
-"""Everything that a model sows is drawn, with names that say what it is."""
+"""Everything that a model sows is drawn, with descriptive names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TASKS = ("copy", "ctl", "dyck")
 
 
 def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> plots.Scene:
-    """A network that copied three tokens and answers with an end symbol, and what it sowed."""
+    """A network that copied three tokens and then an end symbol, with its traces."""
     options = {"vocabulary": 4, "outputs": "tokens", "output_size": 5, "shared_ids": True, "end_id": 4} | spec
     batch = Batch(
         np.array([inputs]),
@@ -32,7 +32,7 @@ def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> plots.Scene
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The pictures that are asked for, as (function, options), in place of drawing them."""
+    """Records the pictures that are requested, as (function, options), instead of drawing them."""
     calls = []
     for module in [value for value in vars(plots).values() if isinstance(value, types.ModuleType)]:
         for name in [name for name in vars(module) if name.startswith("plot_")]:
@@ -41,7 +41,7 @@ def asked(monkeypatch):
 
 
 def sown(model, task, length: int) -> dict[str, tuple[int, ...]]:
-    """Name and shape of everything a model sows on a batch of one, without running it."""
+    """Names and shapes of everything a model sows on a batch of one, without running it."""
     bound = Experiment(task, model, Training(steps=1)).bound_model
     batch = runs.example_batch(task, length)
     arguments = (batch.inputs, batch.input_mask, batch.target_mask)
@@ -58,7 +58,7 @@ def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     batch = runs.example_batch(task, 3)
     shapes = sown(model, task, 3)
     ones = {}
-    for sown_name, shape in shapes.items():  # the batch axis, of length 1, goes to the front as `collect` moves it
+    for sown_name, shape in shapes.items():  # `collect` moves the batch axis, of length 1, to the front
         axis, masks = shape.index(1), ("valid", "column")
         ones[sown_name] = np.ones((1, *shape[:axis], *shape[axis + 1 :]), bool if sown_name in masks else float)
     if "decoding" in ones:
@@ -90,7 +90,7 @@ def test_read_weights_name_tokens_on_both_axes(asked, tmp_path):
 
 
 def test_attention_without_columns_is_drawn(tmp_path):
-    """As docs/own_model.md suggests to sow it."""
+    """Sown as docs/own_model.md suggests."""
     rng = np.random.default_rng(0)
     traces = {
         "attention": rng.random((1, 4, 3)),
@@ -126,7 +126,7 @@ def drawn_files(traces, tmp_path) -> list[str]:
 
 
 def test_a_name_with_other_axes_is_not_taken_for_a_known_trace(asked, tmp_path):
-    """A network of one's own may sow anything under the name of another's trace."""
+    """A user's network may sow anything under the name of another network's trace."""
     traces = {
         "read_weights": np.ones((1, 7)),
         "pointer_weights": np.ones((1, 4, 6)),
