@@ -1,4 +1,4 @@
-"""The house of DESIGN.md, section 1: who may import whom, read off the imports of every module."""
+"""The architecture (DESIGN.md, section 1): import directions, read from the imports of every module."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MODEL_LINES = 300
 
 
 def imports(tree: ast.Module, module: str) -> Iterator[tuple[str, bool]]:
-    """(absolute dotted name, runs when the module is imported) of every import in a module."""
+    """(absolute dotted name, whether it runs when the module is imported) for every import in a module."""
     bodies = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
     bodies += [line for node in ast.walk(tree) if _is_for_types(node) for line in node.body]
     lazy = {id(inner) for node in bodies for inner in ast.walk(node)}
@@ -63,12 +63,12 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _folder(package: str) -> str:
-    """Where the files of a package are, as `lenmem/evaluation/plots/`."""
+    """The path of a package's files, such as `lenmem/evaluation/plots/`."""
     return f"{package.replace('.', '/')}/"
 
 
 def _is_for_types(node: ast.AST) -> TypeGuard[ast.If]:
-    """`if TYPE_CHECKING:`, which is never run."""
+    """Whether the test is `if TYPE_CHECKING:`, whose body never runs."""
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
@@ -82,7 +82,7 @@ def violations(package: Path) -> list[str]:
         unit = file.split("/")[0].removesuffix(".py")
         if unit not in ALLOWED and unit not in TOP:
             found.append(f"{file}: {unit} has no place in ALLOWED or TOP")
-        # A package's own name is the base of its relative imports, so __init__ keeps its place as a last part.
+        # A package's own name is the base of its relative imports, so __init__ stays as the last part.
         for name, eager in imports(tree, f"lenmem.{file.removesuffix('.py').replace('/', '.')}"):
             first, *rest = name.split(".")
             if first == "lenmem" and unit in ALLOWED and (not rest or rest[0] not in ALLOWED[unit] | {unit}):
@@ -102,7 +102,7 @@ def violations(package: Path) -> list[str]:
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:
-    """The module, and its public functions and classes, as far as they have no docstring."""
+    """The module, and its public functions and classes, that have no docstring."""
     if ast.get_docstring(tree) is None:
         yield "the module"
     for node in tree.body:
@@ -112,7 +112,7 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
 
 
 def test_the_house_is_in_order():
-    """Imports point the right way, third parties stay at home, everything public is documented."""
+    """Import directions are right, third parties are imported only where allowed, everything public is documented."""
     found = violations(PACKAGE)
     assert not found, "\n" + "\n".join(found)
 
@@ -137,7 +137,7 @@ def by_position(tree: ast.Module, kinds: set[str]) -> list[str]:
 
 
 def test_fields_of_modules_are_passed_by_name():
-    """All but the first: two of one type cannot be swapped in silence."""
+    """All except the first, so that two fields of one type cannot be swapped unnoticed."""
     kinds = linen_modules()
     assert {"LANTM", "MultiHeadAttention", "LSTMCell", "EncoderDecoder"} <= kinds
     for folder in ("nn", "models"):
@@ -214,7 +214,7 @@ def child(program: str) -> None:
 
 
 def test_importing_lenmem_loads_nothing_it_does_not_need():
-    """`import lenmem` loads no module of others. Its networks and training start no backend and leave extras alone."""
+    """`import lenmem` loads no other package. Its networks and training start no backend and import no extras."""
     unwanted = ("matplotlib", "orbax", "rich.progress", "scipy.stats", "sklearn", "tensorboardX", "tensorflow_datasets")
     child(
         "import sys\n"
@@ -238,9 +238,9 @@ def public_modules() -> list[str]:
 
 
 def test_every_module_is_an_attribute():
-    """After `import lenmem` alone, `lenmem.parallel` and `lenmem.evaluation.plots` are there, and so are all others.
+    """After `import lenmem`, `lenmem.parallel`, `lenmem.evaluation.plots` and all other modules can be used.
 
-    But for one whose package has a function of the same name.
+    The exception is a module whose package has a function with the same name.
     """
     child(
         "import lenmem, operator, types\n"
@@ -253,7 +253,7 @@ def test_every_module_is_an_attribute():
 
 
 def test_what_is_imported_late_is_what_type_checkers_read():
-    """The imports under TYPE_CHECKING are all that the package gives: every submodule, every name from where it is."""
+    """The imports under TYPE_CHECKING are all that the package exports: every submodule, and every name."""
     block = next(node for node in ast.walk(ast.parse((PACKAGE / "__init__.py").read_text())) if _is_for_types(node))
     typed = [(node.module, alias.name) for node in block.body for alias in node.names]
     modules = {f"lenmem.{name}" for module, name in typed if module == "lenmem"}
@@ -266,7 +266,7 @@ def test_what_is_imported_late_is_what_type_checkers_read():
 
 
 def test_an_unknown_attribute_is_an_attribute_error():
-    """Of a package whose names are imported late too."""
+    """Also for a package whose names are imported lazily."""
     with pytest.raises(AttributeError, match="module 'lenmem' has no attribute 'trian'"):
         getattr(lenmem, "trian")  # noqa: B009
     with pytest.raises(ImportError, match="cannot import name 'plot'"):

@@ -1,4 +1,4 @@
-"""Whatever a field of a task or model is set to: a training step works, or one ValueError of ours says why not."""
+"""For any values of a task's or a model's fields, a training step works, or one ValueError from lenmem says why not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ODD: dict[Any, tuple[Any, ...]] = {
 
 
 def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of a declared type, and some that are not."""
+    """Values of a declared type, and some other values."""
     if kind == Dtype:
         return st.sampled_from([None, jnp.bfloat16, jnp.float32, "float32", jnp.int32, "wrong", 3])
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -79,12 +79,12 @@ def fields(kind: type) -> dict[str, Any]:
 
 
 def small(kind: type, preset: dict[str, Any]) -> dict[str, Any]:
-    """Fields that make it small."""
+    """Fields that make a model or a task small."""
     return {name: value for name, value in SMALL.items() if name in fields(kind)} | preset
 
 
 def settings_of(kind: type, preset: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Small fields, of which one to three are odd."""
+    """Small fields, one to three of which are unusual."""
     kinds, base = fields(kind), small(kind, preset)
 
     def drawn(names: list[str]) -> st.SearchStrategy[dict[str, Any]]:
@@ -95,7 +95,7 @@ def settings_of(kind: type, preset: dict[str, Any]) -> st.SearchStrategy[dict[st
 
 
 class Constant(nn.Module):
-    """The same answer to everything: the smallest model."""
+    """Always the same answer: the smallest model."""
 
     spec: Spec | None = None
 
@@ -121,7 +121,7 @@ def first_step(experiment: Experiment) -> Callable[[jax.Array], Any]:
 
 
 def works_or_says_why(make: Callable[[], Experiment], *, really: bool = False) -> bool:
-    """Whether a step can be made (`really`: with finite numbers); else it is one ValueError, raised in lenmem."""
+    """Whether a step can be made (`really`: with finite numbers); otherwise lenmem must raise one ValueError."""
     refused, shapes = None, None
     try:
         step = first_step(make())
@@ -141,7 +141,7 @@ def works_or_says_why(make: Callable[[], Experiment], *, really: bool = False) -
 
 @pytest.fixture(autouse=True)
 def as_raised(tmp_path_factory):
-    """Tracebacks in full, to tell our errors from those of JAX; and nothing of the user's in the cache of data."""
+    """Full tracebacks, to distinguish our errors from JAX's; and an empty data cache."""
     before = jax.config.jax_traceback_filtering  # pyright: ignore[reportAttributeAccessIssue]
     jax.config.update("jax_traceback_filtering", "off")
     with pytest.MonkeyPatch.context() as patch:
@@ -215,7 +215,7 @@ class Mismatched(type(READ[0])):
 
 
 class Narrow(Constant):
-    """Answers with one number too few."""
+    """Answers that lack one number."""
 
     @nn.compact
     def __call__(self, *arguments, **options):
@@ -239,7 +239,7 @@ def test_channels_have_a_width():
 
 
 def try_examples(trial, examples, *strategies):
-    """Call `trial` with so many draws of the strategies."""
+    """Calls `trial` with this many draws of the strategies."""
 
     @settings(max_examples=examples, database=None)
     @given(st.tuples(*strategies))

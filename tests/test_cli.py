@@ -1,4 +1,4 @@
-"""The command line, called as a user would: what it prints, what it writes, how it fails."""
+"""The command line, called like a user would: its output, its files, and its errors."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_typed_inputs(task, text, inputs, slots):
 
 
 def test_tokens_are_separated_by_spaces():
-    """In every task a word that is no token is refused, though it may be made of tokens; the allowed ones are named."""
+    """In every task an unknown word is refused, even if it is made of tokens; the message lists the allowed ones."""
     for name in tasks.names():
         task = tasks.make(name)
         if not task.spec.takes_tokens:

@@ -1,4 +1,4 @@
-"""Notebooks and the scripts that they are made from say the same, hold no outputs, run, and install lenmem first."""
+"""Notebooks agree with their scripts, have no outputs, run, and install lenmem first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def first_cell(path: Path) -> str:
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """Runs the first cell in an empty folder, beside no lenmem; returns what it gave pip, whose exit status is 0."""
+    """Runs the first cell in an empty directory without lenmem; returns the arguments for pip, whose exit status is
+    0."""
     monkeypatch.chdir(tmp_path)
     installed = {"jax_cuda12_plugin": False}
     find = importlib.util.find_spec
@@ -113,13 +114,13 @@ def test_what_pip_refuses_is_named(fresh):
 
 
 def test_the_plugin_of_a_gpu_is_renewed_with_jax(fresh):
-    """pip would leave that of the older JAX, which the newer one ignores."""
+    """pip would keep the plugin of the older JAX, which the newer one ignores."""
     assert fresh("../lenmem", plugins=("jax_cuda12_plugin",)) == ["../lenmem", "jax[cuda12]"]
 
 
 @pytest.mark.parametrize("listed, warned", [("GPU 0: NVIDIA L4 (UUID: 1)", True), ("", False), (None, False)])
 def test_an_unused_gpu_is_warned_of(fresh, tmp_path, monkeypatch, capsys, listed, warned):
-    """Whether `nvidia-smi` is there and finds a GPU decides, where JAX has the CPU alone."""
+    """If JAX has only the CPU, it depends on whether `nvidia-smi` exists and finds a GPU."""
     folder = tmp_path / "bin"
     folder.mkdir()
     if listed is not None:

@@ -1,4 +1,4 @@
-"""The documentation names what there is, and its examples run. `.ci/run` builds it."""
+"""The documentation uses existing names, and its examples run. `.ci/run` builds it."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_an_encoder_of_ones_own_ignores_padding():
 
 @pytest.mark.learning
 def test_a_module_inside_an_nnx_model_is_trained_with_it(learns):
-    """The bridged module computes what the Linen module does, and a few steps learn to look to the left."""
+    """The bridged module computes the same as the Linen module, and a few steps teach it to look to the left."""
     nnx = pytest.importorskip("flax.nnx")
     example = run(DOCS / "examples/nnx_bridge.py")
 
     def fall(key):
-        """The share of the loss that the example's steps take away."""
+        """The fraction of the loss that the example's steps remove."""
         model = example.Router(nnx.Rngs(key))
         optimizer = nnx.Optimizer(model, example.optax.adam(1e-2), wrt=nnx.Param)
         losses = [example.train_step(model, optimizer, example.tokens, example.mask) for _ in example.losses]
@@ -83,7 +83,7 @@ def test_a_module_inside_an_nnx_model_is_trained_with_it(learns):
 
 
 def test_the_page_on_data_of_ones_own_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    """Its Python and its commands, in order, with few steps."""
+    """Runs its Python and its commands, in order, with few steps."""
     monkeypatch.chdir(tmp_path)
     reader = ModuleType("reader")
     page = (DOCS / "own_data.md").read_text()
@@ -106,7 +106,7 @@ def test_the_page_on_data_of_ones_own_is_true(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(DOCS).as_posix())
 def test_names_exist(path: Path):
-    """What a page refers to, and the models that a paper's page lists."""
+    """The references of a page, and the models that a paper's page lists."""
     text = path.read_text()
     for name in re.findall(r"\{py:\w+\}`~?([\w.]+)`", text):
         assert docstrings.locate(name), f"{path.name} refers to {name}"
@@ -116,7 +116,7 @@ def test_names_exist(path: Path):
 
 
 def test_every_module_has_its_place():
-    """In one page of the reference, and all names of the top level in theirs."""
+    """In one page of the reference; all names of the top level are in theirs."""
     pages = [re.findall(r"automodule:: (\S+)$", path.read_text(), re.MULTILINE) for path in (DOCS / "api").glob("*.md")]
     listed = [name for page in pages for name in page]
     assert len(listed) == len(set(listed))
@@ -128,7 +128,7 @@ def test_every_module_has_its_place():
 
 
 def test_commands_are_those_of_the_readme():
-    """Which `.ci/run` runs."""
+    """`.ci/run` runs them."""
     readme = (ROOT / "README.md").read_text().splitlines()
     for block in re.findall(r"^```sh\n(.*?)^```", (DOCS / "quickstart.md").read_text(), re.MULTILINE | re.DOTALL):
         assert set(block.splitlines()) <= set(readme)

@@ -1,4 +1,4 @@
-"""What learning tests are made of: the recipe, one value a key, and the bar for the worst of them."""
+"""The tools of learning tests: the optimiser, one value per key, and the bar for the worst key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def a_sum(key):
 
 
 def test_the_recipe_finds_a_minimum_in_a_few_updates():
-    """Batches of noisy points on a plane; the rate falls to zero, so the noise of single batches is averaged out."""
+    """Batches of noisy points on a plane; the rate falls to zero, which averages out the noise of single batches."""
     keys = jax.random.split(jax.random.key(0), 3)
     points = jax.random.normal(keys[0], (200, 16, 2))
     heights = points @ jnp.array([1.0, -2.0]) + 0.5 + 0.1 * jax.random.normal(keys[1], (200, 16))

@@ -1,4 +1,4 @@
-"""Options: what --help says, and what is said of each kind of mistake."""
+"""Options: the output of --help, and the message for each kind of mistake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lenmem.subject import fields_of
 
 
 def default(kind, config="quickstart"):
-    """A verb's options as they are without any."""
+    """The default options of a verb."""
     names = {field.name for field in dataclasses.fields(kind)}
     of_experiment = fields_of(configs.load_config(config)) if "task" in names else {}
     return kind(**{name: value for name, value in of_experiment.items() if name in names})

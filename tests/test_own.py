@@ -1,4 +1,4 @@
-"""What a user brings to the command line: classes, data, any task with any model, runs that go on, seeds that die."""
+"""A user's own classes, data and pairs of task and model; runs that continue, and seeds that diverge."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TINY = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working directory with a run of the user's own task and network, some of whose seeds died."""
+    """A working directory with a run of the user's own task and network, in which some seeds diverged."""
     path = tmp_path_factory.mktemp("own")
     (path / "mytask.py").write_text(OWN)
     before = os.getcwd()
@@ -78,7 +78,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(folder):
-    """That run, as it is loaded in Python."""
+    """The same run, loaded in Python."""
     return lenmem.load("runs/mytask", modules=runs.configs.own_modules(["mytask.py"]))
 
 
@@ -88,7 +88,7 @@ def curve_in(path) -> LengthCurve:
 
 
 def same_values(one, other):
-    """Of two curves, with NaN for the same dead seeds."""
+    """Compares two curves, with NaN for the same diverged seeds."""
     assert one.values.keys() == other.values.keys()
     for name, values in one.values.items():
         np.testing.assert_allclose(values, other.values[name], rtol=1e-6)
@@ -98,7 +98,7 @@ def same_values(one, other):
 
 
 def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
-    """One run has one curve: as trained, evaluated, drawn, exported, imported."""
+    """A run has one curve: trained, evaluated, drawn, exported or imported."""
     last = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[-1])
     assert whole.alive.tolist() == last["alive"] and 0 < whole.alive.sum() < 8
     trained = curve_in(folder / "runs/mytask")
@@ -132,7 +132,8 @@ def test_a_dead_seed_does_not_answer(folder, whole, capsys):
 
 
 def test_who_is_alive_is_known_of_what_was_saved_before(folder, whole):
-    """A snapshot by the metrics; a file that says nothing has living seeds only, or those of its metrics."""
+    """For a snapshot from the metrics; a file without this information has only alive seeds, or those of its
+    metrics."""
     known = runs.configs.own_modules(["mytask.py"])
     first = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[0])
     assert lenmem.load("runs/mytask", step=2, modules=known).alive.tolist() == first["alive"]
@@ -260,7 +261,7 @@ def test_data_of_ones_own_from_the_command_line(folder, capsys):
 
 
 def test_a_run_of_rows_in_memory_is_whole(folder, capsys):
-    """It is evaluated and answers without the rows being passed again, also from a file."""
+    """It can be evaluated and answers without passing the rows again, also from a file."""
     rows = [(" ".join("abcde"[i % 5] for i in range(n, n + 1 + n % 6)), f"x{n % 3}") for n in range(60)]
     model = lenmem.models.make("gru", hidden_size=4, embedding_size=3)
     setup = lenmem.Experiment(

@@ -1,4 +1,4 @@
-"""The package works without the clone: named configurations, the papers' numbers and types travel in the wheel."""
+"""The package works without the clone: named configurations, the papers' numbers and types are in the wheel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_what_is_exported_exists_and_is_sorted_out():
 
 
 def test_publishing_is_documented_as_it_is():
-    """PyPI trusts a workflow by its file's name and the environment of its job: those that the page says to fill in."""
+    """PyPI trusts a workflow by its file name and its job's environment; the page must give the same ones."""
     page = (ROOT / "docs/publishing.md").read_text()
     jobs = yaml.safe_load((ROOT / ".github/workflows/publish.yml").read_text())["jobs"]
     assert "| workflow name | `publish.yml` |" in page
@@ -55,8 +55,8 @@ def test_the_wheel_works_without_the_clone(tmp_path: Path):
     assert {name.split("/")[0] for name in shipped} == {"lenmem", f"lenmem-{lenmem.__version__}.dist-info"}
     assert not [name for name in shipped if "__pycache__" in name]
 
-    # The dependencies of this environment are lent to the new one; an editable lenmem in it is not, since a .pth file
-    # only adds a directory and does not run the .pth files inside.
+    # The new environment can use the dependencies of this one, but not an editable lenmem in it: a .pth file only adds
+    # a directory and does not run the .pth files inside.
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     where = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]

@@ -1,4 +1,4 @@
-"""`lenmem.parallel` against one device: on the two devices of the suite and, in a process of its own, on eight.
+"""`lenmem.parallel` against one device: on the suite's two devices and, in a separate process, on eight.
 
 Run as a program, this file does the checks of the eight devices (`main`).
 """
@@ -47,7 +47,7 @@ def example(length=LENGTH):
 
 
 def value_and_gradients(attention: Callable[..., jax.Array]):
-    """Of a weighted sum of what is read: (what is read, gradients to queries, keys and values)."""
+    """For a weighted sum of the reads: (reads, gradients to queries, keys and values)."""
 
     def objective(query, key, value, weight):
         read = attention(query, key, value)
@@ -65,7 +65,7 @@ def assert_same(got, expected, tolerance=2e-5):
 
 
 def check_pmap(causal: bool, length: int = LENGTH):
-    """Values and gradients of pmap are those of one device, also where the devices do not divide the length."""
+    """Values and gradients of pmap equal those of one device, even if the devices do not divide the length."""
     arguments = example(length)
     attention = functools.partial(ops.normalized_outer_product_attention, causal=causal)
     expected = jax.jit(value_and_gradients(attention))(*arguments)
@@ -87,7 +87,7 @@ def check_sharded(causal: bool, data: int):
 
 
 def check_communication(causal: bool, data: int):
-    """Devices exchange memories of d_v x d_k and nothing that grows with the sequence."""
+    """Devices exchange memories of d_v x d_k, and nothing that grows with the sequence."""
     mesh = make_mesh(data=data)
     sharding = NamedSharding(mesh, PartitionSpec("data", None, "sequence"))
     attention = functools.partial(sharded_outer_product_attention, causal=causal, mesh=mesh, batch_axis="data")
@@ -127,7 +127,7 @@ class Sharded(nn.Module):
 
 
 class Partitioned(nn.Module):
-    """The library's own, which knows nothing of devices."""
+    """The library's own model, without any code for devices."""
 
     @nn.compact
     def __call__(self, tokens):
@@ -164,7 +164,7 @@ def trained(model: nn.Module, params: PyTree, sharding: NamedSharding | None):
 def check_training(data: int):
     """A NAM-Transformer trains data- and sequence-parallel as on one device, parameter by parameter.
 
-    With the attention by shard_map, and the library's own model partitioned by XLA from nothing but the layout of its
+    Both with the attention by shard_map, and with the library's own model, which XLA partitions from the layout of its
     tokens.
     """
     mesh = make_mesh(data=data)
@@ -183,7 +183,7 @@ def check_training(data: int):
 
 
 def check_interfaces(counts: tuple[int, ...]):
-    """The frame trains one model of each interface on several devices as on one."""
+    """One model of each interface trains on several devices as on one."""
     encoder = models.make("transformer", hidden_size=8, layers=1, heads=2, feedforward_size=8)
     for task, model in {
         "Transducer": (COPY, CELL),
@@ -215,7 +215,7 @@ def test_pmap_is_one_device(causal: bool):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_pmap_of_more_devices_than_there_are(causal: bool):
-    """Seven, some of which have nothing but padding, played by `vmap`."""
+    """Seven devices, some of which have only padding, emulated by `vmap`."""
     arguments = [x[0, 0, :17] for x in example()]
     expected = value_and_gradients(functools.partial(ops.normalized_outer_product_attention, causal=causal))(*arguments)
     devices = jax.devices()[:1] * 7
@@ -255,7 +255,7 @@ def test_pmap_on_chosen_devices_and_short_sequences():
 
 
 def test_the_operations_run_inside_shard_map():
-    """Scan and chunks take the layout of their inputs, with a batch split over devices."""
+    """Scan and chunks adopt the layout of their inputs, with a batch split over devices."""
     _, key, value, _ = (x[:, 0] for x in example())
     half = jnp.full(key.shape[:-1], 0.5)
 
@@ -325,7 +325,7 @@ def main(checks: str) -> None:
 
 
 def check_operations():
-    """Of the sequence over devices; and seeds and batches over them at once."""
+    """For the sequence over devices; and for seeds and batches over them at once."""
     for causal in (False, True):
         check_pmap(causal)
         check_sharded(causal, data=2)

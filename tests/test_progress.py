@@ -1,4 +1,4 @@
-"""How far something is: what computes says so, the command line shows it, and nobody hears of what is quick."""
+"""Progress: long computations report it, the command line shows it, and short ones are silent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lenmem.tasks.lantm import Copy
 
 
 class Told:
-    """A listener that remembers: (what, the shares)."""
+    """A listener that records (what, the fractions)."""
 
     def __init__(self):
         self.heard: list[tuple[str, list[float]]] = []
@@ -54,7 +54,7 @@ def test_a_curve_says_how_far_it_is_and_is_the_same(network, monkeypatch):
     assert what == "measuring it"
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
-    assert len(shares) == 6  # Two buckets in three parts.
+    assert len(shares) == 6  # two buckets in three parts
     for name, values in plain.values.items():
         np.testing.assert_array_equal(heard.values[name], values)
 
@@ -82,7 +82,7 @@ def test_trees_say_how_far_they_are(capfd):
 
 
 def lines_of(monkeypatch, seconds: float, terminal: bool = False) -> str:
-    """What is shown of something in two halves of `seconds` each."""
+    """The output for work in two halves of `seconds` each."""
     monkeypatch.setattr(bars, "QUIET", 0.2)
     monkeypatch.setattr(bars, "BETWEEN", 0.0)
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)

@@ -1,4 +1,4 @@
-"""A queue of rows: what is read from a file, what runs, what is skipped, resumed and left."""
+"""A queue of rows: reading it from a file, running, skipping and resuming rows, and estimates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lenmem.progress import duration
 from lenmem.queue import Entry, estimates, read_queue, run_queue
 from lenmem.serialize import to_plain
 
-# Stands for `lenmem`: notes what it was started with, and writes the record of every row but those called `bad`.
+# A stand-in for `lenmem`: records its arguments, and writes the record of every row except those called `bad`.
 WORKER = """
 import json, os, sys
 from pathlib import Path
@@ -40,7 +40,8 @@ rows = {"one": row(10), "bad": row(20), "two": row(30)}
 
 @pytest.fixture
 def queue(tmp_path):
-    """(configuration, entries, folders) of three rows, and what the worker needs to make their records."""
+    """(configuration, entries, directories) of three rows, with the data that the worker needs to make their
+    records."""
     config = tmp_path / "lantm" / "copy.py"
     folders = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
     for folder in (config.parent, folders["results"] / "lantm", folders["runs"]):
@@ -65,7 +66,7 @@ def queue(tmp_path):
 
 
 def run(entries: list[Entry], folders: dict[str, Path], workers: int = 1) -> tuple[list[str], list[str], list[str]]:
-    """(names that failed, what was said, what was started)."""
+    """(names that failed, the output, the started rows)."""
     said: list[str] = []
     worker = folders["runs"].parent / "worker.py"
     started = folders["runs"] / "started"

@@ -1,6 +1,6 @@
-"""The README tells the truth: its Python runs, its commands exist, and it names what there is.
+"""The README is correct: its Python runs, its commands exist, and it lists all models and tasks.
 
-Training steps are cut down here. The shell examples are run as they are by `.ci/run`.
+Training steps are reduced here. `.ci/run` runs the shell examples unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHELL = [code for language, code, skipped in BLOCKS if language == "sh" and not 
 
 
 def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """All Python blocks, in order, in one module, as a reader would try them."""
+    """All Python blocks, in order, in one module, as a reader would run them."""
     monkeypatch.chdir(tmp_path)
     assert len(PYTHON) >= 2
     reader = ModuleType("reader")
@@ -42,7 +42,7 @@ def test_bringing_your_own_takes_few_lines(code: str):
 
 
 def test_the_two_commands_are_run_by_ci():
-    """The install line and the test line stand there as promised, and `.ci/run` does not skip them."""
+    """The install line and the test line are there, and `.ci/run` does not skip them."""
     first, *_ = SHELL
     assert first == ("python -m venv .venv && . .venv/bin/activate && pip install -e . && lenmem train quickstart\n")
     assert "lenmem compare quickstart --models lantm lstm\n" in SHELL

@@ -1,4 +1,4 @@
-"""Reproducing a row: what is recorded, that it can be cut off and resumed, and how it is printed."""
+"""Reproducing a row: its record, interruption and resumption, and the printed table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METRICS = {"token_accuracy": "fine", "exact_match": "coarse"}
 
 
 class Lookup(nn.Module):
-    """Answers slot j from input j alone, which compiles in no time."""
+    """Answers slot j from input j alone, which compiles quickly."""
 
     spec: Spec | None = None
 
@@ -66,7 +66,7 @@ def tiny() -> Row:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> tuple[dict[str, Any], Path]:
-    """A row's record, and the folder in which `results` and `runs` lie."""
+    """A row's record, and the directory that contains `results` and `runs`."""
     root = tmp_path_factory.mktemp("made")
     record = reproduce("lantm", "tiny", tiny(), results=root / "results", runs=root / "runs", command="lenmem tiny")
     return record, root
@@ -120,7 +120,7 @@ def mastered(shares, lengths=(1, 2, 4, 8)):
 def test_scores_by_length_are_of_all_seeds_and_of_each():
     curve = mastered([[1, 1, 0.95, 0.5], [1, 0.96, 0.9, 0.2], [1, 0.9, 1, 1]])
     scores = scores_by_length(curve, ByLength((1, 2, 4, 8), mean_over=(2, 4)))
-    # At length 4 two seeds of three have 0.95, so the median has; alone the third goes on to 8.
+    # At length 4 two of three seeds have 0.95, so the median does too; alone, the third seed reaches 8.
     assert scores["longest_length"] == {"seeds": [4, 2, 8], "median": 4, "best": 8}
     # Length 3 lies half way between 2 and 4.
     assert scores["mean_accuracy"]["seeds"] == pytest.approx([97.5, 93.0, 95.0])
@@ -136,7 +136,7 @@ def test_a_dead_seed_masters_nothing():
 
 
 class Wider(Lookup):
-    """A model with a field that no parameter depends on, but the answers do."""
+    """A model with a field that affects the answers but no parameters."""
 
     answers: int = 4
 

@@ -1,4 +1,4 @@
-"""Plain data: round trips, and strangers' files that must not run anything."""
+"""Plain data: round trips, and untrusted files that must not run anything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A custom rule in place of a function."""
+    """A custom rule instead of a function."""
 
     slope: float
 
@@ -297,7 +297,7 @@ def test_a_class_that_moved_is_found_by_its_name():
 
 
 def test_a_class_of_lenmem_that_moved_is_found_where_it_is_now():
-    """Runs that were saved before it moved name the old place."""
+    """Runs that were saved before the move have the old name."""
     assert MOVED
     for before, after in MOVED.items():
         made = from_plain({"class": before})
@@ -306,7 +306,7 @@ def test_a_class_of_lenmem_that_moved_is_found_where_it_is_now():
 
 
 def test_fields_of_lenmem_that_changed_names_are_carried_over():
-    """And fields that a class did not have, where the old one was of one kind."""
+    """Also fields that a class gained when it replaced a more special one."""
     assert from_plain({"class": "lenmem.nn.nam.Shift", "cells": 3}) == Shift(3)
     saved = {"layers": 2, "heads": 4, "positions": "absolute", "shared_layers": True, "position_scale": 0.5}
     encoder = from_plain({"class": "lenmem.nn.transformer_decoder.PostNormEncoder", **saved})

@@ -1,4 +1,4 @@
-"""Signals to a process that is watched: when it ends, with which status, what it says and what is saved."""
+"""Signals to a watched process: when it ends, with which status, its output and what is saved."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_errors_and_statuses_pass():
 
 
 def test_the_entry_point_heeds_signals_while_it_imports():
-    """The import of JAX is kept waiting: what is imported before is the standard library."""
+    """The import of JAX is delayed: only the standard library has been imported before."""
     program = f"""
 import sys, time
 class Waiting:

@@ -1,4 +1,4 @@
-"""Sweeps: members equal runs trained alone, cut-off sweeps go on, what is trained together, errors."""
+"""Sweeps: members equal runs trained alone, interrupted sweeps continue, grouping, and errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RATE, DECAY = "training.optimizer.learning_rate", "training.optimizer.weight_dec
 
 
 class Bag(nn.Module):
-    """A bag of tokens with a number that is only multiplied by, one that decides, and a size."""
+    """A bag of tokens with three fields: a factor, a threshold that is branched on, and a size."""
 
     scale: float = 1.0
     threshold: float = 0.5
@@ -55,7 +55,7 @@ OVER = {RATE: (0.01, 0.05), "model.scale": (0.5, 2.0)}
 
 @pytest.fixture(scope="module", autouse=True)
 def no_pictures_of_curves():
-    """They take most of a second each, and are tested elsewhere."""
+    """Pictures take most of a second each, and are tested elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lenmem.evaluation.plots.plot_curves", lambda curves, path: None)
         yield
@@ -72,7 +72,7 @@ def swept(tmp_path_factory):
 
 
 def test_an_optax_transformation_is_not_swept_over():
-    """Neither its numbers, which are inside of functions, nor several of them. Other fields of the experiment are."""
+    """Neither its numbers, which are inside functions, nor several transformations. Other fields can be swept."""
     setup = experiment(optimizer=optax.lion(1e-2))
     with pytest.raises(
         ValueError, match="keeps its numbers inside of functions; sweep over the fields of lenmem.Optim"
@@ -102,7 +102,7 @@ def test_members_equal_runs_trained_alone(swept, tmp_path):
         for name in ("loss", "validation/loss", "grad_norm", "alive"):
             np.testing.assert_allclose(line[name], entry[name], rtol=1e-5)
     chex.assert_trees_all_close(outcome.curve.values, curve.values)
-    # The member can be gone on with, as the run can: its whole state is there.
+    # Training of the member can continue like that of the run: its whole state is saved.
     longer = train(outcome.combination.experiment, directory=member.directory, resume=True)
     chex.assert_trees_all_equal(longer.params, member.params)
 
@@ -120,7 +120,7 @@ def test_seeds_in_groups_give_what_all_at_once_give():
 
 
 def test_lanes_of_several_widths_compute_one_of_them():
-    """Under `vmap` a switch on what differs between lanes or seeds would compute all of them, and select."""
+    """Under `vmap`, a switch on a value that differs between lanes or seeds would compute all branches."""
     setup = dataclasses.replace(experiment(Bag(output_size=8), widths=3), task=TableLookup(batches="balanced"))
     numbers = {RATE: (0.01, 0.05)}
     state = initial_lanes(setup, numbers, jax.random.split(jax.random.key(0), 2), abstract=True)
@@ -156,7 +156,7 @@ def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swep
         sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: cut_off)
     seen = []
     sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: seen.append)
-    assert [entry["step"] for entry in seen] == [6]  # From the checkpoint of step 4 on.
+    assert [entry["step"] for entry in seen] == [6]  # from the checkpoint of step 4 on
     for outcome in outcomes:
         name = outcome.combination.name
         whole, resumed = (lenmem.load(root / name, modules=[Bag]) for root in (directory, tmp_path / "sweep"))
@@ -175,7 +175,7 @@ def test_what_is_trained_together():
     assert len(remarks) == 1
     assert "model.threshold are trained one after another" in remarks[0]
     sizes = [(len(program.combinations), sorted(program.numbers)) for program in programs]
-    # For each width and threshold: decay 0, which leaves a part of the optimiser out, and the others.
+    # For each width and threshold: decay 0, which removes a part of the optimiser, and the other decays.
     assert sizes == 4 * [(2, [RATE])] + 4 * [(4, [RATE, DECAY])]
     assert sum(len(program.combinations) for program in programs) == 24
     for program in programs:

@@ -1,4 +1,4 @@
-"""pyright catches what a user can get wrong: a misspelt or mistyped field of a network, a task, an experiment."""
+"""pyright finds a user's mistakes: a misspelt or mistyped field of a network, a task, an experiment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.mark.slow
 def test_pyright_reports_every_slip_and_nothing_else():
-    """The reports on `tests/typing/` are those that its comments announce, line by line."""
+    """The reports on `tests/typing/` are those announced in its comments, line by line."""
     files = sorted((ROOT / "tests/typing").glob("*.py"))
     assert [file.name for file in files] == ["right.py", "wrong.py"]
     expected: Counter[tuple[str, int, str]] = Counter()

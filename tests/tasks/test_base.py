@@ -1,4 +1,4 @@
-"""The task contract: keys, sources, losses and metrics, against NumPy twins."""
+"""The interface of tasks: keys, sources, losses and metrics, against NumPy twins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lenmem.types import Batch, Example, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Noise(Task):
-    """Uniform tokens, answered by themselves. As a subclass outside of the library would be written."""
+    """Uniform tokens that are their own answer. Written like a subclass outside of the library."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -63,7 +63,7 @@ def assert_same(left: Batch, right: Batch) -> None:
 
 
 def contents(batch: Batch) -> set[tuple[int, ...]]:
-    """The first eight tokens of each row: enough to tell rows apart, and never padding."""
+    """The first eight tokens of each row: enough to distinguish rows, and never padding."""
     return {tuple(row[:8].tolist()) for row in np.asarray(batch.inputs)}
 
 
@@ -144,7 +144,7 @@ def test_rows_of_a_larger_capacity_are_the_same():
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_repeated_source_passes_over_whole_batches(shuffle):
     fresh = FreshSource(Noise(), "train", 4)
-    source = RepeatedSource(fresh, 23, shuffle)  # five whole batches; the three left over are never seen
+    source = RepeatedSource(fresh, 23, shuffle)  # five whole batches; the other three are never used
     batch = jax.jit(functools.partial(source.batch, jax.random.key(0)))
     passes = [[frozenset(contents(batch(5 * p + i))) for i in range(5)] for p in range(4)]
     drawn = jax.jit(functools.partial(fresh.batch, jax.random.key(0)))
@@ -169,7 +169,7 @@ def test_repeated_source_needs_a_whole_batch():
 
 
 def answers(kind: str, seed: int = 0):
-    """Random outputs [3, 5, 4], and a batch with prefix masks; the last scored slots are fewer than the asked."""
+    """Random outputs [3, 5, 4], and a batch with prefix masks, in which fewer slots are scored than asked for."""
     rng = np.random.default_rng(seed)
     outputs = rng.normal(size=(3, 5, 4)).astype(np.float32)
     targets = {
@@ -206,7 +206,7 @@ def test_masked_loss(kind):
     assert float(value) == pytest.approx(twin_loss(kind, outputs, batch), rel=1e-5)
     assert not np.asarray(gradient)[~batch.score_mask].any()
     assert (np.abs(np.asarray(gradient)[batch.score_mask]).sum(-1) > 0).all()
-    # neither value nor gradient may see what padding holds, not even NaN
+    # neither value nor gradient may depend on padding, not even if it is NaN
     bad_outputs = jnp.where(batch.score_mask[..., None], outputs, jnp.nan)
     slots = batch.score_mask if kind == "tokens" else batch.score_mask[..., None]
     bad = batch._replace(targets=jnp.where(slots, batch.targets, -99 if kind == "tokens" else jnp.nan))

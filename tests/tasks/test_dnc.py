@@ -1,4 +1,4 @@
-"""The tasks of the constrained DNC: read back from their channels and solved in plain Python."""
+"""The tasks of the constrained DNC: decoded from their channels and solved in plain Python."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def drawn(task: DncTask, capacity: int = CAPACITY) -> Batch:
 
 @functools.cache
 def trained(task: DncTask) -> Batch:
-    """Many examples of the training lengths, each length as often."""
+    """Many examples, with equally many of each training length."""
     lengths = jnp.tile(jnp.arange(5, 16), 400)
     return briefly(lambda key: draw(task, key, lengths, 15))(jax.random.key(1))
 
@@ -94,7 +94,7 @@ def many(rows: list[Any]) -> np.ndarray:
 
 
 def numeral(value: float, low: float, high: float, largest: int) -> int:
-    """The number a channel value stands for; it has to be one exactly."""
+    """The number that a channel value encodes; it must do so exactly."""
     number = round((float(value) - low) / (high - low) * largest)
     assert float(value) == pytest.approx(low + (high - low) * number / max(largest, 1), abs=1e-6)
     assert 0 <= number <= largest
@@ -146,7 +146,7 @@ def test_channels_against_lists(task):
 
 
 def value_of(text: str) -> bool:
-    """The value of a formula, by recursion; every bit of the text has to be used."""
+    """The value of a formula, by recursion; all of the text must be used."""
 
     def formula(at: int) -> tuple[bool, int]:
         if text[at] in "FT":
@@ -341,7 +341,7 @@ def test_padding_reaches_neither_loss_nor_metrics(task):
 
 
 def answered(task: DncTask, length: int, targets: Any, scored: int) -> Batch:
-    """One row of a given answer; the contents of its inputs do not matter to the metrics."""
+    """One row with a given answer; the metrics do not depend on its inputs."""
     targets = many([targets])
     inputs = np.ones((1, length + getattr(task, "flags", 1)), bool)
     slots = np.ones(targets.shape[:2], bool)
@@ -355,7 +355,7 @@ def measured(task, batch, outputs) -> dict[str, float]:
 def test_numerals_are_rounded_and_the_signal_is_ignored():
     task = QuinaryCopy()
     batch = answered(task, 4, [[-1, 0], [-0.5, 0], [0, 0], [1, 0], [0, 1]], 5)
-    outputs = [[-0.76, 9], [-0.74, 9], [0.26, 9], [1.3, 9], [7, 0]]  # 0, 1, 3 for a 2, and 5 for a 4
+    outputs = [[-0.76, 9], [-0.74, 9], [0.26, 9], [1.3, 9], [7, 0]]  # 0, 1, 3 instead of 2, and 5 instead of 4
     assert measured(task, batch, outputs) == {"token_accuracy": 0.5, "exact_match": 0}
     clipped = measured(dataclasses.replace(task, clip=True), batch, outputs)
     assert clipped == {"token_accuracy": 0.75, "exact_match": 0}
@@ -373,7 +373,7 @@ def test_bits_count_one_by_one():
 @pytest.mark.parametrize(
     ("outputs", "accuracy", "exact", "hit_rate"),
     [
-        # positions 0, 2 and 3 of five are wanted: -1, 0 and 0.5, with half a step of 0.25 to either side
+        # positions 0, 2 and 3 of five are expected: -1, 0 and 0.5, with half a step of 0.25 to either side
         ([[-1, 0], [0, 0], [0.5, 0], [9, 1], [9, 9], [9, 9]], 1, 1, 1),
         ([[-0.8, 0.4], [0.2, 0.4], [0.7, 0.4], [0, 0.6], [0, 0], [0, 0]], 1, 1, 1),
         ([[-0.7, 0], [0, 0], [0.5, 0], [0, 1], [0, 0], [0, 0]], 3 / 4, 0, 2 / 3),

@@ -1,4 +1,4 @@
-"""Dyck words against a stack and against counting."""
+"""Dyck words checked with a stack and by counting."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def answers(word, kinds):
-    """What may follow each bracket, by a stack; None for a word that is not balanced."""
+    """The brackets that may follow each bracket, by a stack; None for a word that is not balanced."""
     stack, rows = [], []
     for bracket in word:
         if bracket < kinds:
@@ -67,7 +67,7 @@ def test_more_capacity_changes_the_padding_only():
 
 
 def all_words(pairs, kinds):
-    """All words of D_n, by trying."""
+    """All words of D_n, by enumeration."""
     words = set()
     for word in itertools.product(range(2 * kinds), repeat=2 * pairs):
         if answers(word, kinds) is not None:
@@ -104,7 +104,8 @@ def test_partners_match():
 
 
 def grammar_weights(pairs, p, q):
-    """Weight of every word of one kind, by the recursion over words themselves: w = (u), w = u v with empty phrases."""
+    """The weight of every word of one kind, by recursion over words: w = (u), or w = u v with possibly empty
+    phrases."""
     empty = (1 - math.sqrt(1 - 4 * q * (1 - p - q))) / (2 * q)
     weights = {"": empty}
     for count in range(1, pairs + 1):
@@ -144,7 +145,7 @@ def test_the_grammar_gives_every_word_its_weight():
 
 
 def test_weights_are_the_probabilities_of_the_grammar():
-    """Generated literally, as often of each length as the weights say."""
+    """Words generated from the grammar have the lengths that the weights predict."""
     rng, p, q = np.random.default_rng(0), 0.5, 0.25
 
     def pairs(depth=0):
@@ -168,7 +169,7 @@ def test_weights_are_the_probabilities_of_the_grammar():
 
 
 def test_distinct_words_are_in_a_set_once():
-    """As many as asked for, or all there are."""
+    """As many as asked for, or all words if there are fewer."""
     task = Dyck(kinds=2, longest=6, examples=60, distinct=True)
     tables = task.tables()
     for split, there in (("train", 50), ("validation", 50), ("plus_2", 60), ("octuple", 60)):
@@ -186,7 +187,7 @@ def test_distinct_words_are_in_a_set_once():
 
 
 def test_distinct_words_are_those_that_repeat_without_their_repetitions():
-    """The first words of a set are drawn alike: short ones are as likely, until they are used up."""
+    """The first words of a set are drawn in the same way: short ones are as likely, until none are left."""
     task = Dyck(kinds=3, longest=8, examples=400, distinct=True)
     lengths = task.tables()["train"].input_lengths
     counts = Counter(lengths.tolist())

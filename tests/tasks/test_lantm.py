@@ -60,7 +60,7 @@ def int_to_digits(number, base, places):
 
 
 def priorities_and_values(task, tokens):
-    """Read back a priority_sort input: (priority, value) pairs."""
+    """Decodes a priority_sort input: (priority, value) pairs."""
     if not task.unary:
         assert all(token >= task.vocabulary for token in tokens[::2])
         return [(p - task.vocabulary + task.first_priority, v) for p, v in zip(tokens[::2], tokens[1::2], strict=True)]
@@ -76,7 +76,7 @@ def priorities_and_values(task, tokens):
 
 
 def solve(task, tokens, length):
-    """The answer to an input, in plain Python and by other means; also checks that the input is well formed."""
+    """The answer to an input, in plain Python by other means; also checks that the input is well formed."""
     base = task.vocabulary
     match type(task).__name__:
         case "Copy":
@@ -167,7 +167,8 @@ def is_prefix(mask):
 
 @functools.cache
 def drawn(task):
-    """At least 4000 examples over all lengths, as many of each, drawn by one program: (lengths, batch on the host)."""
+    """At least 4000 examples over all lengths, equally many of each, drawn by one program: (lengths, batch on the
+    host)."""
     every = np.arange(task.train_lengths[0], task.test_lengths[1] + 1)
     lengths = np.tile(every, -(-4000 // len(every)))
     program = jax.jit(lambda key: draw(task, key, jnp.asarray(lengths), task.test_lengths[1]))
@@ -270,7 +271,7 @@ def test_chance_is_the_best_constant_answer(name, fields):
 def test_add_digits_carries_through_every_place():
     rng = np.random.default_rng(0)
     for base in (2, 3, 10):
-        # sums of base - 1 are made frequent, so that carries run far
+        # make sums of base - 1 frequent, so that carries run far
         x = rng.integers(0, base, (200, 30))
         y = np.where(rng.random((200, 30)) < 0.8, base - 1 - x, rng.integers(0, base, (200, 30)))
         got = np.asarray(jax.vmap(lambda a, b, base=base: add_digits(a, b, base))(jnp.asarray(x), jnp.asarray(y)))
@@ -305,7 +306,7 @@ def batches(task, split, seeds, steps):
 
 @pytest.mark.parametrize("name", ["copy", "interleaved_add"])
 def test_splits_steps_and_rows_never_repeat(name):
-    """Draws are prefix-stable, so without namespaces a training example would be the beginning of a test example."""
+    """Draws are prefix-stable: without namespaces a training example would be the beginning of a test example."""
     task = make(name, train_lengths=(12, 12), test_lengths=(24, 24))
     seen = []
     for split in ("train", "validation", "test"):

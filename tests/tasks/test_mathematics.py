@@ -1,4 +1,4 @@
-"""The mathematics tasks against the questions they were made of."""
+"""The mathematics tasks against the questions they are built from."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_length_may_be_given():
 def test_the_release_and_tfds_are_split_alike(tmp_path, monkeypatch):
     module = mathematics.MODULES["place_value"]
     sets = mathematics.generated(module, 100, 20, seed=3)
-    sets["medium"] += sets["easy"][:5]  # Questions that have been asked before.
+    sets["medium"] += sets["easy"][:5]  # repeated questions
     for name, pairs in sets.items():
         folder = tmp_path / (name if name in ("interpolate", "extrapolate") else f"train-{name}")
         folder.mkdir()

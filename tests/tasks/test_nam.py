@@ -1,4 +1,4 @@
-"""Fibonacci, Palindrome and Reduce: read back from their tokens and solved with Python integers."""
+"""Fibonacci, Palindrome and Reduce: decoded from their tokens and solved with Python integers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def answer_to(name: str, problem: str, length: int) -> str:
 
 
 def frame(name: str, length: int) -> int:
-    """Positions of a frame, as the published code has them for the longest length of a split."""
+    """Positions of a frame, as in the published code, for the longest length of a split."""
     longest = next((d for d in (10, 13, 16) if length <= d), length)
     return {"fibonacci": 3 * (longest + 1) + 2, "palindrome": 2 * (longest + 1) + 1, "reduce": 2 * longest + 1}[name]
 
@@ -139,7 +139,7 @@ def test_chance_is_the_best_constant_answer(name, fields):
 
 
 def test_answers_alone_in_the_whole_sequence():
-    """Copying everything but the answer is nearly right by the published measure, and wrong by `answer_*`."""
+    """Copying everything except the answer scores nearly 1 by the published measure, and 0 by `answer_*`."""
     for name in NAMES:
         task, _, batch = drawn(name, (("whole_sequence", True),))
         copied = jax.nn.one_hot(batch.inputs, MASK + 1)
@@ -217,7 +217,7 @@ def rows_of(batch) -> list[bytes]:
 
 
 def digits_of(batch) -> list[int]:
-    """Lengths of palindrome rows: all but the two delimiters and the pads."""
+    """Lengths of palindrome rows: everything except the two delimiters and the pads."""
     return (np.asarray(batch.input_mask) & (np.asarray(batch.inputs) < 10)).sum(-1).tolist()
 
 

@@ -16,7 +16,7 @@ from lenmem.tasks.base import draw
 from lenmem.tasks.buckets import _permuted
 from lenmem.tasks.rows import RowTask
 
-# as the fact sheet prints them
+# as printed in the fact sheet
 PRINTED = {
     "a": [6, 1, 5, 7, 0, 4, 2, 3],
     "b": [6, 5, 7, 3, 2, 0, 4, 1],
@@ -215,7 +215,7 @@ def test_ctl_at_any_depth(order):
 
 
 def test_labels_of_trees():
-    """Values and depths of whatever is drawn, of all depths, also after many wraps, in both versions."""
+    """Values and depths of all drawn trees, at all depths, also after many wraps, in both versions."""
     for name, clean in ((name, clean) for name in PARSERS for clean in (False, True)):
         language = trees.listops(0.3, 5, clean) if name == "listops" else trees.arithmetic(0.3, clean)
         names, parse = PARSERS[name]
@@ -234,7 +234,7 @@ def test_labels_of_trees():
 
 
 def twin(name, rng, lowest, highest, share):
-    """One tree by the published rules, recursively: (words, height), too long ones included."""
+    """One tree by the published rules, recursively: (words, height), including trees that are too long."""
     fewest, most = (2, 2) if name == "arithmetic" else (2, 5)
 
     def join(arguments):
@@ -260,7 +260,7 @@ def twin(name, rng, lowest, highest, share):
 
 @pytest.mark.parametrize(("name", "lowest", "highest"), [("arithmetic", 4, 5), ("listops", 3, 4)])
 def test_sampling_rules(name, lowest, highest):
-    """Shares of depths, and by depth mean size, place of the deepest part and root operators, as of the twin."""
+    """Frequencies of depths, and by depth mean size, place of the deepest part and root operators, equal the twin's."""
     names, parse = PARSERS[name]
     language = trees.listops(0.3, 5) if name == "listops" else trees.arithmetic(0.3)
     rng = np.random.default_rng(0)
@@ -292,7 +292,7 @@ def test_sampling_rules(name, lowest, highest):
 
 
 def test_most_tokens():
-    """The bound is met by a full expression of the greatest length, and is what the fact sheet has seen or near it."""
+    """A full expression of the greatest length meets the bound, which is at or near the fact sheet's maximum."""
     assert trees.arithmetic(0.2).most_tokens(50) == 49
     assert trees.listops(0.3, 5).most_tokens(50) == 43
     assert trees.listops(0.3, 5, clean=True).most_tokens(50) == 50
@@ -357,7 +357,7 @@ def test_trees_that_cannot_be_found(monkeypatch):
 
 
 def test_curve_of_trees():
-    """Every depth 1 .. 12; only depth 1 of arithmetic, which training has all of, is drawn from it."""
+    """Depths 1 .. 12; only depth 1 of arithmetic, all of which is in training, uses training rows."""
     task = make("arithmetic", **SMALL)
     assert task.curve_lengths == tuple(range(1, 13))
     both = briefly(lambda key, lengths: [draw(task, key, lengths, capacity) for capacity in (12, 13)])
@@ -388,7 +388,7 @@ def test_permuted():
 
 
 def test_buckets():
-    """A pass has each row at most once, in batches that are slices of the rows in the order of their lengths."""
+    """A pass has each row at most once, in batches that are slices of the rows sorted by length."""
     task = make("arithmetic", **SMALL)
     batches = 600 // 64
     program = briefly(
@@ -525,7 +525,7 @@ def test_full_sets(name, tmp_path, monkeypatch):
         np.testing.assert_allclose(overall, [17, 33, 40], atol=1.5)
     else:
         np.testing.assert_allclose(mean["iid"], [11, 18, 24, 29, 32], atol=1.5)
-        # 200,000 different ones of depth 1 are more than the short ones that there are
+        # there are fewer than 200,000 different short expressions of depth 1
         np.testing.assert_allclose(mean["train"], [15.4, 18, 24, 29, 32], atol=1)
         np.testing.assert_allclose(mean["deeper_validation"], 35, atol=1)
         np.testing.assert_allclose(mean["test"], 36.5, atol=1.5)

@@ -1,4 +1,4 @@
-"""Files that a user brings: what is read, how it is split, and what is said of faults."""
+"""A user's files: contents, splits, and messages about faults."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def inputs_of(task, split):
 
 @pytest.mark.parametrize("share", [0.05, 0.35, 0.5, 0.95])
 def test_no_input_is_on_two_sides(share):
-    """Lines that are there several times, with the same answer or another, and all of them are somewhere."""
+    """Repeated lines, with the same answer or another one, are kept together, and no line is lost."""
     rows = [(f"w{i % 7} w{i % 3}" + " x" * (i % 2), f"n{i}") for i in range(210)]
     task = Pairs(rows=rows, train_share=share, validation_share=0.3)
     train, validation, test = (inputs_of(task, split) for split in ("train", "validation", "test"))
@@ -86,7 +86,7 @@ def test_a_tenth_of_25000_is_2500():
 
 
 class Rows:
-    """What a Hugging Face dataset is to us: it can be iterated over, again and again, and gives dicts."""
+    """The part of a Hugging Face dataset that we use: repeated iteration over dicts."""
 
     def __iter__(self):
         return ({"source": a, "target": b, "id": 3} for a, b in ROWS)
@@ -120,7 +120,7 @@ def test_rows_in_memory_are_saved_as_data():
     saved = json.loads(json.dumps(to_plain(task)))
     assert from_plain(saved) == task
     assert saved["rows"][0] == list(ROWS[0])
-    del saved["rows"]  # as before there were any
+    del saved["rows"]  # as before the field existed
     assert from_plain(saved) == make("pairs", data_seed=3)
 
 
@@ -172,7 +172,7 @@ def test_the_example_is_reversed():
 
 
 def test_another_content_under_one_name_is_another_task(tmp_path, monkeypatch):
-    """Nothing that was read or compiled for the first file serves the second."""
+    """Nothing that was read or compiled for the first file is used for the second."""
     before = Pairs(path=table(tmp_path / "pairs.tsv", [("a" + " a" * n, "b") for n in range(10)]))
     first = before.source("train", 4).batch(jax.random.key(0), 0)
     assert before.spec.output_size == 2 and set(np.unique(first.targets)) <= {0, 1}

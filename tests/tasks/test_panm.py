@@ -1,4 +1,4 @@
-"""The six tasks of Pointer-Augmented Neural Memory: read back from their inputs and solved in plain Python."""
+"""The six tasks of Pointer-Augmented Neural Memory: decoded from their inputs and solved in plain Python."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def read(task: PanmTask, example: Batch) -> tuple[list[int], list[tuple[float, .
 
 
 def recalled(task: DynamicRecall, tokens: list[int]) -> list[list[int]]:
-    """All answers that the last token may have."""
+    """All answers that are possible for the last token."""
     *tokens, query = tokens
     length = len(tokens)
     step = -1 if (length % 2 == 0) == (task.left == "even") else 1
@@ -147,7 +147,7 @@ def solve(task: PanmTask, tokens: list[int], features: list[tuple[float, ...]]) 
 
 
 def check(task: PanmTask, example: Batch, length: int) -> None:
-    """The example is one of the task."""
+    """Whether the example is valid for the task."""
     tokens, features = read(task, example)
     assert len(tokens) == length + isinstance(task, DynamicRecall)
     targets = example.targets[example.score_mask].tolist()
@@ -214,7 +214,7 @@ def test_mix_by_hand():
 
 
 def uniform(counts: collections.Counter, cases: int) -> bool:
-    """All cases were seen, each as often: within 5 standard deviations."""
+    """All cases occur equally often, within 5 standard deviations."""
     samples, share = counts.total(), 1 / cases
     spread = (share * (1 - share) / samples) ** 0.5
     return len(counts) == cases and all(abs(count / samples - share) < 5 * spread for count in counts.values())
@@ -232,7 +232,7 @@ def test_tokens_are_uniform_and_independent(task):
 @pytest.mark.parametrize("ends", ["wrap", "avoid"])
 @pytest.mark.parametrize("length", [4, 5])
 def test_places_of_queries_are_uniform(ends, length):
-    """With distinct tokens the query tells the place."""
+    """With distinct tokens the query determines the place."""
     tokens, task = jnp.asarray([7, 2, 5, 0, 9])[:length], DynamicRecall(ends=ends)
     keys = jax.random.split(jax.random.key(1), 4000)
     queries = briefly(jax.vmap(lambda key: task.problem(key, tokens, length).inputs[-1]))(keys)
@@ -264,7 +264,7 @@ def test_features_are_standard_normal(task):
 
 @functools.cache
 def enumerated(task: DynamicRecall, length: int) -> float:
-    """The best accuracy, from all sequences and places: of each input the commonest answer is taken."""
+    """The best accuracy, from all sequences and places: for each input the most common answer is chosen."""
     answers = collections.defaultdict(collections.Counter)
     even = length % 2 == 0
     step = -1 if even == (task.left == "even") else 1
@@ -303,7 +303,7 @@ def test_ceilings_by_length():
     ceilings = [task.ceiling_at(length) for length in task.scored_lengths]
     np.testing.assert_allclose(ceilings, [0.71837, 0.69359, 0.52255, 0.38430, 0.29632], atol=1e-5)
     assert task.spec.ceiling == pytest.approx(np.mean(ceilings))
-    # More than choosing one of the places at random, and then hitting by chance.
+    # Better than choosing one of the places at random, and otherwise guessing by chance.
     for length, ceiling in zip(task.scored_lengths, ceilings, strict=True):
         single = (1 - 0.9**length) / (0.1 * length)
         assert ceiling > single + 0.1 * (1 - single)
@@ -324,7 +324,7 @@ def test_the_most_in_a_cell():
 
 @pytest.mark.parametrize("task", [task for task in TASKS if isinstance(task, DynamicRecall)], ids=name_of)
 def test_what_is_said_to_be_determined_is(task):
-    """Answers of the right number of tokens are one answer, unless the ceiling is below 1."""
+    """Inputs with the right number of slots determine their answer, unless the ceiling is below 1."""
     several = 0
     for i, length in enumerate(LENGTHS):
         example = row(drawn(task), i)

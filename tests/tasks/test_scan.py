@@ -21,7 +21,7 @@ from lenmem.tasks.base import draw
 from lenmem.tasks.scan import ACTIONS, END, LINE_END, WORDS, Scan, check_pairs, grammar
 
 FIXTURE = Path(__file__).parents[1] / "data" / "fixtures" / "scan_lines.txt"
-CUTOFFS = {  # pool up to the cut-off, of which trained on, held out; longer
+CUTOFFS = {  # pairs up to the cut-off, trained, held out; longer pairs
     22: (16990, 15292, 1698, 3920),
     24: (17326, 15594, 1732, 3584),
     25: (17774, 15997, 1777, 3136),
@@ -41,7 +41,7 @@ briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization
 
 
 def interpret(command: str) -> str:
-    """The actions of a command, by substitution in its text, as Lake & Baroni's Figure 6 reads."""
+    """The actions of a command, by substitution in its text, as in Lake & Baroni's Figure 6."""
     if " and " in command:
         left, right = command.split(" and ")
         return f"{interpret(left)} {interpret(right)}"
@@ -235,7 +235,7 @@ def write_lines(path: Path, lines: list[tuple[str, str]]) -> str:
 
 
 def test_the_official_file(tmp_path):
-    """Another order of the same pairs is taken, and chooses other ones for validation."""
+    """Another order of the same pairs is accepted, and changes the held-out pairs."""
     lines = list(pairs().items())[::-1]
     path = write_lines(tmp_path / "tasks.txt", lines)
     assert [(" ".join(words), " ".join(actions)) for words, actions in read_file(path)] == lines
@@ -276,7 +276,7 @@ def test_files_that_cannot_be_read(tmp_path):
 
 
 def test_tfds_route(monkeypatch):
-    """With a stand-in of TFDS: its two splits together are SCAN."""
+    """With a stand-in for TFDS: its two splits together are SCAN."""
     lines = list(pairs().items())
     parts = {
         split: [

@@ -1,4 +1,4 @@
-"""The training loop: what is reproducible, what survives, what is refused."""
+"""The training loop: reproducibility, interruption and resumption, and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.training.tiny import TASK, Poisoned
 
 
 class Bag(nn.Module):
-    """Answers from the tokens that are there, not from their places. Compiled in half the time of a recurrent model."""
+    """Answers from the set of tokens, without their order. Compiles in half the time of a recurrent model."""
 
     width: int = 4
     spec: Spec | None = None
@@ -49,12 +49,12 @@ class Bag(nn.Module):
 
 
 def experiment(model: nn.Module | None = None, **training: Any) -> Experiment:
-    """The tiny one, of a bag of tokens."""
+    """The tiny experiment, with a bag of tokens."""
     return tiny.experiment(Bag() if model is None else model, **training)
 
 
 def load(directory: Path, **options: Any) -> lenmem.Run:
-    """`lenmem.load`, which is told of the bag."""
+    """`lenmem.load` with the class of the bag."""
     return lenmem.load(directory, modules=[Bag], **options)
 
 
@@ -129,8 +129,8 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(finished, tmp_path):
 
 
 def test_any_optax_transformation_trains_and_resumes(tmp_path):
-    """Bit for bit. The saved run measures and predicts without it, and says that it has to be passed again."""
-    noise = optax.add_noise(0.01, 0.5, jax.random.key(0))  # Its state has a key; the last rule wants the loss.
+    """Bit for bit. The saved run measures and predicts without it, and says that it must be passed again."""
+    noise = optax.add_noise(0.01, 0.5, jax.random.key(0))  # its state has a key; the last rule needs the loss
     setup = experiment(optimizer=optax.chain(noise, optax.lion(1e-2), optax.contrib.reduce_on_plateau()))
     result = train(setup, directory=tmp_path / "whole")
     train(setup, directory=tmp_path / "part", report=stop_at_4)
@@ -220,7 +220,7 @@ def test_snapshots_from_the_middle_can_be_loaded(tmp_path):
 
 
 def test_a_seed_that_dies_keeps_its_last_good_parameters(tmp_path):
-    """Biases start apart and move by the learning rate, so seeds pass the limit at different steps or never."""
+    """Biases start at different values and move by the learning rate, so seeds pass the limit at different steps."""
     setup = experiment(Poisoned(limit=0.2), seeds=8, steps=6, optimizer=Optimizer("sgd", learning_rate=0.3))
     result = train(setup, directory=tmp_path / "run")
     assert 0 < result.alive.sum() < 8
@@ -341,7 +341,7 @@ def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
 
 
 def test_seeds_are_spread_where_the_batch_cannot_be():
-    """Then devices have nothing to tell each other while they train."""
+    """Devices then need no communication during training."""
     setup = experiment(batch_size=3, seeds=4, devices=2)
     mesh = device_mesh(2, 3)
     assert mesh is not None
@@ -371,7 +371,7 @@ def test_seeds_in_groups_give_the_losses_of_all_at_once(seeds, at_once, devices)
 
 
 def test_seeds_in_groups_are_spread_over_devices():
-    """Where the batch cannot be: two devices, one seed of a group on each."""
+    """If the batch cannot be: two devices, one seed of a group on each."""
     fields = {"batch_size": 3, "seeds": 4, "seeds_at_once": 2}
     assert experiment(**fields).training.device_count() == 2
     assert experiment(**fields | {"seeds_at_once": 1}).training.device_count() == 1
@@ -413,7 +413,7 @@ def test_narrow_batches_give_the_losses_of_wide_ones(task, fields):
 
 
 class Width(nn.Module):
-    """Answers with the width of the inputs, which no other model may know."""
+    """Its answers have the width of the inputs, which other models may not know."""
 
     @nn.compact
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):

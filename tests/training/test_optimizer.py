@@ -49,7 +49,7 @@ def assert_close(actual, expected):
 
 
 def twin(params, gradients, step):
-    """Run `step(t, leaf, gradient, memory) -> leaf` in float64 on every leaf by itself."""
+    """Runs `step(t, leaf, gradient, memory) -> leaf` in float64 on every leaf separately."""
     leaves, structure = jax.tree.flatten(params)
     memories = [{} for _ in leaves]
     for t, gradient in enumerate(gradients):

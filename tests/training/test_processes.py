@@ -34,10 +34,10 @@ HANGS = 1800
 
 @pytest.mark.slow
 def test_two_processes_train_one_run(tmp_path):
-    """They stop together at a signal to the second, resume, and give the curve and parameters of one process."""
+    """Both stop at a signal to the second, resume, and give the curve and parameters of one process."""
     (tmp_path / "config.py").write_text(CONFIG)
     with socket.socket() as reserved:
-        # Held until the end, so that nobody else is given this port. It may be bound again by those who ask for that.
+        # Held until the end, so that no other process gets this port. Processes that ask to share it may bind it.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         reserved.bind(("localhost", 0))
         address = f"localhost:{reserved.getsockname()[1]}"
@@ -61,7 +61,7 @@ def test_two_processes_train_one_run(tmp_path):
     assert [process.returncode for process in started] == [0, 0], said
     assert f"stopped; step {STOPPED} is saved, continue with" in said[0][0]
     assert f"lenmem train --resume {tmp_path / 'together'} --distributed" in said[0][0]
-    # Only the first process prints, but for Gloo, whose threads write pieces like these into each other's lines.
+    # Only the first process prints, except for Gloo, whose threads write such pieces into each other's lines.
     gloo = r"\[Gloo\] Rank|is connected to|peer ranks\.|Expected number of connected peer ranks is :|\d+"
     assert not re.sub(gloo, "", said[1][0]).strip(), said[1][0]
 
@@ -102,7 +102,7 @@ def test_a_process_that_cannot_find_the_others_says_so(monkeypatch, values, mess
 
 
 def main(directory: Path) -> None:
-    """Train until the second process is told to stop, go on, and fail together."""
+    """Trains until the second process is told to stop, continues, and fails in both."""
     command = ["train", str(directory / "config.py"), "--distributed", "--directory", str(directory / "together")]
 
     def stopping(*arguments, report, **options):
@@ -114,7 +114,7 @@ def main(directory: Path) -> None:
         return train(*arguments, report=then_stop, **options)
 
     runs.train = stopping
-    with pytest.raises(SystemExit, match="143|130"):  # The status of the signal in the second, of Ctrl-C in the first.
+    with pytest.raises(SystemExit, match="143|130"):  # the signal's status in the second, that of Ctrl-C in the first
         cli.main(command)
     runs.train = train
     assert jax.process_count() == 2

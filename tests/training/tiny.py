@@ -1,4 +1,4 @@
-"""The smallest experiment there is: 4 tokens, 4 units, a few steps."""
+"""The smallest experiment: 4 tokens, 4 units, a few steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SGD = Optimizer("sgd", learning_rate=0.1)
 
 
 def experiment(model: nn.Module = MODEL, **training: Any) -> Experiment:
-    """Two seeds, 6 steps, unless said otherwise."""
+    """Two seeds and 6 steps by default."""
     fields = {"steps": 6, "seeds": 2, "batch_size": 4, "log_every": 2, "checkpoint_every": 2} | training
     fields.setdefault("optimizer", Optimizer("adam", learning_rate=1e-2))
     return Experiment(TASK, model, Training(**fields), Evaluation(lengths=(2, 5), samples=4, test_examples=8))
 
 
 class Poisoned(nn.Module):
-    """A bag of tokens whose answer turns NaN once its bias has moved past `limit`."""
+    """A bag of tokens whose answer becomes NaN when its bias has passed `limit`."""
 
     output_size: int = 5
     limit: float = 0.1

@@ -1,4 +1,4 @@
-"""What a user writes, without a fault: pyright has nothing to say."""
+"""Correct use: pyright reports nothing."""
 
 import lenmem
 from lenmem.models.lantm import LANTM

@@ -1,4 +1,4 @@
-"""Slips of a user; pyright has to report the lines that say so, and no others."""
+"""A user's mistakes; pyright must report exactly the marked lines."""
 
 import lenmem
 from lenmem.models.lantm import LANTM
