@@ -225,10 +225,11 @@ def test_dropout_acts_in_training_only():
     batch = a_batch(TOKENS, (4, 2), (2, 1), 4, 2, poison=False)
     arguments = (*batch[:2], batch.target_mask)
     params = jax.jit(model.init)(jax.random.key(3), *arguments)["params"]
-    quiet = model.apply({"params": params}, *arguments)
+    apply = jax.jit(model.apply, static_argnames="train")
+    quiet = apply({"params": params}, *arguments)
     stream = {"dropout": jax.random.key(1)}
-    np.testing.assert_allclose(model.apply({"params": params}, *arguments, rngs=stream), quiet, atol=1e-6)
-    assert not np.allclose(model.apply({"params": params}, *arguments, train=True, rngs=stream), quiet)
+    np.testing.assert_allclose(apply({"params": params}, *arguments, rngs=stream), quiet, atol=1e-6)
+    assert not np.allclose(apply({"params": params}, *arguments, train=True, rngs=stream), quiet)
 
 
 @pytest.mark.parametrize("kind", ["cell", "recurrent", "transformer"])
@@ -237,9 +238,10 @@ def test_causal_reading_never_looks_ahead(kind):
     reader = {"cell": gru, "recurrent": lambda: Recurrent(gru(), parent=None), "transformer": lambda: transformer(True)}
     model = Aligned(reader[kind](), spec=spec, embedding_size=SIZE)
     inputs, mask = jnp.array([[1, 2, 3, 0, 1]]), jnp.ones((1, 5), bool)
-    params = model.init(jax.random.key(0), inputs, mask, mask)
-    before = model.apply({"params": params["params"]}, inputs, mask, mask)
-    after = model.apply({"params": params["params"]}, inputs.at[0, 3].set(2), mask, mask)
+    params = jax.jit(model.init)(jax.random.key(0), inputs, mask, mask)
+    apply = jax.jit(model.apply)
+    before = apply({"params": params["params"]}, inputs, mask, mask)
+    after = apply({"params": params["params"]}, inputs.at[0, 3].set(2), mask, mask)
     np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
     assert not np.allclose(before[:, 3:], after[:, 3:])
 

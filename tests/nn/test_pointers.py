@@ -18,7 +18,7 @@ from lenmem.types import Spec, Step
 from tests.models.contract import briefly
 from tests.models.twin import sigmoid, softmax, softplus
 
-LENGTHS, N, D, H, STEPS = (5, 2), 6, 4, 8, 4
+LENGTHS, N, D, H, STEPS = (5, 2), 6, 4, 8, 3
 MASK = jnp.arange(N) < jnp.array(LENGTHS)[:, None]
 STATES = jax.random.normal(jax.random.key(0), (2, N, D))
 READ = jax.random.normal(jax.random.key(1), (2, STEPS, 3))
@@ -198,11 +198,11 @@ def test_a_base_without_a_stream_depends_on_the_length_alone():
     "fields", [{}, {"attention": "cosine"}, {"hard": True, "candidates": "space", "pointer_unit": "feedforward"}]
 )
 def test_gradients_are_finite_with_address_zero(fields):
-    decoder = PointerDecoder(**SIZES, **fields)
-    params = jax.tree.map(jnp.zeros_like, drawn(decoder, STATES, MASK, READ))  # all keys are zero vectors
+    decoder, read = PointerDecoder(**SIZES, **fields), READ[:, :2]
+    params = jax.tree.map(jnp.zeros_like, drawn(decoder, STATES, MASK, read))  # all keys are zero vectors
 
     def loss(params, states):
-        return jnp.sum(jnp.sin(decoder.apply({"params": params}, states, MASK, READ, method=run)[0]))
+        return jnp.sum(jnp.sin(decoder.apply({"params": params}, states, MASK, read, method=run)[0]))
 
     value, gradients = briefly(jax.value_and_grad(loss, (0, 1)))(params, jnp.where(MASK[..., None], STATES, 0))
     assert np.isfinite(value)
@@ -246,7 +246,7 @@ def test_pointers_over_the_whole_space_equal_the_twin():
 def test_hard_pointers_are_at_one_address(candidates):
     """Each step is then a map from addresses to addresses, and reads are slots of M."""
     decoder = PointerDecoder(**SIZES, **{**STATIONARY, "candidates": candidates}, hard=True)
-    read = jnp.zeros((2, 8, 3))
+    read = jnp.zeros((2, 6, 3))
     params = drawn(decoder, STATES, MASK, read)
     outputs, _, traces = decoded(decoder, params, read=read)
     for row, n in enumerate(LENGTHS):
@@ -302,7 +302,7 @@ def test_pointers_over_a_transformer_fill_all_slots_at_once_or_one_by_one():
     np.testing.assert_allclose(at_once, stepped, atol=1e-5)
     assert at_once.shape == (2, STEPS, 3 * D + H)  # two pointers, one relation, the controller
     changed = np.any(np.asarray(at_once != decode_all(params, reads.at[:, 2].add(1))), axis=(0, 2))
-    assert list(changed) == [False, False, True, True]
+    assert list(changed) == [False, False, True]
 
 
 # The growing memory ---------------------------------------------------------------------------------------------------
