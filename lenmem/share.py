@@ -19,7 +19,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from lenmem.keys import bits, typed
+from lenmem.leaves import check_fit, from_leaves, named_leaves
 from lenmem.serialize import write_whole
 from lenmem.types import PyTree
 
@@ -45,7 +45,7 @@ def export_params(
         text = json.dumps(metadata, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError) as error:
         raise ValueError(f"metadata must be plain JSON data: {error}") from error
-    leaves = {name: np.asarray(leaf, order="C") for name, leaf in _leaves(bits(state))}
+    leaves = {_STATE + name: np.asarray(leaf, order="C") for name, leaf in named_leaves(state).items()}
     data = safetensors.numpy.save(_flatten(params) | leaves, metadata={_KEY: text})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,18 +79,9 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
     flat, _ = _read(path, lambda name: name.startswith(_STATE))
     if not flat:
         raise ValueError(f"{path} has parameters only, nothing to go on training with; export it --with-optimizer")
-    wanted = dict(_leaves(bits(like)))
-    for name in sorted(wanted.keys() ^ flat.keys()):
-        there = "has no" if name in wanted else "has one too many,"
-        raise ValueError(f"{path} {there} {name.removeprefix(_STATE)}; it is of another model or optimizer")
-    for name, leaf in wanted.items():
-        got = flat[name]
-        if (got.shape, got.dtype) != (leaf.shape, leaf.dtype):
-            raise ValueError(
-                f"{path}: {name.removeprefix(_STATE)} is {got.dtype}{list(got.shape)}, "
-                f"the experiment's is {leaf.dtype}{list(leaf.shape)}"
-            )
-    return typed(jax.tree.unflatten(jax.tree.structure(like), [flat[name] for name in wanted]), like)
+    leaves = {name.removeprefix(_STATE): leaf for name, leaf in flat.items()}
+    check_fit(f"the state in {path}", leaves, named_leaves(like))
+    return from_leaves(leaves, like)
 
 
 def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -104,12 +95,6 @@ def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarr
     if not isinstance(metadata, dict):
         raise ValueError(f"{path}: the metadata must be a JSON object, got {type(metadata).__name__}")
     return flat, metadata
-
-
-def _leaves(state: PyTree) -> list[tuple[str, Any]]:
-    """(name in the file, leaf) of every leaf of a state."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    return [(_STATE + jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in flat]
 
 
 def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:

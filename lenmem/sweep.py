@@ -298,7 +298,7 @@ def _split(joint: JointTraining, where: Path, directory: Path) -> None:
         checkpoint.save(target / CHECKPOINTS, int(state.step), cut, own | shared, keep=1)
         for step, snapshot in snapshots.items():
             params = jax.tree.map(lambda x, lanes=lanes: x[lanes], snapshot)
-            checkpoint.save(target / SNAPSHOTS, step, params, own, keep=1000)
+            checkpoint.save(target / SNAPSHOTS, step, params, own)
         write_metrics(target, [_entry_of(entry, lanes) for entry in history])
 
 

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import lenmem
+from lenmem.leaves import named_leaves
 from lenmem.tasks.lantm import Copy
 from lenmem.training import checkpoint
 from lenmem.training.run_directory import CHECKPOINTS, abstract_state, holds_run
@@ -65,9 +66,9 @@ def work(directory: str, rows: int) -> None:
 
 def state_of(directory: Path) -> Any:
     """The state to compare: returned parameters, every leaf of the last checkpoint (by SHA-256), and the losses."""
-    saved = directory / CHECKPOINTS / str(STEPS)
-    assert checkpoint.is_intact(directory / CHECKPOINTS, STEPS), f"{saved} is damaged"
-    leaves = json.loads((saved / "manifest.json").read_text())["leaves"]
+    like = abstract_state(lenmem.load(directory, modules=[Wide]).experiment)
+    state, _ = checkpoint.restore(directory / CHECKPOINTS, like, STEPS)
+    leaves = [hashlib.sha256(np.asarray(leaf).tobytes()).hexdigest() for leaf in named_leaves(state).values()]
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
     metrics = [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
     return json.loads((directory / FINAL).read_text()), leaves, metrics
@@ -75,7 +76,7 @@ def state_of(directory: Path) -> Any:
 
 def saving(directory: Path) -> bool:
     """Whether a checkpoint is being written."""
-    return any((directory / CHECKPOINTS).glob(".saving-*"))
+    return any((directory / CHECKPOINTS).glob("*.orbax-checkpoint-tmp"))
 
 
 def torture(directory: Path, start: Any, seconds: float, draw: random.Random) -> tuple[int, int, list[int]]:

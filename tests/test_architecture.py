@@ -20,13 +20,13 @@ PACKAGE = ROOT / "lenmem"
 
 NETWORKS = ("types", "ops", "nn", "models")
 EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
-SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize"}}
-SHARED |= {"keys": {"types"}}
+SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize", "leaves"}}
+SHARED |= {"keys": {"types"}, "leaves": {"types"}}
 TOP = {"__init__", "__main__", "bars", "cli", "configs", "experiment", "options", "queue", "reproduce", "runs", "sweep"}
 TOP |= {"drawing", "subject"}
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
-ALLOWED["training"] |= {"serialize"}
+ALLOWED["training"] |= {"serialize", "leaves"}
 ALLOWED = {unit: may | {"errors", "fields", "keys", "lazy", "progress", "stopping"} for unit, may in ALLOWED.items()}
 ALLOWED |= {"fields": {"types", "errors"}} | {unit: set[str]() for unit in ("errors", "lazy", "progress", "stopping")}
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""

@@ -123,9 +123,9 @@ def test_a_state_travels_beside_the_parameters(tmp_path):
     assert jax.tree.structure(state) == jax.tree.structure(STATE)
     chex.assert_trees_all_equal(state, STATE)
     for like, message in (
-        (STATE | {"more": np.ones(1)}, "has no more; it is of another model"),
-        ({"step": STATE["step"]}, "has one too many, moments/0;"),
-        (STATE | {"step": np.zeros(2)}, r"step is int32\[\], the experiment's is float64\[2\]"),
+        (STATE | {"more": np.ones(1)}, "does not fit: more is missing"),
+        ({"step": STATE["step"]}, "does not fit: moments/0 is one too many, moments/1/b is one too many"),
+        (STATE | {"step": np.zeros(2)}, r"step is int32\[\], expected float64\[2\]"),
     ):
         with pytest.raises(ValueError, match=message):
             import_state(path, like)

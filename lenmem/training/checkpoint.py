@@ -1,292 +1,232 @@
 """Checkpoints that are whole or absent, and never silently wrong. The only module that knows Orbax.
 
-    <directory>/<step>/manifest.json      what the caller says of the run, leaves and files with SHA-256
-    <directory>/<step>/manifest.sha256    hash of manifest.json
-    <directory>/<step>/state/             the leaves, by Orbax (OCDBT, zarr3)
+    <directory>/<step>/state/          the leaves, by Orbax (OCDBT, zarr3)
+    <directory>/<step>/optimizer/      those of the optimiser, so that the others can be read without them
+    <directory>/<step>/about/metadata  JSON: the caller's manifest; item, shape and dtype of every leaf
+    <directory>/<step>/SHA256SUMS      the hash of every other file, as `sha256sum --check` takes it
 
-A save is written aside, hashed, and moved into place by one rename: a process that dies on the way leaves the older
-steps untouched. A restore checks every file against its hash before reading it and every leaf afterwards; what is
-damaged is reported by leaf name and not returned.
+Orbax's `CheckpointManager` writes the steps, in the background and from every process that holds a part of the state,
+and removes old ones. What it lacks is here: hashes, checks and clear errors. The hashes are written before the rename
+by which a step appears, so no step is without them.
 
-The state is a pytree of arrays (NumPy or JAX; numbers as 0-d arrays). Of random keys the bits are saved. Leaves pass
-through host memory as whole arrays, so that a state restores onto any number of devices; with several processes all of
-them call `save` and `restore` with the same arguments on a shared file system.
+The state is a tree of arrays (NumPy or JAX; numbers as 0-d arrays). Several processes call what writes or restores
+with the same arguments, on a shared file system.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import json
 import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
-from lenmem.keys import bits, typed
+from lenmem.leaves import check_fit, from_leaves, named_leaves, shortened
 from lenmem.training import processes
 from lenmem.types import PyTree
 
-FORMAT = 1
-_SAVING, _DELETING = ".saving-", ".deleting-"
-_MANIFEST, _DIGEST, _STATE = "manifest.json", "manifest.sha256", "state"
+_STATE, _OPTIMIZER, _ABOUT, _SUMS, _DELETING = "state", "optimizer", "about", "SHA256SUMS", ".deleting"
 
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be written, is missing, is damaged, or does not fit."""
 
 
-def save(directory: str | os.PathLike, step: int, state: PyTree, manifest: Mapping[str, Any], *, keep: int = 2) -> None:
-    """Write `state` and the JSON-able `manifest` as the checkpoint of `step`; returns when it is on disk.
+# --- writing --------------------------------------------------------------------------------------------------------
 
-    Afterwards the newest `keep` steps remain. Steps *after* `step` are removed too: whoever saves step 60 after going
-    back to step 50 has left the old steps 70 and 80 behind. Raises `CheckpointError` (full disk, unwritable directory,
-    a state that is not arrays); older checkpoints are then as they were.
+
+class Writer:
+    """Writes the checkpoints of a directory, of which the newest `keep` remain (None: all).
+
+    At the end of its `with` block everything is on disk. Raises `CheckpointError` (full disk, unwritable directory, a
+    state that is not arrays); older checkpoints are then as they were.
     """
-    root = Path(directory).absolute()
-    if step < 0 or keep < 1:
-        raise CheckpointError(f"step must not be negative and keep must be at least 1, got step={step}, keep={keep}")
-    leaves = {name: _to_host(name, leaf) for name, leaf in _named(bits(state)).items()}
-    try:
-        text = json.dumps(manifest, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"the manifest must be plain JSON data: {error}") from error
-    described = {name: _describe(leaf) for name, leaf in leaves.items()}
-    target, aside = root / str(step), root / f"{_SAVING}{step}"
 
-    def prepare() -> bool:
-        """Make room; False if this very checkpoint is already there."""
-        root.mkdir(parents=True, exist_ok=True)
-        _clear(root)
-        if _holds(target, described, json.loads(text)):
-            return False
-        aside.mkdir()
-        return True
+    def __init__(self, directory: str | os.PathLike[str], keep: int | None = None) -> None:
+        self.root, self.keep = Path(directory).absolute(), keep
+        self.step = -1
+        self.manager: Any = None
+        self.stack = ExitStack()
+        self.orbax, self.sealed = _orbax()
 
-    def commit() -> bool:
-        """Describe what Orbax has written and move it into place."""
-        body = {
-            "format": FORMAT,
-            "step": step,
-            "manifest": json.loads(text),
-            "leaves": described,
-            "files": {path.relative_to(aside).as_posix(): _file_entry(path) for path in _files(aside)},
-        }
-        data = json.dumps(body, indent=1).encode()
-        _write(aside / _MANIFEST, data)
-        _write(aside / _DIGEST, _sha256(data).encode())
-        _sync(aside)
-        if target.exists():
-            target.rename(root / f"{_DELETING}{step}")
-        aside.rename(target)
-        _sync(root)
-        there = steps(root)
-        older = [s for s in there if s <= step]
-        for old in older[:-keep] + there[len(older) :]:
-            (root / str(old)).rename(root / f"{_DELETING}{old}")
-        _clear(root)
-        return True
+    def __enter__(self) -> Writer:
+        return self
 
-    try:
-        if processes.on_first(prepare):
-            stored = {name: leaf for name, leaf in leaves.items() if leaf.size}  # Orbax refuses empty arrays
-            if stored:
-                with _quiet_orbax() as ocp:
-                    ocp.save(str(aside / _STATE), stored)
-            processes.on_first(commit)
-    except Exception as error:
-        fallback = _fallback(root, step)
-        if processes.is_first():
-            with contextlib.suppress(OSError):
-                _clear(root)
-        raise CheckpointError(
-            f"cannot write the checkpoint of step {step} to {root}: {_reason(error)}; {fallback}"
-        ) from error
+    def __exit__(self, *_: object) -> None:
+        with self.stack:
+            self.wait()
+
+    def save(self, step: int, state: PyTree, manifest: Mapping[str, Any]) -> None:
+        """Begin to write `state` and the JSON-able `manifest` as the checkpoint of `step`.
+
+        Returns as soon as the buffers of the state may be reused. A step that is there, and intact, stays as it is.
+        """
+        items, leaves = _itemised(state)
+        try:
+            about = json.loads(json.dumps({"manifest": manifest, "leaves": leaves}, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise CheckpointError(f"the manifest must be plain JSON data: {error}") from error
+        self.wait()
+        self.step = step
+        with self._explained():
+            self.manager = self.manager or self._open()
+            if step in self.manager.all_steps():
+                if processes.on_first(lambda: is_intact(self.root, step)):
+                    return
+                self.manager.delete(step)
+            parts = {item: self.orbax.args.StandardSave(named) for item, named in items.items()}
+            parts[_ABOUT] = self.orbax.args.JsonSave(about)
+            self.manager.save(step, args=self.orbax.args.Composite(**parts), force=True)
+
+    def wait(self) -> None:
+        """Return when what was saved is on disk."""
+        if self.manager is not None:
+            with self._explained():
+                self.manager.wait_until_finished()
+                processes.on_first(self._clear)
+
+    def _open(self) -> Any:
+        """Orbax's manager of the directory."""
+        processes.on_first(self._clear)
+        self.stack.enter_context(_quiet())
+        options = self.orbax.CheckpointManagerOptions(
+            max_to_keep=self.keep,
+            temporary_path_class=self.sealed,
+            todelete_subdir=_DELETING,  # Emptied by `_clear`: a step that is removed file by file could be left in part.
+            lightweight_initialize=True,
+            async_options=self.orbax.AsyncOptions(create_directories_asynchronously=False),  # Fails here, not later.
+        )
+        return self.stack.enter_context(self.orbax.CheckpointManager(self.root, options=options))
+
+    def _clear(self) -> int:
+        """Remove what was deleted, and what a save that was killed has left."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for path in [*self.root.glob(".*"), *self.root.glob("*.orbax-checkpoint-tmp")]:
+            shutil.rmtree(path)
+        return 0
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What goes wrong is said in one line, with what there is to go back to."""
+        try:
+            yield
+        except Exception as error:
+            with suppress(OSError):
+                self._clear()
+            self.manager = None
+            failed = f"cannot write the checkpoint of step {self.step} to {self.root}: {_reason(error)}"
+            raise CheckpointError(f"{failed}; {_fallback(self.root, self.step)}") from error
+
+
+def save(
+    directory: str | os.PathLike[str], step: int, state: PyTree, manifest: Mapping[str, Any], *, keep: int | None = None
+) -> None:
+    """Write one checkpoint, as a `Writer` does; returns when it is on disk."""
+    with Writer(directory, keep) as writer:
+        writer.save(step, state, manifest)
+
+
+def _itemised(state: PyTree) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """({item: {name: leaf}} for Orbax, {name: item, shape and dtype} of every leaf)."""
+    items: dict[str, dict[str, Any]] = {}
+    leaves = {}
+    for name, leaf in named_leaves(state).items():
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+            raise CheckpointError(f"{name}: a state holds arrays only, got a {type(leaf).__name__}; use np.asarray")
+        if not (jnp.issubdtype(leaf.dtype, np.number) or leaf.dtype == np.bool_):
+            raise CheckpointError(f"{name}: an array of {leaf.dtype} cannot be saved; allowed are numbers and bools")
+        item = _OPTIMIZER if "optimizer_state" in name.split("/") else _STATE
+        leaves[name] = {"item": item, "shape": leaf.shape, "dtype": leaf.dtype.name}
+        if leaf.size:  # Orbax refuses empty arrays.
+            items.setdefault(item, {})[name] = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+    return items, leaves
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 def restore(
-    directory: str | os.PathLike, like: PyTree, step: int | None = None, *, partial: bool = False
+    directory: str | os.PathLike[str], like: PyTree, step: int | None = None, *, partial: bool = False
 ) -> tuple[PyTree, dict[str, Any]]:
     """(state, manifest) of the checkpoint of `step`, or of the latest.
 
-    `like` is a pytree of arrays or `jax.ShapeDtypeStruct`s that gives structure, shapes, dtypes and shardings (NumPy
-    arrays come back as NumPy arrays). With `partial` it may be a part of the state, `{"params": ...}` say, which is
-    all that is read and checked then. Raises `CheckpointError` for a damaged checkpoint, naming leaves and the newest
-    other one that is intact, and for a state that does not fit `like`.
+    `like` is a tree of arrays or `jax.ShapeDtypeStruct`s that gives structure, shapes and dtypes. A leaf comes back with
+    its sharding, or as a NumPy array where it has none. With `partial` it may be a part of the state, `{"params": ...}`
+    say; items that hold nothing of it are neither read nor checked. Raises `CheckpointError` for a damaged checkpoint,
+    naming the newest other one that is intact, and for a state that does not fit `like`.
     """
     root = Path(directory).absolute()
-    step = _pick(root, step)
-    path = root / str(step)
-    body = _read_body(path)
-    wanted, described = _named(bits(like)), body["leaves"]
-    _check_fit(path, wanted, described, partial)
-    names = [name for name in described if name in wanted]
-    damage = [] if partial else _damaged_files(path, body)
-    stored = [name for name in names if described[name]["size"]]
-    values: dict[str, np.ndarray] = {}
-    failure = ""
-    if not damage:
+    path = root / str(_pick(root, step))
+    manifest, saved, item_of = _about(path)
+    wanted = named_leaves(like)
+    try:
+        check_fit(f"the checkpoint {path}", saved, wanted, partial=partial)
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    items = {item_of[name] for name in wanted}
+    _check(path, items if partial else None)
+    values = {name: _empty(leaf) for name, leaf in wanted.items() if not leaf.size}
+    for item in items:
+        stored = {name: leaf for name, leaf in wanted.items() if leaf.size and item_of[name] == item}
         try:
-            values = _load(path, stored, described, len(stored) < sum(1 for leaf in described.values() if leaf["size"]))
+            values |= _load(path / item, stored)
         except Exception as error:
-            failure = f": {_reason(error)}"
-    values |= {name: _empty(described[name]) for name in names if not described[name]["size"]}
-    bad = [name for name in names if name not in values or _describe(values[name]) != described[name]]
-    if damage or bad:
-        damage = damage or _damaged_files(path, body)
-        if damage or failure:
-            bad = _unreadable(path, described)
-        if len(bad) > 1 and len(bad) == sum(1 for leaf in described.values() if leaf["size"]):
-            leaves = f"every leaf ({_shortened(bad)})"
-        else:
-            leaves = f"leaf {_shortened(bad)}" if bad else "no leaf, but the bytes around them"
-        where = f" in {_shortened(damage)}" if damage else failure
-        raise CheckpointError(
-            f"the checkpoint {path} is damaged: {leaves}{where}; nothing was loaded; {_fallback(root, step)}"
-        )
-    flat = [_place(values[name], leaf) for name, leaf in wanted.items()]
-    return typed(jax.tree.unflatten(jax.tree.structure(like), flat), like), body["manifest"]
+            raise CheckpointError(f"the checkpoint {path} cannot be read: {_reason(error)}") from error
+    return from_leaves(values, like), manifest
 
 
-def read_manifest(directory: str | os.PathLike, step: int | None = None) -> dict[str, Any]:
+def read_manifest(directory: str | os.PathLike[str], step: int | None = None) -> dict[str, Any]:
     """The manifest that was given to `save`, checked against its hash, without reading the state."""
     root = Path(directory).absolute()
-    return _read_body(root / str(_pick(root, step)))["manifest"]
+    return _about(root / str(_pick(root, step)))[0]
 
 
-def steps(directory: str | os.PathLike) -> list[int]:
+def steps(directory: str | os.PathLike[str]) -> list[int]:
     """Steps that have a checkpoint, ascending (its contents are not checked)."""
     root = Path(directory)
-    if not root.is_dir():
-        return []
-    return sorted(int(path.name) for path in root.iterdir() if _is_step(path.name) and path.is_dir())
+    names = [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
-def latest(directory: str | os.PathLike) -> int | None:
+def latest(directory: str | os.PathLike[str]) -> int | None:
     """The newest step that has a checkpoint."""
     return max(steps(directory), default=None)
 
 
-def is_intact(directory: str | os.PathLike, step: int) -> bool:
+def is_intact(directory: str | os.PathLike[str], step: int) -> bool:
     """Every file of the checkpoint of `step` is there and has its hash."""
-    path = Path(directory).absolute() / str(step)
-    try:
-        return not _damaged_files(path, _read_body(path, advise=False))
-    except (CheckpointError, OSError):
-        return False
+    return not _damage(Path(directory).absolute() / str(step))
 
 
-def prepare() -> None:
-    """Import Orbax, which takes about a second, before the first save: a run that is stopped has little time for it."""
-    with _quiet_orbax():
-        pass
+def _load(path: Path, leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of an item, as arrays like these."""
+    orbax, _ = _orbax()
+
+    def placed(leaf: Any) -> Any:
+        sharding = getattr(leaf, "sharding", None)
+        if sharding is None:
+            return orbax.RestoreArgs(restore_type=np.ndarray)
+        return orbax.ArrayRestoreArgs(sharding=sharding, global_shape=leaf.shape, dtype=leaf.dtype)
+
+    how = {name: placed(leaf) for name, leaf in leaves.items()}
+    args = orbax.args.PyTreeRestore(item=dict(leaves), restore_args=how, partial_restore=True)
+    with _quiet(), orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as reader:
+        return dict(reader.restore(path, args=args))
 
 
-# --- leaves ---------------------------------------------------------------------------------------------------------
-
-
-def _named(tree: PyTree) -> dict[str, Any]:
-    """{path joined by "/": leaf}, in the order of the pytree."""
-    named = {}
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        name = jax.tree_util.keystr(path, simple=True, separator="/") or "value"
-        if name in named:
-            raise CheckpointError(f"two leaves of the state have the same name {name!r}")
-        named[name] = leaf
-    return named
-
-
-def _to_host(name: str, leaf: Any) -> np.ndarray:
-    """The whole leaf as a NumPy array."""
-    if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
-        raise CheckpointError(f"{name}: a state holds arrays only, got a {type(leaf).__name__}; use np.asarray")
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        leaf = leaf.addressable_data(0) if leaf.is_fully_replicated else multihost_utils.process_allgather(leaf, True)
-    host = np.asarray(leaf, order="C")
-    if not (jnp.issubdtype(host.dtype, np.number) or host.dtype == np.bool_):
-        raise CheckpointError(f"{name}: an array of {host.dtype} cannot be saved; allowed are numbers and bools")
-    return host.astype(host.dtype.newbyteorder("="), copy=False)
-
-
-def _place(value: np.ndarray, like: Any) -> Any:
-    """`value` where `like` is: NumPy, the default device, or a sharding."""
-    if isinstance(like, np.ndarray | np.generic):
-        return value
-    sharding = like.sharding if getattr(like, "committed", True) else None
-    if sharding is None:
-        return jnp.array(value, copy=True)
-    if sharding.is_fully_addressable:
-        # Never share memory with NumPy: the train step donates its buffers.
-        return jax.device_put(value, sharding, may_alias=False)
-    return jax.make_array_from_callback(value.shape, sharding, lambda index: value[index].copy())
-
-
-def _describe(value: np.ndarray) -> dict[str, Any]:
-    return {
-        "shape": list(value.shape),
-        "dtype": value.dtype.name,
-        "size": int(value.size),
-        "sha256": _sha256(value.tobytes()),
-    }
-
-
-def _empty(leaf: Mapping[str, Any]) -> np.ndarray:
-    return np.zeros(leaf["shape"], jnp.dtype(leaf["dtype"]))
-
-
-def _check_fit(path: Path, wanted: Mapping[str, Any], described: Mapping[str, Any], partial: bool) -> None:
-    """Names, shapes and dtypes of the checkpoint are those of `like`."""
-    faults = [f"{name} is not in the checkpoint" for name in wanted if name not in described]
-    if not partial:
-        faults += [f"{name} is only in the checkpoint" for name in described if name not in wanted]
-    for name in wanted:
-        if name in described:
-            leaf = wanted[name]
-            if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-                raise CheckpointError(f"{name}: `like` must hold arrays or ShapeDtypeStructs, got {leaf!r}")
-            saved = (tuple(described[name]["shape"]), described[name]["dtype"])
-            asked = (tuple(leaf.shape), leaf.dtype.name)
-            if saved != asked:
-                faults.append(f"{name} is {saved[1]}{list(saved[0])}, expected {asked[1]}{list(asked[0])}")
-    if faults:
-        raise CheckpointError(f"the checkpoint {path} does not fit: {_shortened(faults)}")
-
-
-def _load(path: Path, names: list[str], described: Mapping[str, Any], partial: bool) -> dict[str, np.ndarray]:
-    """The named leaves as NumPy arrays, by Orbax."""
-    if not names:
-        return {}
-    abstract = {name: np.empty(described[name]["shape"], jnp.dtype(described[name]["dtype"])) for name in names}
-    with _quiet_orbax(partial_load=partial) as ocp:
-        return dict(ocp.load(str(path / _STATE), abstract))
-
-
-def _unreadable(path: Path, described: Mapping[str, Any]) -> list[str]:
-    """Names of the leaves of a damaged checkpoint that cannot be read back as they were written."""
-    bad = []
-    for name, leaf in described.items():
-        if leaf["size"]:
-            try:
-                if _describe(_load(path, [name], described, partial=True)[name]) != leaf:
-                    bad.append(name)
-            except Exception:
-                bad.append(name)
-    return bad
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
-
-
-def _is_step(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and str(int(name)) == name
+def _empty(leaf: Any) -> Any:
+    zeros, sharding = np.zeros(leaf.shape, leaf.dtype), getattr(leaf, "sharding", None)
+    return zeros if sharding is None else jax.device_put(zeros, sharding)
 
 
 def _pick(root: Path, step: int | None) -> int:
@@ -299,85 +239,72 @@ def _pick(root: Path, step: int | None) -> int:
     raise CheckpointError(f"no checkpoint{'' if step is None else f' of step {step}'} in {root}; {have}")
 
 
-def _read_body(path: Path, advise: bool = True) -> dict[str, Any]:
-    """The checked contents of manifest.json."""
-    advice = f"; {_fallback(path.parent, int(path.name))}" if advise else ""
+def _about(path: Path) -> tuple[dict[str, Any], dict[str, jax.ShapeDtypeStruct], dict[str, str]]:
+    """(manifest, {leaf: shape and dtype}, {leaf: item}) of a checkpoint, checked."""
+    before = _is_format_1(path)
+    _check(path, () if before else (_ABOUT,))
     try:
-        data = (path / _MANIFEST).read_bytes()
-        digest = (path / _DIGEST).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"the checkpoint {path} is damaged: {_reason(error)}{advice}") from error
-    if _sha256(data).encode() != digest:
-        raise CheckpointError(f"the checkpoint {path} is damaged: {_MANIFEST} does not match {_DIGEST}{advice}")
+        about = json.loads((path / (_FORMAT_1 if before else f"{_ABOUT}/metadata")).read_bytes())
+        leaves = about["leaves"].items()
+        saved = {name: jax.ShapeDtypeStruct(leaf["shape"], jnp.dtype(leaf["dtype"])) for name, leaf in leaves}
+        return about["manifest"], saved, {name: _STATE_1 if before else leaf["item"] for name, leaf in leaves}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not a checkpoint that this version of lenmem reads") from error
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------------
+
+
+def _seal(path: Path) -> None:
+    """Write the hashes of all files of a step, and have everything survive a power cut."""
+    (path / _SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in _hashes(path).items()))
+    for file in [*path.rglob("*"), path]:
+        handle = os.open(file, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+
+
+def _hashes(path: Path, items: Iterable[str] = ("",)) -> dict[str, str]:
+    """{file: SHA-256} of all files of a step, or of some items, but for the files of hashes."""
+    files = sorted(file for item in items for file in (path / item).rglob("*") if file.is_file())
+    names = {file.relative_to(path).as_posix(): file for file in files}
+    return {name: _sha256(file) for name, file in names.items() if name not in (_SUMS, _SUM_1)}
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _recorded(path: Path) -> dict[str, str]:
+    """The hashes that were written with a step."""
+    if _is_format_1(path):
+        return _recorded_1(path)
+    lines = (path / _SUMS).read_text(errors="replace").split("\n")
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines[:-1])}
+
+
+def _damage(path: Path, items: Iterable[str] | None = None) -> list[str]:
+    """What is wrong with the files of a step, or of some of its items."""
     try:
-        body = json.loads(data)
-        known = body["format"] == FORMAT and {"step", "manifest", "leaves", "files"} <= body.keys()
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        known = False
-        body = {}
-    if not known:
-        raise CheckpointError(f"{path / _MANIFEST} is not a manifest that this version of lenmem reads")
-    return body
+        recorded, found = _recorded(path), _hashes(path, ("",) if items is None else items)
+    except (OSError, ValueError) as error:
+        return [_reason(error)]
+    if items is not None:
+        below = tuple(f"{item}/" for item in items)
+        recorded = {name: digest for name, digest in recorded.items() if name.startswith(below)}
+    return [
+        f"{name} is {'missing' if name not in found else 'changed' if name in recorded else 'not recorded'}"
+        for name in sorted(recorded.keys() | found.keys())
+        if recorded.get(name) != found.get(name)
+    ]
 
 
-def _damaged_files(path: Path, body: Mapping[str, Any]) -> list[str]:
-    """Files that are missing or changed, each with the reason."""
-    damaged = []
-    for name, entry in body["files"].items():
-        file = path / name
-        try:
-            if file.stat().st_size != entry["bytes"]:
-                damaged.append(f"{name} ({file.stat().st_size} bytes of {entry['bytes']})")
-            elif _file_entry(file) != entry:
-                damaged.append(f"{name} (changed)")
-        except OSError as error:
-            damaged.append(f"{name} ({error.strerror})")
-    return damaged
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(file for file in path.rglob("*") if file.is_file())
-
-
-def _file_entry(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
-    return {"bytes": len(data), "sha256": _sha256(data)}
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    """Make names in a directory survive a power cut, where the system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _clear(root: Path) -> None:
-    """Remove what an interrupted save or deletion has left."""
-    for path in root.iterdir():
-        if path.name.startswith((_SAVING, _DELETING)):
-            shutil.rmtree(path)
-
-
-def _holds(target: Path, described: Mapping[str, Any], manifest: Any) -> bool:
-    """This very checkpoint is already there, intact."""
-    if not target.is_dir() or not is_intact(target.parent, int(target.name)):
-        return False
-    body = _read_body(target)
-    return body["leaves"] == described and body["manifest"] == manifest
+def _check(path: Path, items: Iterable[str] | None = None) -> None:
+    """CheckpointError where files of a step, or of some of its items, are not as they were written."""
+    if damage := _damage(path, items):
+        found = f"the checkpoint {path} is damaged: {shortened(damage)}; nothing was loaded"
+        raise CheckpointError(f"{found}; {_fallback(path.parent, int(path.name))}")
 
 
 def _fallback(root: Path, step: int) -> str:
@@ -385,12 +312,57 @@ def _fallback(root: Path, step: int) -> str:
     for other in reversed(steps(root)):
         if other != step and is_intact(root, other):
             return f"the checkpoint of step {other} is intact"
-    return "no other checkpoint is intact" if steps(root) else "there is no other checkpoint"
+    return "no other checkpoint is intact" if set(steps(root)) - {step} else "there is no other checkpoint"
 
 
-def _shortened(words: list[str], most: int = 8) -> str:
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
+# --- checkpoints of format 1: one item, which Orbax had committed by itself, and manifest.json with all hashes -------
+
+_FORMAT_1, _SUM_1, _STATE_1 = "manifest.json", "manifest.sha256", "state/state"
+
+
+def _is_format_1(path: Path) -> bool:
+    return (path / _FORMAT_1).exists()
+
+
+def _recorded_1(path: Path) -> dict[str, str]:
+    digest = (path / _SUM_1).read_text(errors="replace")
+    if _sha256(path / _FORMAT_1) != digest:
+        raise ValueError(f"{_FORMAT_1} does not match {_SUM_1}")
+    files = json.loads((path / _FORMAT_1).read_bytes())["files"]
+    return {_FORMAT_1: digest} | {name: entry["sha256"] for name, entry in files.items()}
+
+
+# --- Orbax ----------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _orbax() -> tuple[Any, type]:
+    """Orbax, imported where it is first needed, which takes a second; and how a step is committed."""
+    import orbax.checkpoint as orbax
+
+    class Sealed(orbax.path.atomicity.AtomicRenameTemporaryPath):
+        async def finalize(self) -> None:
+            """Called by Orbax once all processes have written: for each item, and then for the step."""
+            store = self._checkpoint_metadata_store
+            if store is None:
+                return await super().finalize()
+            store.wait_until_finished()
+            _seal(Path(self.get()))
+            os.rename(self.get(), self.get_final())
+
+    return orbax, Sealed
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what Orbax logs: whatever matters is raised."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _reason(error: BaseException) -> str:
@@ -402,27 +374,3 @@ def _reason(error: BaseException) -> str:
     if code:
         return os.strerror(int(code[1]))
     return text.splitlines()[0][:300] if text else type(error).__name__
-
-
-# --- Orbax ----------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _quiet_orbax(partial_load: bool = False) -> Iterator[Any]:
-    """Orbax without its warnings, imported where it is first needed: that takes a while.
-
-    Directories are made at once, so that a failure leaves no coroutine behind.
-    """
-    from orbax.checkpoint import v1 as ocp
-
-    logger = logging.getLogger("absl")
-    level = logger.level
-    context = ocp.Context()
-    context.asynchronous.create_directories_asynchronously = False
-    context.pytree.loading.partial_load = partial_load
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with context:
-            yield ocp
-    finally:
-        logger.setLevel(level)

@@ -137,8 +137,8 @@ def run(
             if not alive.any():
                 raise DivergedError(_obituary(history))
             if training.checkpoint_every and step % training.checkpoint_every == 0 and step < training.steps:
-                with stop.writing():
-                    recorder.save(state, earlier + time.perf_counter() - started)
+                with stop.lock:
+                    recorder.save(state, earlier + time.perf_counter() - started, wait=False)
         seconds = earlier + time.perf_counter() - started
         if step != recorder.start:
             with stop.writing():

@@ -102,7 +102,7 @@ def read_parameters(
         snapshot, _ = checkpoint.restore(folder, {"params": params}, step)
         at = int(step or 0)
         alive = alive_in(read_metrics(Path(directory), at), at, seeds)
-        return jax.tree.map(np.asarray, snapshot["params"]), np.array(alive, bool), at
+        return snapshot["params"], np.array(alive, bool), at
     members = {"params": params, "alive": jax.ShapeDtypeStruct((seeds,), bool)}
     if experiment.training.selection != "last":
         members |= {"best": params, "best_score": jax.ShapeDtypeStruct((seeds,), np.float32)}
@@ -142,14 +142,14 @@ class Recorder:
         self.about = {"key": np.asarray(jax.random.key_data(key)).tolist(), **about}
         self.start: int | None = None
         self.lock: Any = None
-        self.writer: Any = None
+        self.events: Any = None
 
     def __enter__(self) -> Recorder:
         if self.path is not None:
             start = processes.on_first(self._claim)
             self.start = None if start < 0 else start
             self.manifest = {"experiment": to_plain(self.experiment), "environment": describe_environment()}
-            checkpoint.prepare()
+            self.checkpoints = checkpoint.Writer(self.path / CHECKPOINTS, self.experiment.training.keep_checkpoints)
         return self
 
     def _claim(self) -> int:
@@ -175,17 +175,20 @@ class Recorder:
                     from tensorboardX import SummaryWriter
                 except ImportError:
                     raise ValueError("TensorBoard events need: pip install 'lenmem[tensorboard]'") from None
-                self.writer = SummaryWriter(str(self.path))
+                self.events = SummaryWriter(str(self.path))
         except ValueError:
             self.lock.close()
             raise
         return -1 if found is None else found
 
-    def __exit__(self, *_: object) -> None:
-        if self.lock is not None:
-            self.lock.close()
-        if self.writer is not None:
-            self.writer.close()
+    def __exit__(self, *raised: Any) -> None:
+        try:
+            if self.path is not None:
+                self.checkpoints.__exit__(*raised)
+        finally:
+            for opened in (self.lock, self.events):
+                if opened is not None:
+                    opened.close()
 
     def restore(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
         """(state, history, seconds) to start from: fresh, or those of the latest checkpoint."""
@@ -216,21 +219,22 @@ class Recorder:
             return
         with open(self.path / METRICS, "a") as file:
             file.write(json.dumps(entry) + "\n")
-        if self.writer is not None:
+        if self.events is not None:
             for name, values in entry.items():
                 if isinstance(values, list) and name != "died":
                     for seed, value in enumerate(values):
-                        self.writer.add_scalar(f"{name}/seed{seed}", float(value), entry["step"])
+                        self.events.add_scalar(f"{name}/seed{seed}", float(value), entry["step"])
 
-    def save(self, state: State, seconds: float) -> None:
-        """Write a checkpoint."""
+    def save(self, state: State, seconds: float, *, wait: bool = True) -> None:
+        """Write a checkpoint; without `wait`, begin to."""
         if self.path is not None:
             manifest = self.manifest | self.about | {"seconds": round(seconds, 3)}
-            keep = self.experiment.training.keep_checkpoints
-            checkpoint.save(self.path / CHECKPOINTS, int(state.step), state, manifest, keep=keep)
+            self.checkpoints.save(int(state.step), state, manifest)
+            if wait:
+                self.checkpoints.wait()
 
     def snapshot(self, state: State, step: int) -> None:
         """Write the parameters alone, for good."""
         if self.path is not None:
             manifest = self.manifest | {name: self.about[name] for name in self.about if name != "key"}
-            checkpoint.save(self.path / SNAPSHOTS, step, {"params": state.members.params}, manifest, keep=1000)
+            checkpoint.save(self.path / SNAPSHOTS, step, {"params": state.members.params}, manifest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 
 import chex
@@ -13,7 +14,7 @@ import pytest
 import lenmem
 from lenmem.training import CheckpointError, checkpoint, train
 from lenmem.training.environment import describe_environment
-from lenmem.training.run_directory import CHECKPOINTS
+from lenmem.training.run_directory import CHECKPOINTS, abstract_state
 from tests.training.tiny import experiment
 
 
@@ -31,25 +32,55 @@ def test_a_checkpoint_says_what_it_was_made_with(tmp_path):
 def test_loading_reads_the_parameters_alone(tmp_path):
     """A fault in the state of the optimiser is no concern of who wants to predict, but of who wants to go on."""
     result = train(experiment(steps=2), directory=tmp_path / "run")
-    damaged = _damage(tmp_path / "run", "members/optimizer_state/0/mu")
+    damaged = _damage(tmp_path / "run", "optimizer")
     chex.assert_trees_all_equal(lenmem.load(tmp_path / "run").params, result.params)
-    with pytest.raises(CheckpointError, match=f"damaged: .*leaf {damaged}"):
+    with pytest.raises(CheckpointError, match=f"damaged: {damaged} is changed"):
         train(experiment(steps=2), directory=tmp_path / "run", resume=True)
-    damaged = _damage(tmp_path / "run", "members/params")
-    with pytest.raises(CheckpointError, match=f"damaged: .*{damaged}"):
+    damaged = _damage(tmp_path / "run", "state")
+    with pytest.raises(CheckpointError, match=f"damaged: {damaged} is changed"):
         lenmem.load(tmp_path / "run")
 
 
-def _damage(run: Path, below: str) -> str:
-    """Change what the manifest says of the first leaf whose name begins so, and see to it that it has its hash."""
+def _damage(run: Path, item: str) -> str:
+    """Change a file of an item of the checkpoint of step 2."""
     folder = run / CHECKPOINTS / "2"
-    body = json.loads((folder / "manifest.json").read_bytes())
-    name = next(name for name in body["leaves"] if name.startswith(below))
-    body["leaves"][name]["sha256"] = "0" * 64
-    data = json.dumps(body).encode()
-    (folder / "manifest.json").write_bytes(data)
-    (folder / "manifest.sha256").write_text(checkpoint._sha256(data))
-    return name
+    path = next(path for path in sorted((folder / item).rglob("d/*")) if path.is_file())
+    path.write_bytes(path.read_bytes()[::-1])
+    return path.relative_to(folder).as_posix()
+
+
+@pytest.fixture
+def old(tmp_path) -> Path:
+    """A run of 6 steps, stopped after 4, as it was saved before checkpoints were Orbax's own; and its export."""
+    with tarfile.open(Path(__file__).parent / "run_of_format_1.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def test_a_run_of_the_format_before_is_loaded_and_resumed(old):
+    run, file = lenmem.load(old / "run"), lenmem.load(old / "run.safetensors")
+    assert run.step == file.step == 4
+    chex.assert_trees_all_equal(run.params, file.params)
+    assert lenmem.load(old / "run", step=2).step == 2
+    lenmem.import_run(old / "run.safetensors", old / "imported")
+    results = [train(run.experiment, directory=old / name, resume=True) for name in ("run", "imported")]
+    assert [result.step for result in results] == [6, 6]
+    chex.assert_trees_all_equal(results[0].params, results[1].params)
+    assert results[0].history[1:] != results[0].history[:-1]
+    saved = checkpoint.steps(old / "run" / CHECKPOINTS)
+    assert saved == [4, 6] and all(checkpoint.is_intact(old / "run" / CHECKPOINTS, step) for step in saved)
+
+
+def test_a_flipped_bit_of_the_format_before_is_found(old):
+    folder = old / "run" / CHECKPOINTS / "4"
+    like = abstract_state(lenmem.load(old / "run.safetensors").experiment)
+    checkpoint.restore(folder.parent, like)
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
+        data = path.read_bytes()
+        path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+        with pytest.raises(CheckpointError, match="damaged: .*; nothing was loaded; there is no other checkpoint"):
+            checkpoint.restore(folder.parent, like)
+        path.write_bytes(data)
 
 
 def test_a_finished_run_that_is_resumed_is_left_as_it_is(tmp_path):
