@@ -20,8 +20,8 @@ PACKAGE = ROOT / "lenmem"
 
 NETWORKS = ("types", "ops", "nn", "models")
 EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
-SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "share": {"types", "serialize", "leaves"}}
-SHARED |= {"keys": {"types"}, "leaves": {"types"}}
+SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "keys": {"types"}}
+SHARED |= {"leaves": {"types"}, "share": {"types", "serialize", "leaves"}}
 TOP = {"__init__", "__main__", "bars", "cli", "configs", "experiment", "options", "queue", "reproduce", "runs", "sweep"}
 TOP |= {"drawing", "subject"}
 

@@ -17,7 +17,7 @@ Where the authors' code differs from the paper, there is a field; the defaults r
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -27,7 +27,7 @@ from lenmem import ops
 from lenmem.fields import PositiveInt
 from lenmem.nn.cells import LSTMCell, start_vector
 from lenmem.nn.interfaces import FlatModel, recurrent
-from lenmem.nn.linear import Init, Linear, check_choices
+from lenmem.nn.linear import Init, Linear
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Step
@@ -82,7 +82,6 @@ class LieAccessCell(AppendOnlyCell, Part):
     forget_bias: float | None = 1.0
 
     def setup(self):
-        check_choices(self, weighting=get_args(Weighting), rotation_interpolation=get_args(RotationInterpolation))
         rotating = self.group == "rotation"
         self.key_size = 3 if rotating else 2
         self.action_size = 4 if rotating else 2

@@ -31,7 +31,7 @@ from lenmem.models.tapes import JUMP, LEFT, NO_OP, RIGHT, Controls, Transition, 
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import Linear, check_choices, dropped
+from lenmem.nn.linear import Linear, dropped
 from lenmem.nn.module import Part
 
 
@@ -89,7 +89,6 @@ class NAMTuringLayer(Part):
     @nn.nowrap
     def controls(self, states: jax.Array, mask: jax.Array) -> Controls:
         """x [B, N, d] -> the commands of all steps: actions, gates and queries from a controller, v and k from x."""
-        check_choices(self, controller=("gru", "lstm"))
         width = states.shape[-1]
         if width % self.tapes or (width % 2 and not self.causal):
             raise ValueError(f"{self.tapes} tapes, or two directions, do not divide a width of {width}")

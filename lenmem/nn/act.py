@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.linear import Linear, check_choices
+from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part, told
 from lenmem.types import SOWN, STREAMS, PyTree
 
@@ -97,7 +97,6 @@ class AdaptiveSteps(Part):
     """Recompute each step in the backward pass instead of storing its intermediate values."""
 
     def setup(self):
-        check_choices(self, variant=get_args(Halting))
         self.halting_unit = Linear(1, **self.dtypes)
 
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: jax.Array, deterministic: bool = True) -> jax.Array:

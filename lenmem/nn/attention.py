@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -12,7 +12,7 @@ from flax.linen.initializers import Initializer, constant
 
 from lenmem.nn.cells import as_cell
 from lenmem.nn.encoders import first_and_last
-from lenmem.nn.linear import Linear, check_choices, glorot
+from lenmem.nn.linear import Linear, glorot
 from lenmem.nn.module import Part
 from lenmem.nn.positions import ADDED, PositionScores
 from lenmem.ops import linear_attention, masked_softmax, normalized_outer_product_attention
@@ -216,7 +216,6 @@ class MemoryAttention(MultiHeadAttention):
         self, queries: jax.Array, seen: Any, positions: jax.Array | None = None, *, deterministic: bool = True
     ) -> jax.Array:
         """[B, N, d], bool[B, N], int[N] or int[B, N] for the encoding -> [B, N, d]."""
-        check_choices(self, mixing=get_args(Mixing))
         seen = seen if self.mask_padding else jnp.ones_like(seen)
         if self.mixing == "softmax":
             return super().__call__(queries, seen, positions, deterministic=deterministic)
@@ -304,7 +303,6 @@ class AttentionDecoder(Part):
     """Longest memory for attention by location, including padding."""
 
     def setup(self):
-        check_choices(self, attention=get_args(AttentionKind))
         if self.attention != "location":
             self.scorer = AdditiveAttention(self.features, **self.dtypes)
         if self.attention != "content":

@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
-from lenmem.nn.linear import check_choices
 from lenmem.nn.module import Part
 from lenmem.types import PyTree, Step
 
@@ -47,7 +46,6 @@ class LSTMController(Part):
     """Learn the initial state; otherwise it is zero."""
 
     def setup(self):
-        check_choices(self, feedback=get_args(Feedback))
         # If c is fed back, the initial h is unused, so it is not learned.
         learned = {"start_cell": self.learned_start, "start_hidden": self.learned_start and self.feedback == "hidden"}
         self.start_cell, self.start_hidden = (

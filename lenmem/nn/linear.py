@@ -41,13 +41,6 @@ def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
     return uniform(1.0 if init == "uniform" else fan_in**-0.5)
 
 
-def check_choices(module: nn.Module, **allowed: tuple[str, ...]) -> None:
-    """Raises ValueError if a field of `module` is not one of its allowed choices."""
-    for field, choices in allowed.items():
-        if getattr(module, field) not in choices:
-            raise ValueError(f"{field} is {getattr(module, field)!r}; allowed are {', '.join(choices)}")
-
-
 class Linear(Part):
     """x W + b, with weights and bias drawn by `linear_init` (`nn.Dense` initialises biases as 0, Torch does not)."""
 

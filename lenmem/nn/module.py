@@ -9,14 +9,22 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
+from lenmem.fields import check_fields
 from lenmem.types import Dtype
 
 
 class Part(nn.Module, kw_only=True):
-    """A Linen module that computes in `dtype` with parameters of `param_dtype`."""
+    """A Linen module that computes in `dtype` with parameters of `param_dtype`.
+
+    Field values are checked against their types (`lenmem.fields`); a wrong one is a ValueError.
+    """
 
     dtype: Dtype = None
     param_dtype: Dtype = jnp.float32
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        super().__post_init__()
 
     @property
     def dtypes(self) -> dict[str, Any]:

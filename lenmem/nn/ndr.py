@@ -7,7 +7,7 @@ published code. Traces `attention` [B, heads, N, N], row = target, and `gate` [B
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -16,7 +16,7 @@ from flax.linen.initializers import Initializer, constant, zeros
 
 from lenmem import ops
 from lenmem.nn.attention import Entries, Layout, MultiHeadAttention
-from lenmem.nn.linear import check_choices, dropped, glorot, uniform
+from lenmem.nn.linear import dropped, glorot, uniform
 from lenmem.nn.module import Part
 from lenmem.nn.transformer import feedforward, linear_start
 
@@ -152,7 +152,6 @@ class GatedLayer(Part):
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N], further inputs of the attention -> [B, N, d]."""
-        check_choices(self, update=get_args(Update))
         width = states.shape[-1]
         still: dict[str, Any] = {"deterministic": deterministic}
         attended = dropped(self.attention(states, mask, *seen, **still), self.dropout, **still)

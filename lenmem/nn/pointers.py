@@ -17,7 +17,7 @@ One step of all is
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from lenmem.nn.attention import AdditiveAttention
 from lenmem.nn.cells import GRUCell, as_cell
 from lenmem.nn.interfaces.decoding import scan_slots, start_decoder
-from lenmem.nn.linear import Linear, check_choices
+from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part, told
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.ops.pointers import Similarity, address_bank, dereference, phase_bank, pointer_weights, sample_base
@@ -176,15 +176,6 @@ class PointerUnits(Part):
     """Without a `decoder`, z_t is the step's input. False: there is no z_t, unless nothing else could be read."""
 
     def setup(self):
-        check_choices(
-            self,
-            attention=get_args(Similarity),
-            controller=get_args(Controller),
-            pointer_unit=get_args(Unit),
-            candidates=get_args(Candidates),
-            address_code=get_args(Code),
-            test_base=get_args(TestBase),
-        )
         if not 0 <= self.address_heads <= 3 or not 0 <= self.content_heads <= 2:
             got = f"got {self.address_heads} and {self.content_heads}"
             raise ValueError(f"address_heads is 0 to 3 (base, end, middle), content_heads 0 to 2; {got}")

@@ -9,7 +9,7 @@ ones (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
-from lenmem.nn.linear import check_choices
 from lenmem.nn.module import Part
 from lenmem.types import Dtype
 
@@ -72,18 +71,16 @@ class Numbered(nn.Module, kw_only=True):
         return draw(jax.random.key(0), lengths, length, self.max_positions)
 
 
-class PositionVectors(nn.Module):
+class PositionVectors(Part):
     """Vectors to add to the states: sinusoids, or rows of a learned table, initialised as N(0, 0.02^2); else zeros."""
 
     positions: PositionEncoding = "sinusoidal"
     max_positions: int = 2048
     """Number of rows of the table."""
-    param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, positions: jax.Array, width: int) -> jax.Array:
         """int[..., N] -> [..., N, width]; [1, width] for `none` and encodings of pairs."""
-        check_choices(self, positions=get_args(PositionEncoding))
         if self.positions == "sinusoidal":
             return ops.sinusoidal(positions, width)
         if self.positions != "learned":

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lenmem.nn.attention import Layout, MultiHeadAttention
-from lenmem.nn.linear import check_choices, dropped, glorot, uniform
+from lenmem.nn.linear import dropped, glorot, uniform
 from lenmem.nn.module import Part
 from lenmem.nn.positions import (
     AddPositions,
@@ -73,7 +73,6 @@ class PostNormLayer(Part, kw_only=True):
     @nn.compact
     def __call__(self, states: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
         """[B, N, d], what attention may look at -> [B, N, d]."""
-        check_choices(self, initialization=get_args(Initialization))
         start: dict[str, Any] = {}
         if self.initialization == "glorot":
             start = {

@@ -102,7 +102,7 @@ class Writer:
         options = self.orbax.CheckpointManagerOptions(
             max_to_keep=self.keep,
             temporary_path_class=self.sealed,
-            todelete_subdir=_DELETING,  # Emptied by `_clear`: a step that is removed file by file could be left in part.
+            todelete_subdir=_DELETING,  # Emptied by `_clear`: a removal that is cut short leaves no half of a step.
             lightweight_initialize=True,
             async_options=self.orbax.AsyncOptions(create_directories_asynchronously=False),  # Fails here, not later.
         )
@@ -160,10 +160,10 @@ def restore(
 ) -> tuple[PyTree, dict[str, Any]]:
     """(state, manifest) of the checkpoint of `step`, or of the latest.
 
-    `like` is a tree of arrays or `jax.ShapeDtypeStruct`s that gives structure, shapes and dtypes. A leaf comes back with
-    its sharding, or as a NumPy array where it has none. With `partial` it may be a part of the state, `{"params": ...}`
-    say; items that hold nothing of it are neither read nor checked. Raises `CheckpointError` for a damaged checkpoint,
-    naming the newest other one that is intact, and for a state that does not fit `like`.
+    `like` is a tree of arrays or `jax.ShapeDtypeStruct`s that gives structure, shapes and dtypes. A leaf comes back
+    with its sharding, or as a NumPy array where it has none. With `partial`, `like` may be a part of the state,
+    `{"params": ...}` say; items that hold nothing of it are neither read nor checked. Raises `CheckpointError` for a
+    damaged checkpoint, naming the newest other one that is intact, and for a state that does not fit `like`.
     """
     root = Path(directory).absolute()
     path = root / str(_pick(root, step))
@@ -345,10 +345,11 @@ def _orbax() -> tuple[Any, type]:
             """Called by Orbax once all processes have written: for each item, and then for the step."""
             store = self._checkpoint_metadata_store
             if store is None:
-                return await super().finalize()
-            store.wait_until_finished()
-            _seal(Path(self.get()))
-            os.rename(self.get(), self.get_final())
+                await super().finalize()
+            else:
+                store.wait_until_finished()
+                _seal(Path(self.get()))
+                os.rename(self.get(), self.get_final())
 
     return orbax, Sealed
 

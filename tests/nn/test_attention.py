@@ -142,6 +142,5 @@ def test_location_does_not_look_at_contents():
 
 
 def test_an_unknown_kind_is_refused():
-    module = AttentionDecoder(GRUCell(SIZE, parent=None), 7, "local")  # pyright: ignore
     with pytest.raises(ValueError, match="attention is 'local'; allowed are content, location, hybrid"):
-        module.init(jax.random.key(0), STATES, MASK, READS, method=run)
+        AttentionDecoder(GRUCell(SIZE, parent=None), 7, "local")  # pyright: ignore

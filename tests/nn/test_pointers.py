@@ -392,9 +392,11 @@ def test_a_cell_under_pointers():
     ],
 )
 def test_wrong_fields_are_named(fields, message):
-    decoder = PointerDecoder(**{**SIZES, **fields})
+    def init():
+        return PointerDecoder(**{**SIZES, **fields}).init(jax.random.key(0), STATES, MASK, READ, method=run)
+
     with pytest.raises(ValueError, match=message):
-        jax.eval_shape(lambda: decoder.init(jax.random.key(0), STATES, MASK, READ, method=run))
+        jax.eval_shape(init)
 
 
 def test_no_address_heads_leave_a_plain_gru():

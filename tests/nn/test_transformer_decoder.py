@@ -277,20 +277,17 @@ def test_softmax_stays_in_float32():
 
 
 @pytest.mark.parametrize(
-    ("module", "message"),
+    ("width", "fields", "message"),
     [
-        (TransformerDecoder(WIDTH, heads=3), "3 heads do not divide a width of 8"),
-        (TransformerDecoder(16), "hidden_size 16 cannot read vectors of 8"),
-        (
-            TransformerDecoder(WIDTH, positions="cosine"),  # pyright: ignore
-            "positions is 'cosine'; allowed are sinusoidal, learned, relative",
-        ),
-        (TransformerDecoder(WIDTH, positions="learned", max_positions=4), "max_positions is 4; .* 5 positions"),
+        (WIDTH, {"heads": 3}, "3 heads do not divide a width of 8"),
+        (16, {}, "hidden_size 16 cannot read vectors of 8"),
+        (WIDTH, {"positions": "cosine"}, "positions is 'cosine'; allowed are absolute, sinusoidal, learned, relative"),
+        (WIDTH, {"positions": "learned", "max_positions": 4}, "max_positions is 4; .* 5 positions"),
     ],
 )
-def test_errors(module, message):
+def test_errors(width, fields, message):
     with pytest.raises(ValueError, match=message):
-        module.init(jax.random.key(0), STATES, MASK, READS, VALID, method="decode_all")
+        TransformerDecoder(width, **fields).init(jax.random.key(0), STATES, MASK, READS, VALID, method="decode_all")
 
 
 # In `EncoderDecoder` --------------------------------------------------------------------------------------------------

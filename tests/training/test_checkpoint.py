@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import tarfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple

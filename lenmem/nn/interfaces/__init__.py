@@ -22,7 +22,6 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from lenmem.fields import check_fields
 from lenmem.nn.interfaces.decoding import EncoderDecoder
 from lenmem.nn.interfaces.encoding import Aligned, Completion, Readout, single_answer
 from lenmem.nn.interfaces.packing import (
@@ -112,16 +111,9 @@ def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]
 
 
 class FlatModel(Part, kw_only=True):
-    """Base of models that are configured by their fields; `reader` builds the network.
-
-    Field values are checked against their types; a wrong one is a ValueError.
-    """
+    """Base of models that are configured by their fields; `reader` builds the network."""
 
     spec: Spec | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        super().__post_init__()
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
