@@ -9,8 +9,8 @@ Orbax's `CheckpointManager` writes the steps, in the background and from every p
 and removes old ones. What it lacks is here: hashes, checks and clear errors. The hashes are written before the rename
 by which a step appears, so no step is without them.
 
-The state is a tree of arrays (NumPy or JAX; numbers as 0-d arrays). Several processes call what writes or restores
-with the same arguments, on a shared file system.
+The state is a tree of arrays, NumPy's or JAX's. Several processes call what writes or restores with the same arguments,
+on a shared file system.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class CheckpointError(ValueError):
 
 
 class Writer:
-    """Writes the checkpoints of a directory, of which the newest `keep` remain (None: all).
+    """Writes the checkpoints of a directory; the newest `keep` remain (None: all).
 
-    At the end of its `with` block everything is on disk. Raises `CheckpointError` (full disk, unwritable directory, a
-    state that is not arrays); older checkpoints are then as they were.
+    At the end of its `with` block everything is on disk. Raises `CheckpointError` for a full disk, an unwritable
+    directory and a state that is not numbers; older checkpoints are then as they were.
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int | None = None) -> None:
@@ -141,14 +141,13 @@ def _itemised(state: PyTree) -> tuple[dict[str, dict[str, Any]], dict[str, dict[
     items: dict[str, dict[str, Any]] = {}
     leaves = {}
     for name, leaf in named_leaves(state).items():
-        if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
-            raise CheckpointError(f"{name}: a state holds arrays only, got a {type(leaf).__name__}; use np.asarray")
+        leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
         if not (jnp.issubdtype(leaf.dtype, np.number) or leaf.dtype == np.bool_):
             raise CheckpointError(f"{name}: an array of {leaf.dtype} cannot be saved; allowed are numbers and bools")
         item = _OPTIMIZER if "optimizer_state" in name.split("/") else _STATE
         leaves[name] = {"item": item, "shape": leaf.shape, "dtype": leaf.dtype.name}
         if leaf.size:  # Orbax refuses empty arrays.
-            items.setdefault(item, {})[name] = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+            items.setdefault(item, {})[name] = leaf
     return items, leaves
 
 

@@ -236,5 +236,6 @@ class Recorder:
     def snapshot(self, state: State, step: int) -> None:
         """Write the parameters alone, for good."""
         if self.path is not None:
+            self.checkpoints.wait()
             manifest = self.manifest | {name: self.about[name] for name in self.about if name != "key"}
             checkpoint.save(self.path / SNAPSHOTS, step, {"params": state.members.params}, manifest)
