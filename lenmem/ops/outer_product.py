@@ -16,6 +16,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops.lie import EPSILON, unit
@@ -353,29 +354,56 @@ def nam_scan(
     return memory, _positions(reads, length).astype(dtype)
 
 
+@jax.custom_jvp
 def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks:
+    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks.
 
         [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
 
     log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
-    Neumann series loses all precision where keys repeat.
+    Neumann series loses every digit where keys repeat. Blocks of up to `_MASKED` are merged in place, by sums of
+    products: matrix units gain nothing from matrices so small, and they take long to compile for.
     """
     count = below.shape[-1]
-    padding = (1 << (count - 1).bit_length()) - count
-    below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, padding)] * 2)
-    inverse = jnp.ones((*below.shape[:-1], 1, 1), below.dtype)
-    while (size := inverse.shape[-1]) < below.shape[-1]:
-        pairs = below.shape[-1] // (2 * size)
-        blocks = below.reshape(*below.shape[:-2], pairs, 2, size, pairs, 2, size)
-        corner = jnp.einsum("...pipj->...pij", blocks[..., 1, :, :, 0, :])
+    width = 1 << (count - 1).bit_length()
+    size = min(_MASKED, width)
+    below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, width - count)] * 2)
+
+    def blocks(row: int, step: int) -> jax.Array:
+        """Of every `step` columns the first `size`, and the rows that begin `row` below the diagonal."""
+        corners = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
+        return jnp.stack(corners, axis=-3)
+
+    diagonal = blocks(0, size)
+    inverse = jnp.broadcast_to(jnp.eye(size, dtype=below.dtype), diagonal.shape)
+    half = 1
+    while half < size:
+        place = np.arange(size) // half
+        corner = jnp.where((place[:, None] == place + 1) & (place % 2 == 0), diagonal, 0)
+        inverse = inverse - (corner if half == 1 else _small_product(inverse, _small_product(corner, inverse)))
+        half *= 2
+    while size < width:
         first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
-        corner = -jnp.matmul(second, jnp.matmul(corner, first, precision="highest"), precision="highest")
-        inverse = jnp.concatenate(
-            [jnp.pad(first, [(0, 0)] * (first.ndim - 1) + [(0, size)]), jnp.concatenate([corner, second], axis=-1)],
-            axis=-2,
-        )
+        corner = -_product(second, _product(blocks(size, 2 * size), first))
+        rows = [first, jnp.zeros_like(first)], [corner, second]
+        inverse = jnp.concatenate([jnp.concatenate(row, axis=-1) for row in rows], axis=-2)
+        size *= 2
     return inverse[..., 0, :count, :count]
+
+
+@_unit_triangular_inverse.defjvp
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """The derivative of Y = (I + B)^-1 is -Y dB Y."""
+    inverse = _unit_triangular_inverse(*primals)
+    return inverse, -_product(inverse, _product(*tangents, inverse))
+
+
+def _small_product(a: Float[Array, "... C C"], b: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+
+
+_product = functools.partial(jnp.matmul, precision="highest")
+_MASKED = 8
 
 
 # Further applications (section 6) -------------------------------------------------------------------------------------
