@@ -36,8 +36,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.as_posix() for path in paths if not any(part.startswith("_") for part in path.parts)))
 
 
-def find(name: str | os.PathLike[str]) -> Path:
-    """The file of a configuration, by name or path. Raises ValueError with the nearest name if there is none."""
+def find(name: str | os.PathLike[str], tasks: Iterable[str] = ()) -> Path:
+    """The file of a configuration, by name or path. Raises ValueError with the nearest name if there is none.
+
+    `tasks`: names to suggest beside the configurations, where a task could be meant.
+    """
     text = os.fspath(name)
     direct = Path(text)
     if direct.suffix == ".py" and direct.is_file():
@@ -45,8 +48,10 @@ def find(name: str | os.PathLike[str]) -> Path:
     bare = text.removesuffix(".py").removeprefix("configs/")
     if bare in names():
         return ROOT / f"{bare}.py"
-    hint = choices(bare, names(), listed="lenmem list")
-    raise ValueError(f"there is no configuration {text!r}.{hint}; or give a .py file")
+    meant = [*tasks, *names()]
+    hint = choices(bare, meant, listed="lenmem list")
+    what = "task or configuration" if len(meant) > len(names()) else "configuration"
+    raise ValueError(f"there is no {what} {text!r}.{hint}; or give a .py file")
 
 
 class _SourceOnly(importlib.machinery.SourceFileLoader):

@@ -88,6 +88,7 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
     if name is not None:
         if given.task is not None:
             raise ValueError(f"the configuration {name} has a task; --task goes with --model alone")
+        configs.find(name, tasks.names())
         label, fields = _configured(name, given.model)
         return Subject(label, fields, config=name, **common)
     if given.task is not None and given.model is not None:
