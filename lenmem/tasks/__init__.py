@@ -8,8 +8,26 @@ from typing import Any
 
 from lenmem.errors import choices
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
+from lenmem.tasks.chomsky import (
+    BinaryAddition,
+    BinaryMultiplication,
+    BucketSort,
+    ComputeSqrt,
+    CycleNavigation,
+    DuplicateString,
+    EvenPairs,
+    MissingDuplicate,
+    ModularArithmetic,
+    ModularArithmeticBrackets,
+    OddsFirst,
+    ParityCheck,
+    ReverseString,
+    SolveEquation,
+    StackManipulation,
+)
 from lenmem.tasks.dnc import BinaryAdd, Differentiation, Logic, QuinaryCopy, QuinaryShift, QuinarySort, Search
 from lenmem.tasks.dyck import Dyck
+from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import (
     BigramFlip,
     Copy,
@@ -27,6 +45,7 @@ from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
 from lenmem.tasks.pairs import Pairs
 from lenmem.tasks.panm import DynamicRecall, IDSort, Mix, PanmCopy, PanmPrioritySort, PanmReverse
+from lenmem.tasks.recall import AssociativeRecall
 from lenmem.tasks.scan import Scan
 
 _TASKS: dict[str, type[Task]] = {
@@ -64,6 +83,23 @@ _TASKS: dict[str, type[Task]] = {
     "dyck": Dyck,
     "add_or_sub": AddOrSub,
     "place_value": PlaceValue,
+    "even_pairs": EvenPairs,
+    "parity_check": ParityCheck,
+    "cycle_navigation": CycleNavigation,
+    "modular_arithmetic": ModularArithmetic,
+    "modular_arithmetic_brackets": ModularArithmeticBrackets,
+    "solve_equation": SolveEquation,
+    "reverse_string": ReverseString,
+    "stack_manipulation": StackManipulation,
+    "duplicate_string": DuplicateString,
+    "missing_duplicate": MissingDuplicate,
+    "odds_first": OddsFirst,
+    "bucket_sort": BucketSort,
+    "binary_addition": BinaryAddition,
+    "binary_multiplication": BinaryMultiplication,
+    "compute_sqrt": ComputeSqrt,
+    "word_problem": WordProblem,
+    "associative_recall": AssociativeRecall,
     "pairs": Pairs,
 }
 
@@ -100,6 +136,17 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("panm_id_sort",): "for each token, the token with the same id",
     ("dyck",): "the brackets that may come next",
     ("add_or_sub", "place_value"): "a sum or difference, or one digit of a number, asked in words",
+    ("even_pairs", "parity_check"): "whether two bits differ, or the parity of a string",
+    ("cycle_navigation",): "where moves on a cycle end",
+    ("modular_arithmetic", "modular_arithmetic_brackets"): "the value of an expression, modulo 5",
+    ("solve_equation",): "the unknown number of an equation, modulo 5",
+    ("stack_manipulation",): "a stack after pushes and pops",
+    ("reverse_string", "duplicate_string", "odds_first"): "bits in reverse, twice, or those at odd places first",
+    ("missing_duplicate",): "the hidden symbol of a string that is written twice",
+    ("bucket_sort",): "symbols in ascending order",
+    ("binary_addition", "binary_multiplication", "compute_sqrt"): "a sum, a product or a root, in bits",
+    ("word_problem",): "the running product of elements of a finite group",
+    ("associative_recall",): "the value of each key that is asked for",
     ("pairs",): "your own inputs and answers, from a file or from memory",
 }
 """names -> the answer of the task."""
@@ -140,15 +187,23 @@ __all__ = [
     "ABOUT",
     "AddOrSub",
     "Arithmetic",
+    "AssociativeRecall",
     "BigramFlip",
     "BinaryAdd",
+    "BinaryAddition",
+    "BinaryMultiplication",
+    "BucketSort",
     "ByteText",
+    "ComputeSqrt",
     "Copy",
+    "CycleNavigation",
     "DependencyListOps",
     "Differentiation",
     "Double",
+    "DuplicateString",
     "Dyck",
     "DynamicRecall",
+    "EvenPairs",
     "Fibonacci",
     "FreshSource",
     "IDSort",
@@ -156,13 +211,18 @@ __all__ = [
     "LantmTask",
     "ListOps",
     "Logic",
+    "MissingDuplicate",
     "Mix",
+    "ModularArithmetic",
+    "ModularArithmeticBrackets",
     "OddFirst",
+    "OddsFirst",
     "Pairs",
     "Palindrome",
     "PanmCopy",
     "PanmPrioritySort",
     "PanmReverse",
+    "ParityCheck",
     "PixelImage",
     "PlaceValue",
     "PrioritySort",
@@ -173,12 +233,16 @@ __all__ = [
     "RepeatCopy",
     "RepeatedSource",
     "Reverse",
+    "ReverseString",
     "Scan",
     "Search",
+    "SolveEquation",
     "Source",
     "Split",
+    "StackManipulation",
     "TableLookup",
     "Task",
+    "WordProblem",
     "make",
     "name_of",
     "names",
