@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from lenmem import (
+        aot,
         bars,
         cli,
         configs,
@@ -86,6 +87,7 @@ __all__ = [
     "Task",
     "Training",
     "__version__",
+    "aot",
     "bars",
     "cli",
     "configs",

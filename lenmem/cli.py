@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 import flax.linen as nn
+import jax
 import numpy as np
 import tyro
 from rich.console import Console
@@ -184,6 +185,40 @@ class Sweep(_Asked):
     `seed 5` means five seeds of every combination. None given: `over` of the configuration."""
     directory: Path | None = None
     """Directory of the sweep; an interrupted sweep there continues. None: runs/sweeps/<name of the configuration>."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compile(_Asked):
+    """Compile a training for a TPU or GPU that need not be there, and print what it needs.
+
+    Common options:
+      --topologies NAME NAME ...              v5e:2x2, v6e:2x2, h100, cpu and others
+      --dump DIR                              keep the optimised programs
+      --task NAME --model NAME                any task with any model
+    `lenmem compile --all --topologies NAME NAME ... --json FILE` compiles every configuration at a paper's scale. The
+    compilers come with `pip install 'lenmem[aot]'`. Exit status 1: a program does not compile, or does not fit.
+    """
+
+    topologies: tuple[str, ...] = ("v5e:2x2",)
+    """What to compile for."""
+    dump: Path | None = None
+    """Where the optimised programs go, in a folder for each topology."""
+    all: bool = False
+    """In place of a configuration: every configuration but the small presets."""
+    json: Path = Path("results/accelerators.json")
+    """Where the records of `--all` go. What the file has is not compiled again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileAll:
+    """Compile every configuration at a paper's scale, and keep what the compiler says of each in a file."""
+
+    json: Path = Path("results/accelerators.json")
+    """The file. What it has is not compiled again."""
+    all: bool = False
+    """Every configuration but the small presets."""
+    topologies: tuple[str, ...] = ("v5e:2x2", "v6e:2x2", "h100")
+    """What to compile for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -429,7 +464,7 @@ def sweep(arguments: list[str]) -> None:
         experiment,
         over or (configs.sweep_of(about.config) if about.config else {}),
         directory,
-        say=lambda text: console.print(text, markup=False, highlight=False),
+        say=_say,
         report=lambda experiment: _plain_report(experiment.training.steps),
     )
     console.print(sweeps.sweep_table(outcomes))
@@ -455,6 +490,30 @@ def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Exp
             kind = typing.get_type_hints(type(owner), include_extras=True)[field]
             over[path] = [value_of(path, kind, word.split()) for word in words]
     return experiment, over
+
+
+def compile_ahead(arguments: list[str]) -> None:
+    """`lenmem compile CONFIG --topologies v5e:2x2 ...` or `lenmem compile --all --topologies ... --json FILE`."""
+    from lenmem import aot
+
+    jax.config.update("jax_platforms", "cpu")  # libtpu and the CUDA plugin compile; they are not to look for devices.
+    if "--all" in arguments:
+        chosen = _options(CompileAll, "compile", arguments)
+        aot.compile_all(aot.at_paper_scale(), chosen.topologies, chosen.json, _say)
+        return
+    arguments = ["--topologies" if word == "--topology" else word for word in arguments]
+    about = _about(arguments, "compile", "CONFIG | TASK --model MODEL", Compile)
+    options = _options(Compile, f"compile {about.name}", about.options, **about.experiment)
+    targets = {name: aot.target_named(name) for name in options.topologies}
+    fit = True
+    for name, target in targets.items():
+        dump = None if options.dump is None else options.dump / name.replace(":", "-")
+        with progress.of(f"compiling for {name}"):
+            compiled = aot.compile_experiment(_experiment(options), target, dump=dump)
+        _say(aot.described(name, compiled))
+        fit &= all(one.fits for one in compiled.values())
+    if not fit:
+        _fail("a program needs more memory than a device has", 1)
 
 
 def plot(arguments: list[str]) -> None:
@@ -513,7 +572,7 @@ def _run_queue(options: Reproduce) -> None:
         workers=options.workers,
         results=options.results,
         runs=options.runs,
-        say=lambda text: console.print(text, markup=False, highlight=False, soft_wrap=True),
+        say=_say,
     )
     if failed:
         _fail(f"{len(failed)} rows failed: {', '.join(entry.name for entry in failed)}", 1)
@@ -591,6 +650,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "compare": (compare, Compare),
     "sweep": (sweep, Sweep),
     "plot": (plot, Plot),
+    "compile": (compile_ahead, Compile),
     "reproduce": (reproduce, Reproduce),
     "export": (export, Export),
     "import": (import_file, Import),
@@ -653,6 +713,10 @@ def _how_to_go_on(arguments: list[str], directory: Path, command: str) -> str:
 
 
 # --- what is printed --------------------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _usage() -> None:

@@ -276,6 +276,7 @@ def test_list_names_everything(capsys):
         (("trian", "quickstart"), "Did you mean 'train'? Verbs: train, evaluate"),
         (("train",), "usage: lenmem train CONFIG"),
         (("train", "quikstart"), "Did you mean 'quickstart'?"),
+        (("train", "coppy"), "there is no task or configuration 'coppy'. Did you mean 'copy'"),
         (("train", "lantm/copy", "--training.stps", "3"), "--training.steps"),
         (("train", "lantm/copy", "--training.steps", "many"), "--training.steps"),
         (("train", "lantm/copy", "--training.steps", "-1"), "steps is -1; it must be an integer, at least 0"),

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import operator
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -25,6 +25,7 @@ from lenmem.evaluation.metrics import (
     TaskMetrics,
     dispatch_parts,
     fetch_parts,
+    lowered_metrics,
     per_seed,
     score,
     seeds,
@@ -104,6 +105,18 @@ class LengthCurve:
         if not index.size:
             raise ValueError(f"length {length} was not measured; measured were {_ranges(self.lengths)}")
         return {name: values[:, index[0]] for name, values in self.values.items()}
+
+    def mean_beyond(self, metric: str = "token_accuracy") -> np.ndarray:
+        """float[S]: the mean of a metric over the measured lengths above those of training.
+
+        With all of them it is the score of the Chomsky hierarchy's tasks. ValueError if none was measured.
+        """
+        beyond = self.lengths > self.train_lengths[1]
+        if not beyond.any():
+            raise ValueError(
+                f"no length above {self.train_lengths[1]} was measured; measured were {_ranges(self.lengths)}"
+            )
+        return self.values[metric][:, beyond].mean(axis=1)
 
     def save_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes one line per length: the medians over seeds, then the lowest and highest, as `<metric>_low/_high`."""
@@ -210,11 +223,7 @@ def curve_of(
         # Dispatch everything, then fetch: a bucket runs while the next one compiles.
         running, cost = [], sum(capacity * len(members) for capacity, members in buckets.items())
         for capacity, members in buckets.items():
-            most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
-            batches = -(-samples // most)
-            rows = -(-samples // batches)
-            items = (np.repeat(members, batches), np.tile(np.arange(batches) * rows, len(members)))
-            source = _AtLength(task, capacity, rows)
+            source, items = _examples(task, capacity, members, samples, batch_size)
             parts = dispatch_parts(apply, params, TaskMetrics(task), source, key, items)
             running.append((members, parts, len(items[0]), capacity * len(members) / cost))
 
@@ -237,6 +246,28 @@ def curve_of(
         task=tasks.name_of(task),
         unit=task.unit,
     )
+
+
+def lowered(
+    apply: Apply, params: PyTree, task: Task, length: int, samples: int, key: jax.Array, *, batch_size: int = 64
+) -> jax.stages.Lowered:
+    """The program of `curve_of` that measures a length, if that is the longest, lowered for the devices of its arrays.
+
+    `params` and `key` may be shapes with a sharding.
+    """
+    source, items = _examples(task, _capacity(length, length), [length], samples, batch_size)
+    return lowered_metrics(apply, params, TaskMetrics(task), source, key, items)
+
+
+def _examples(
+    task: Task, capacity: int, lengths: Sequence[int], samples: int, batch_size: int
+) -> tuple[_AtLength, tuple[np.ndarray, np.ndarray]]:
+    """A source of the examples of a bucket, and the items that it is asked for."""
+    most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
+    batches = -(-samples // most)
+    rows = -(-samples // batches)
+    items = (np.repeat(lengths, batches), np.tile(np.arange(batches) * rows, len(lengths)))
+    return _AtLength(task, capacity, rows), items
 
 
 def checked_lengths(lengths: Iterable[int]) -> tuple[int, ...]:

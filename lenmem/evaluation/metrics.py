@@ -162,6 +162,13 @@ def dispatch(
     return _cached_metrics()(apply, metrics, source, params, key, items)
 
 
+def lowered_metrics(
+    apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
+) -> jax.stages.Lowered:
+    """The program of `dispatch`, lowered for the devices of its arrays, which may be shapes with a sharding."""
+    return jax.jit(functools.partial(_metrics, apply, metrics, source)).lower(params, key, items)
+
+
 def fetch(values: dict[str, jax.Array]) -> dict[str, np.ndarray]:
     """Waits for the results of `dispatch`. Returns float64, in which means of many float32 values are accurate.
 

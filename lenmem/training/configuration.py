@@ -112,9 +112,9 @@ class Training:
         """The arguments of `make_advance`."""
         return {"batch_size": self.batch_size, "at_once": self.seeds_at_once, "widths": self.widths}
 
-    def device_count(self) -> int:
-        """Number of devices for batches and seeds, the same number in each process."""
-        available, shared_by = jax.device_count(), jax.process_count()
+    def device_count(self, available: int | None = None) -> int:
+        """Number of devices for batches and seeds, the same number in each process; of `available`, or of all."""
+        available, shared_by = available or jax.device_count(), jax.process_count()
         work = self.batch_size * self.concurrent_seeds
         shared = f"batch_size={self.batch_size} times seeds={self.concurrent_seeds}"
         if self.devices is None:

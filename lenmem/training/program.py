@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from lenmem.evaluation.metrics import Apply, ApplyModel
 from lenmem.keys import namespaced
 from lenmem.training.configuration import TrainableExperiment, Training
-from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated
+from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated, whole
+from lenmem.types import PyTree
 
 
 class Program(NamedTuple):
@@ -36,6 +38,22 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
         advance=make_advance(model, task, optimizer, **training.step_options, mesh=mesh),
         apply=ApplyModel(model),
     )
+
+
+def lowered(experiment: TrainableExperiment, devices: Sequence[Any]) -> jax.stages.Lowered:
+    """`advance` of all seeds, lowered for these devices, which need not be there. Nothing is computed."""
+    training, task, model = experiment.training, experiment.task, experiment.bound_model
+    optimizer = training.transformation
+    mesh = device_mesh(training.device_count(len(devices)), training.batch_size, devices)
+    keys = seed_keys(training, jax.random.key(training.seed))
+    state = initial_state(model, task, optimizer, keys, abstract=True, **training.state_options)
+    advance = make_advance(model, task, optimizer, **training.step_options, mesh=mesh)
+    return advance.lower(placed(state, whole(mesh) or SingleDeviceSharding(devices[0])), training.log_every)
+
+
+def placed(shapes: PyTree, sharding: Sharding) -> PyTree:
+    """The same shapes, of arrays with this sharding."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 
 
 def seed_keys(training: Training, key: jax.Array) -> jax.Array:

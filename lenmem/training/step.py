@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -271,15 +271,19 @@ def where_seeds(flags: ArrayLike, new: PyTree, old: PyTree) -> PyTree:
     return jax.tree.map(choose, new, old)
 
 
-def device_mesh(devices: int, batch_size: int) -> Mesh | None:
+def device_mesh(devices: int, batch_size: int, among: Sequence[Any] | None = None) -> Mesh | None:
     """A mesh with the axes `seed` and `data` over `devices` devices, the same number from each process; None for one.
 
     Batches are distributed as far as they divide evenly, and seeds over the rest: `devices` divides their product.
+    `among`: take the first of these, such as the devices of a topology, and not those of this machine.
     """
     if devices == 1:
         return None
     processes, data = jax.process_count(), math.gcd(devices, batch_size)
-    chosen = [jax.local_devices(process_index=i)[: devices // processes] for i in range(processes)]
+    if among is None:
+        chosen = [jax.local_devices(process_index=i)[: devices // processes] for i in range(processes)]
+    else:
+        chosen = list(among[:devices])
     return Mesh(np.reshape(chosen, (devices // data, data)), ("seed", "data"), axis_types=(AxisType.Auto,) * 2)
 
 

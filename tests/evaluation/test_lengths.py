@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 
 import jax
@@ -142,3 +143,12 @@ def test_parameters_without_seeds_are_refused():
         curve_of([3], params={"a": np.zeros(3), "b": np.zeros(())})
     with pytest.raises(ValueError, match=r"leading axes \[2, 3\]"):
         curve_of([3], params={"a": np.zeros(3), "b": np.zeros((2, 3))})
+
+
+def test_the_mean_beyond_training():
+    """Over the lengths above those of training alone, per seed."""
+    values = {"token_accuracy": np.array([[1.0, 1.0, 0.5, 0.3], [1.0, 0.9, 0.4, 0.0]])}
+    curve = LengthCurve("x", np.array([2, 5, 6, 9]), values, train_lengths=(1, 5), samples=3)
+    np.testing.assert_allclose(curve.mean_beyond(), [0.4, 0.2])
+    with pytest.raises(ValueError, match="no length above 9 was measured; measured were 2, 5-6, 9"):
+        dataclasses.replace(curve, train_lengths=(1, 9)).mean_beyond()

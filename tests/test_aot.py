@@ -1,0 +1,145 @@
+"""Programs compiled ahead of time: what is said of them, how many are compiled at once, and what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem import aot, cli
+from lenmem.training.program import seeds_program
+from tests.training.tiny import experiment
+
+TINY = """
+from lenmem import Evaluation, Experiment, Training
+from lenmem.models.lstm import LSTM
+from lenmem.tasks.lantm import Copy
+
+experiment = Experiment(
+    Copy(vocabulary=4, train_lengths=(1, 3)),
+    LSTM(hidden_size=6, embedding_size=3),
+    Training(steps=4, seeds=2, batch_size=4, log_every=2, checkpoint_every=2),
+    Evaluation(lengths=(2, 5), samples=4),
+)
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """A configuration in a file."""
+    (tmp_path / "tiny.py").write_text(TINY)
+    return str(tmp_path / "tiny.py")
+
+
+def test_the_lowered_training_is_that_which_trains():
+    """Compiled for this machine, it takes a state that a training makes, and gives what `advance` gives."""
+    made = experiment(seeds=2)
+    key = jax.random.key(made.training.seed)
+    run = seeds_program(made, key)
+    compiled = aot.program.lowered(made, jax.local_devices()).compile()
+    expected, record = run.advance(run.init(), made.training.log_every)
+    state, again = compiled(run.init())
+    for a, b in zip(jax.tree.leaves((expected, record)), jax.tree.leaves((state, again)), strict=True):
+        if not jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_the_verb(tiny, tmp_path, capsys):
+    """Two programs, their memory and their text."""
+    cli.main(["compile", tiny, "--topology", "cpu", "--dump", str(tmp_path / "hlo")])
+    printed = capsys.readouterr().out
+    assert "training" in printed and "evaluation" in printed and "MiB" in printed
+    assert {path.name for path in (tmp_path / "hlo" / "cpu").iterdir()} == {"training.txt", "evaluation.txt"}
+    assert "ENTRY" in (tmp_path / "hlo" / "cpu" / "training.txt").read_text()
+
+
+def test_what_does_not_fit_exits_1(tiny, monkeypatch, capsys):
+    """One line says so."""
+    monkeypatch.setitem(aot.TARGETS, "cpu", aot.Target("cpu", "this machine", 1000))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["compile", tiny, "--topologies", "cpu"])
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err.splitlines() == ["error: a program needs more memory than a device has"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--topologies", "v5e:2x3"], r"there is no topology 'v5e:2x3'\. Did you mean"),
+        (["--topologies", "v5e:2x2"], r"to compile for v5e:2x2, install libtpu: pip install 'lenmem\[aot\]'"),
+        (["--topologies", "h100"], r"to compile for h100, install .*xla_cuda13.*: pip install 'lenmem\[aot\]'"),
+    ],
+)
+def test_bad_input(tiny, arguments, message, monkeypatch, capsys):
+    """An unknown topology and a missing wheel, before anything is compiled."""
+    monkeypatch.setattr(aot, "_installed", lambda package: False)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["compile", tiny, *arguments])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stopped.value.code == 2
+    assert re.search(message, line)
+
+
+def test_what_the_compiler_refuses_is_one_line():
+    """Of memory that is too small only the amounts are said."""
+    said = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
+    assert aot._reason(f"{said}Used 20.1G of 15.75G hbm.\nMore") == "it needs 20.1GB of hbm, and a device has 15.75GB"
+    assert aot._reason("INTERNAL: no\nat all") == "INTERNAL: no"
+
+
+def test_many_are_compiled_once(tiny, tmp_path):
+    """What the file has is kept, what a configuration lacks is said in its record."""
+    bad = tmp_path / "bad.py"
+    bad.write_text("experiment = 3")
+    file, said = tmp_path / "all.json", []
+    aot.compile_all([tiny, str(bad)], ["cpu"], file, said.append)
+    records = json.loads(file.read_text())
+    assert [record["config"] for record in records] == [tiny, str(bad)] and len(said) == 2
+    assert records[0]["training"]["memory"] > 0 and records[0]["evaluation"]["devices"] == 1
+    assert "must define `experiment" in records[1]["error"]
+    assert aot.compile_all([tiny, str(bad)], ["cpu"], file, said.append) == records and len(said) == 2
+
+
+def test_the_largest_arrays():
+    """Those of a real program, with their bytes; what only exists inside of a fusion is none."""
+    text = jax.jit(lambda x: (x @ x.T).sum()).lower(jnp.zeros((50, 30))).compile().as_text()
+    assert ("f32[50,50]", 10_000) in aot._largest(text)
+    fused = "%fused_computation (p: f32[9]) -> f32[9] {\n  %a = f32[900]{0} add(p, p)\n}\n"
+    assert aot._largest(fused + "ENTRY %main {\n  %b = bf16[9,2]{1,0} copy(p)\n}") == [("bf16[9,2]", 36)]
+
+
+def test_collectives_are_counted():
+    """Started ones once, references to them not at all."""
+    text = "  %a = f32[2] all-reduce(%x)\n  %b = f32[2] all-gather-start(%a)\n  %c = f32[2] all-gather-done(%b)\n"
+    assert aot._collectives(text) == {"all-reduce": 1, "all-gather": 1}
+
+
+def test_every_paper_is_compiled():
+    """At its own scale, without presets for a CPU and grids."""
+    names = set(aot.at_paper_scale())
+    assert {"lantm/copy", "ndr/ctl", "nam/fibonacci", "dnc/copy", "panm/copy"} <= names
+    assert not any("small" in name or "grid" in name or "sweep" in name for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs lenmem[aot]")
+@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2", "h100"])
+def test_it_compiles_for(topology):
+    """The tiny training, for devices that are not there; on several it is spread."""
+    compiled = aot.compile_experiment(experiment(seeds=2), aot.target_named(topology))
+    assert all(one.fits and one.instructions > 100 for one in compiled.values())
+    if topology != "h100":
+        assert compiled["training"].devices == 4 and compiled["training"].collectives
+
+
+def test_options_of_all(tmp_path, monkeypatch):
+    """What `--all` passes on."""
+    asked = []
+    monkeypatch.setattr(aot, "compile_all", lambda names, targets, file, say: asked.append((targets, file)))
+    cli.main(["compile", "--all", "--topologies", "cpu", "--json", str(tmp_path / "a.json")])
+    assert asked == [(("cpu",), tmp_path / "a.json")]
