@@ -189,14 +189,16 @@ class Sweep(_Asked):
 
 @dataclasses.dataclass(frozen=True)
 class Compile(_Asked):
-    """Compile a training for a TPU or GPU that need not be there, and print what it needs.
+    """Compile a training for a TPU or GPU, which need not be there.
 
     Common options:
       --topologies NAME NAME ...              v5e:2x2, v6e:2x2, h100, cpu and others
       --dump DIR                              keep the optimised programs
       --task NAME --model NAME                any task with any model
-    `lenmem compile --all --topologies NAME NAME ... --json FILE` compiles every configuration at a paper's scale. The
-    compilers come with `pip install 'lenmem[aot]'`. Exit status 1: a program does not compile, or does not fit.
+      --all                                   every configuration at a paper's scale
+      --json FILE                             where what is said of all goes
+    It prints what the compiler says: memory, operations, collectives. The compilers come with `pip install
+    'lenmem[aot]'`. Exit status 1: a program does not compile, or does not fit.
     """
 
     topologies: tuple[str, ...] = ("v5e:2x2",)
@@ -508,7 +510,7 @@ def compile_ahead(arguments: list[str]) -> None:
     fit = True
     for name, target in targets.items():
         dump = None if options.dump is None else options.dump / name.replace(":", "-")
-        with progress.of(f"compiling for {name}"):
+        with progress.track(f"compiling for {name}"):
             compiled = aot.compile_experiment(_experiment(options), target, dump=dump)
         _say(aot.described(name, compiled))
         fit &= all(one.fits for one in compiled.values())

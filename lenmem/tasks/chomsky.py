@@ -146,8 +146,13 @@ class CycleNavigation(ChomskyTask):
     positions: Annotated[int, at_least(2)] = 5
     """Number of positions on the cycle."""
 
-    symbols = property(lambda self: 3)
-    classes = property(lambda self: self.positions)
+    @property
+    def symbols(self) -> int:
+        return 3
+
+    @property
+    def classes(self) -> int:
+        return self.positions
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -169,8 +174,13 @@ class _Arithmetic(ChomskyTask):
     signs: ClassVar[str] = ""
     """The symbols after the numbers."""
 
-    symbols = property(lambda self: self.modulus + len(self.signs))
-    classes = property(lambda self: self.modulus)
+    @property
+    def symbols(self) -> int:
+        return self.modulus + len(self.signs)
+
+    @property
+    def classes(self) -> int:
+        return self.modulus
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -335,8 +345,13 @@ class StackManipulation(ChomskyTask):
     ends: ClassVar[bool] = True
     same_symbols: ClassVar[bool] = False
 
-    symbols = property(lambda self: 5)
-    classes = property(lambda self: 3)
+    @property
+    def symbols(self) -> int:
+        return 5
+
+    @property
+    def classes(self) -> int:
+        return 3
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -387,7 +402,9 @@ class DuplicateString(ChomskyTask):
 class MissingDuplicate(ChomskyTask):
     """w w with one symbol hidden -> that symbol. An odd length ends with a blank; length 1 is a 1, answered by 1."""
 
-    symbols = property(lambda self: 4)
+    @property
+    def symbols(self) -> int:
+        return 4
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -425,8 +442,13 @@ class BucketSort(ChomskyTask):
     vocabulary: Annotated[int, at_least(2)] = 5
     """Number of symbols."""
 
-    symbols = property(lambda self: self.vocabulary)
-    classes = property(lambda self: self.vocabulary)
+    @property
+    def symbols(self) -> int:
+        return self.vocabulary
+
+    @property
+    def classes(self) -> int:
+        return self.vocabulary
 
     def answer_slots(self, length):
         return length
@@ -446,8 +468,13 @@ class _Binary(ChomskyTask):
     ends: ClassVar[bool] = True
     sign: ClassVar[str] = ""
 
-    symbols = property(lambda self: 3)
-    classes = property(lambda self: 3)
+    @property
+    def symbols(self) -> int:
+        return 3
+
+    @property
+    def classes(self) -> int:
+        return 3
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -478,7 +505,7 @@ class _Binary(ChomskyTask):
         return tokens, jnp.where(slots == size, 2, jnp.where(slots < size, bits, 0))
 
 
-def _positive(key: jax.Array, size: jax.Array, capacity: int) -> jax.Array:
+def _positive(key: jax.Array, size: jax.Array | int, capacity: int) -> jax.Array:
     """A number from 1 to 2^size - 1, uniform: zeros are drawn again up to 7 times, then all bits are 1."""
     inside = jnp.arange(capacity) < size
     drawn = jnp.where(inside, jax.random.randint(key, (capacity, 8), 0, 2).T, 0)
