@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import runpy
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -143,3 +145,14 @@ def test_options_of_all(tmp_path, monkeypatch):
     monkeypatch.setattr(aot, "compile_all", lambda names, targets, file, say: asked.append((targets, file)))
     cli.main(["compile", "--all", "--topologies", "cpu", "--json", str(tmp_path / "a.json")])
     assert asked == [(("cpu",), tmp_path / "a.json")]
+
+
+def test_the_page_shows_its_records():
+    """`docs/accelerators.md` is what `results/accelerators.json` gives."""
+    path = Path(__file__).parents[1] / "scripts/make_accelerators.py"
+    script = runpy.run_path(str(path))
+    records = json.loads(script["RECORDS"].read_text())
+    assert script["PAGE"].read_text() == script["page"](records)
+    assert {(record["config"], record["topology"]) for record in records} and all(
+        record["topology"] in aot.TARGETS for record in records
+    )
