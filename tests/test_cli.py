@@ -32,6 +32,11 @@ experiment = Experiment(
 optimizers = {"ram": Optimizer("rmsprop", learning_rate=0.02)}
 """
 
+PLAIN = CONFIG.replace("models.lantm import LANTM", "models import GRU").replace(
+    "LANTM(hidden_size=6, memory_width=4", "GRU(hidden_size=6"
+)
+"""Compiled sooner; the LANTM has pictures."""
+
 LOOKUP = """
 from lenmem import Evaluation, Experiment, Training
 from lenmem.models.ndr import NDR
@@ -103,8 +108,9 @@ def interrupted_at_once(measured):
 
 
 def test_an_interrupted_training_says_how_to_go_on(folder, capsys, monkeypatch):
+    (folder / "plain.py").write_text(PLAIN)
     monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
-    printed = fails(capsys, "train", "tiny.py", "--directory", "stopped", status=130)
+    printed = fails(capsys, "train", "plain.py", "--directory", "stopped", status=130)
     monkeypatch.undo()
     assert "stopped; step 2 is saved" in printed
     command = printed.split("continue with lenmem ")[1].split()
@@ -151,7 +157,7 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
 
 
 def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, monkeypatch):
-    (folder / "longer.py").write_text(CONFIG.replace("steps=4", "steps=6"))
+    (folder / "longer.py").write_text(PLAIN.replace("steps=4", "steps=6"))
     monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
     fails(capsys, "train", "longer.py", "--directory", "begun", status=130)
     monkeypatch.undo()
@@ -255,12 +261,12 @@ def test_a_comparison_has_a_directory_of_its_own(folder, capsys):
 
 def test_a_comparison_finds_its_numbered_runs(folder, capsys):
     (folder / "other.py").write_text(CONFIG)
-    command = ("compare", "other.py", "--models", "ram", "--directory", "shared")
+    command = ("compare", "other.py", "--models", "gru", "--directory", "shared")
     run(capsys, *command)
-    assert "training ram" in run(capsys, *command, "--training.steps", "2")
-    assert "training ram" not in run(capsys, *command, "--training.steps", "2")
-    assert "training ram" not in run(capsys, *command)
-    assert {path.name for path in (folder / "shared").iterdir()} == {"ram", "ram-2", "comparison", "comparison-2"}
+    assert "training gru" in run(capsys, *command, "--training.steps", "2")
+    assert "training gru" not in run(capsys, *command, "--training.steps", "2")
+    assert "training gru" not in run(capsys, *command)
+    assert {path.name for path in (folder / "shared").iterdir()} == {"gru", "gru-2", "comparison", "comparison-2"}
 
 
 def test_list_names_everything(capsys):

@@ -124,7 +124,7 @@ def test_it_learns_brackets_in_step_with_the_input(learns):
         Case(
             "brackets",
             StackRNN(hidden_size=20, width=8, embedding_size=8, slots=24),
-            Learning(0.97, updates=800, starts=5),
+            Learning(0.97, 0.998, updates=800, starts=5),
             Closing(),
         ),
         learns,
