@@ -153,7 +153,7 @@ main()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert err == "stopping\nnothing was changed; again with\n  lenmem train quickstart --training.steps '1 0'\n"
+    assert err == "stopping\nnothing was changed; start again with\n  lenmem train quickstart --training.steps '1 0'\n"
 
 
 @pytest.mark.slow
