@@ -167,11 +167,11 @@ def test_it_learns_to_name_symbols_and_names_those_it_has_never_met(learns):
     def named(key):
         """The lower of the accuracies on known tokens and on new ones."""
         start, data, test, steps = jax.random.split(key, 4)
-        batches = jax.vmap(lambda key: draw(task, key, jnp.arange(32) % 10 + 1, 10))(jax.random.split(data, 1000))
+        batches = jax.vmap(lambda key: draw(task, key, jnp.arange(32) % 10 + 1, 10))(jax.random.split(data, 600))
         known, new = (draw(Naming(first), test, jnp.full(256, 10), 10) for first in (0, 8))
         params = model.init(start, known.inputs, known.input_mask, known.target_mask)["params"]
         params = fit(params, lambda p, batch, _: task.loss(answer(p, batch), batch), batches, steps)
         hits = [masked_mean(slot_hits(answer(params, rows), rows), rows.score_mask) for rows in (known, new)]
         return jnp.minimum(*hits)
 
-    learns(named, bar=0.95)
+    learns(named, bar=0.95, worst=0.962)
