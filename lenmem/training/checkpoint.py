@@ -255,9 +255,9 @@ def _about(path: Path) -> tuple[dict[str, Any], dict[str, jax.ShapeDtypeStruct],
 
 
 def _seal(path: Path) -> None:
-    """Write the hashes of all files of a step, and have everything survive a power cut."""
+    """Write the hashes of all files of a step. TensorStore has synchronised its files; the others are, here."""
     (path / _SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in _hashes(path).items()))
-    for file in [*path.rglob("*"), path]:
+    for file in (path / _SUMS, path / _ABOUT / "metadata", path):
         handle = os.open(file, os.O_RDONLY)
         os.fsync(handle)
         os.close(handle)
