@@ -15,6 +15,7 @@ from typing import Literal
 import flax.linen as nn
 
 from lenmem.fields import PositiveInt, UnitInterval
+from lenmem.nn.attention import Weighting
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.transformer import TransformerEncoder
@@ -38,6 +39,9 @@ class Transformer(Numbered, FlatModel):
     positions: PositionEncoding = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
     `t5`, `fire`. Or `none`."""
+    attention: Weighting = "softmax"
+    """The weights of attention: `softmax`, or `stick_breaking` (Tan et al. 2025), which takes the nearest match to the
+    left."""
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token."""
 
@@ -51,6 +55,7 @@ class Transformer(Numbered, FlatModel):
             causal=require_spec(self.spec, self).causal,
             dropout=self.dropout,
             positions=self.positions,
+            weighting=self.attention,
             **self.numbering,
             **self.dtypes,
             name="encoder",

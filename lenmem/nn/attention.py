@@ -15,10 +15,16 @@ from lenmem.nn.encoders import first_and_last
 from lenmem.nn.linear import Linear, glorot
 from lenmem.nn.module import Part
 from lenmem.nn.positions import ADDED, PositionScores
-from lenmem.ops import linear_attention, masked_softmax, normalized_outer_product_attention
+from lenmem.ops import (
+    linear_attention,
+    masked_softmax,
+    normalized_outer_product_attention,
+    stick_breaking_weights,
+)
 from lenmem.types import PyTree, Step
 
 AttentionKind = Literal["content", "location", "hybrid"]
+Weighting = Literal["softmax", "stick_breaking"]
 Mixing = Literal["outer_product", "linear", "softmax"]
 
 
@@ -96,7 +102,9 @@ class MultiHeadAttention(Part):
         logit_ij = (q_i . k_j + s_ij) / sqrt(d_head),  y_i = W_o sum_j softmax_j(logit_ij) v_j
 
     for each head; q, k and v are linear in the states, and `encoding` computes s from positions and transforms q. The
-    softmax is in float32. Keys and values can be precomputed (`entries`). Traces `attention` [B, heads, Q, N].
+    softmax is in float32. With `weighting="stick_breaking"` the weights are those of Tan et al. (2025), by which a
+    state takes the nearest match among the entries to its left. Keys and values can be precomputed (`entries`). Traces
+    `attention` [B, heads, Q, N].
     """
 
     features: int
@@ -106,6 +114,8 @@ class MultiHeadAttention(Part):
     """The effect of positions on the logits; None: no effect."""
     causal: bool = False
     """State t sees only states 0 .. t."""
+    weighting: Weighting = "softmax"
+    """The weights of the logits."""
     dropout: float = 0.0
     """Dropout of the weights."""
     key_dropout: float = 0.0
@@ -177,7 +187,11 @@ class MultiHeadAttention(Part):
         if not isinstance(seen, Entries):
             seen = self.entries(queries, seen, positions, deterministic=deterministic)
         logits = self.logits(queries, self.projections("query", queries), seen, deterministic=deterministic)
-        weights = masked_softmax(logits.astype(jnp.float32) * self.scale, seen.visible[:, None])
+        logits, visible = logits.astype(jnp.float32) * self.scale, seen.visible[:, None]
+        if self.weighting == "stick_breaking":
+            weights = stick_breaking_weights(logits, visible & jnp.tri(*logits.shape[-2:], k=-1, dtype=bool))
+        else:
+            weights = masked_softmax(logits, visible)
         self.sow("traces", "attention", weights)
         weights = self.drop(weights, deterministic=deterministic).astype(seen.values.dtype)
         return self.projections.merged(jnp.einsum("bhqn,bnhk->bqhk", weights, seen.values))
@@ -259,7 +273,6 @@ class LocationAttention(Part):
 
     Each of `max_positions` locations has its own weights. Those beyond the longest training input are never trained.
     The softmax runs over the real positions of a row.
-    trained. The softmax runs over the places that a row has.
     """
 
     max_positions: int

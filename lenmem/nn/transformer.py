@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.attention import Layout, MultiHeadAttention
+from lenmem.nn.attention import Layout, MultiHeadAttention, Weighting
 from lenmem.nn.linear import dropped, glorot, uniform
 from lenmem.nn.module import Part
 from lenmem.nn.positions import (
@@ -163,6 +163,8 @@ class TransformerEncoder(Numbered, Part):
     shared_weights: bool = False
     causal: bool = False
     """Position t sees only positions 0 .. t."""
+    weighting: Weighting = "softmax"
+    """The weights of attention. With `stick_breaking` a position sees only positions to its left."""
     dropout: float = 0.0
     """Dropout of attention weights, hidden units, layer outputs, and of states with positions."""
     positions: PositionKind = "sinusoidal"
@@ -216,6 +218,7 @@ class TransformerEncoder(Numbered, Part):
     def layer(self, width: int, number: int) -> nn.Module:
         """The layer with this number, for states of this width."""
         shared: dict[str, Any] = {"causal": self.causal, "dropout": self.dropout, **self.dtypes}
+        shared["weighting"] = self.weighting
         if self.initialization == "glorot":
             kind = encoding_of(self.positions)
             attention = glorot_attention(width, self.heads, kind, **shared, name=f"attention_{number}")

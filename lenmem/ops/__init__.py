@@ -12,7 +12,12 @@ from lenmem.ops.addressing import (
     update_temporal_link,
     update_usage,
 )
-from lenmem.ops.geometric import geometric_attention, geometric_attention_logits, geometric_attention_weights
+from lenmem.ops.geometric import (
+    geometric_attention,
+    geometric_attention_logits,
+    geometric_attention_weights,
+    stick_breaking_weights,
+)
 from lenmem.ops.lie import (
     bounded,
     dot_product_weights,
@@ -122,6 +127,7 @@ __all__ = [
     "squared_distances",
     "stack_read_weights",
     "stack_update",
+    "stick_breaking_weights",
     "strengthened",
     "superposition_stack",
     "t5_buckets",

@@ -312,6 +312,49 @@ def _exclusive_sums(terms: jax.Array, reverse: bool) -> jax.Array:
     return jnp.matmul(terms, later if reverse else later.T, precision=jax.lax.Precision.HIGHEST)
 
 
+# One side -------------------------------------------------------------------------------------------------------------
+
+
+def stick_breaking_weights(
+    logits: Float[Array, "... Q N"], visible: Bool[Array, "... Q N"] | None = None
+) -> Float[Array, "... Q N"]:
+    """Weights A of logits x in which a query takes the first match from the right (Tan et al., ICLR 2025, 2410.17980).
+
+        A_ij = P_ij prod_{k > j} (1 - P_ik),  P = sigmoid(x)
+
+    over the visible keys; with only keys j < i visible this is geometric attention that looks to the left. A row sums
+    to 1 - prod_k (1 - P_ik). Invisible keys get weight exactly 0. In the type of the logits.
+
+    Gradient: as for `geometric_attention_weights`, with the keys to the left as the farther ones. O(Q N).
+    """
+    wide = logits.astype(_sum_type(logits))
+    if visible is not None:
+        wide = jnp.where(visible, wide, -jnp.inf)
+    return _stick_breaking(wide).astype(logits.dtype)
+
+
+def _stick_breaking_forward(logits: jax.Array) -> tuple[jax.Array, tuple]:
+    losses = jax.nn.softplus(logits)
+    weights = jnp.exp(logits - losses - _padded_sums(losses, reverse=True))
+    return weights, (logits, weights)
+
+
+def _stick_breaking_backward(kept: tuple, cotangent: jax.Array) -> tuple[jax.Array]:
+    logits, weights = kept
+    shares = cotangent * weights
+    return (shares - jax.nn.sigmoid(logits) * (shares + _padded_sums(shares)),)
+
+
+_stick_breaking = with_gradient(_stick_breaking_forward, _stick_breaking_backward)
+
+
+def _padded_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
+    """`_running_sums` of any number of terms."""
+    count = terms.shape[-1]
+    padded = jnp.pad(terms, [(0, 0)] * (terms.ndim - 1) + [(0, _whole_runs(count) - count)])
+    return _running_sums(padded, reverse)[..., :count]
+
+
 # Outward until the tolerance ------------------------------------------------------------------------------------------
 # Targets are cut into tiles [..., N / b, b, ...] and pairs into blocks of b. For the targets of a tile, the keys of a
 # block lie in two neighbouring tiles of shifted keys on the left, and in two on the right.

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lenmem.models.transformer import Transformer
 from lenmem.nn.attention import AdditiveAttention, MultiHeadAttention
 from lenmem.nn.transformer import TransformerEncoder
+from lenmem.types import Spec
 
 WIDTH, HEADS = 8, 2
 LENGTHS = (4, 2)
@@ -121,3 +123,33 @@ def test_additive_attention_against_numpy():
     scores = np.tanh(of_query[:, None] + of_memory) @ params["score"]["kernel"] + params["score"]["bias"]
     np.testing.assert_allclose(weights[0], softmax(scores[0, :, 0]), atol=1e-6)
     np.testing.assert_array_equal(weights[1], 0)  # Nothing to attend to.
+
+
+def test_stick_breaking_attention_looks_to_the_left():
+    """No state depends on itself through attention, or on what is to its right; the rows of weights are sticks."""
+    attention = MultiHeadAttention(features=8, heads=2, weighting="stick_breaking")
+    states, mask = jax.random.normal(jax.random.key(0), (2, 6, 8)), jnp.arange(6) < jnp.array([[6], [4]])
+    params = attention.init(jax.random.key(1), states, mask)
+
+    @jax.jit
+    def of(states):
+        outputs, traces = attention.apply(params, states, mask, mutable=["traces"])
+        return outputs, traces["traces"]["attention"][0]
+
+    outputs, weights = of(states)
+    assert np.all(np.asarray(weights)[..., ~np.tri(6, k=-1, dtype=bool)] == 0)
+    assert np.all(np.asarray(weights)[1, ..., 4:] == 0) and np.all(weights.sum(-1) <= 1)
+    changed, _ = of(states.at[:, 3:].add(1.0))
+    np.testing.assert_allclose(changed[:, :3], outputs[:, :3], atol=1e-6)
+    assert np.abs(changed[:, 4:] - outputs[:, 4:]).max() > 0.01
+
+
+def test_a_transformer_may_break_sticks():
+    """The choice of the model reaches every layer."""
+    size = {"hidden_size": 8, "layers": 2, "heads": 2, "feedforward_size": 8}
+    model = Transformer(**size, attention="stick_breaking", spec=Spec(vocabulary=5, output_size=5))
+    inputs, mask = jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)
+    variables = model.init(jax.random.key(0), inputs, mask, mask)
+    _, traces = model.apply({"params": variables["params"]}, inputs, mask, mask, mutable=["traces"])
+    found = [leaf for leaf in jax.tree.leaves(traces) if leaf.ndim == 4]
+    assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights)) == 0) for weights in found)

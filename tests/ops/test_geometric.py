@@ -419,3 +419,53 @@ def test_wrong_arguments_are_refused():
         ops.geometric_attention(query, key, value, block_size=0)
     with pytest.raises(ValueError, match=r"at least 0 and below 1, not 1\.5"):
         ops.geometric_attention(query, key, value, tolerance=1.5)
+
+
+# Stick-breaking -------------------------------------------------------------------------------------------------------
+
+
+def broken_stick(x, visible):
+    """The weights of a row of logits, from the right, in float64."""
+    left, weights = 1.0, np.zeros(len(x))
+    for k in reversed(range(len(x))):
+        if visible[k]:
+            p = 1 / (1 + np.exp(-np.float64(x[k])))
+            weights[k], left = left * p, left * (1 - p)
+    return weights
+
+
+@pytest.mark.parametrize("count", [1, 5, 32, 45, 100])
+def test_a_stick_is_broken_from_the_right(count):
+    """Against a loop, for any number of keys, with some of them hidden."""
+    logits, visible = 2 * normal(0, 2, 3, count), normal(1, 3, count) > -0.5
+    result = jax.jit(ops.stick_breaking_weights)(logits, visible)
+    expected = [[broken_stick(row, seen) for row, seen in zip(rows, visible, strict=True)] for rows in logits]
+    np.testing.assert_allclose(result, expected, atol=2e-6)
+    assert np.all(np.asarray(result)[:, ~visible] == 0)
+
+
+def test_of_all_keys_before_it_is_the_left_half_of_geometric_attention():
+    """Where nothing on the right matches, geometric attention is a broken stick."""
+    logits = np.where(np.tri(N, k=-1) > 0, normal(2, N, N), -np.inf).astype(np.float32)
+    result = jax.jit(ops.stick_breaking_weights)(logits)
+    np.testing.assert_allclose(result, weights(logits), atol=1e-6)
+
+
+def test_the_gradient_of_a_broken_stick():
+    """That of the formula as JAX differentiates it; hidden keys have none, even where they are not finite."""
+    logits, visible, cotangent = normal(3, 4, 40), normal(4, 4, 40) > -0.5, normal(5, 4, 40)
+
+    def plain(x):
+        losses = jnp.where(visible, jax.nn.softplus(x), 0)
+        after = jnp.cumsum(losses[:, ::-1], axis=1)[:, ::-1] - losses
+        return jnp.sum(cotangent * jnp.where(visible, jax.nn.sigmoid(x) * jnp.exp(-after), 0))
+
+    def ours(x):
+        return jnp.sum(cotangent * ops.stick_breaking_weights(x, visible))
+
+    np.testing.assert_allclose(jax.jit(jax.grad(ours))(logits), jax.jit(jax.grad(plain))(logits), atol=3e-6)
+    hidden = jnp.where(visible, logits, jnp.nan)
+    gradient = np.asarray(jax.jit(jax.grad(ours))(hidden))
+    assert np.all(gradient[~visible] == 0) and np.isfinite(gradient).all()
+    _, tangent = jax.jvp(ours, (logits,), (jnp.ones_like(logits),))
+    assert tangent == pytest.approx(float(jax.grad(ours)(logits).sum()), abs=1e-4)
