@@ -266,7 +266,7 @@ def test_refusals_say_why():
         Aligned(bidirectional, spec=causal).init(jax.random.key(0), mask.astype(int), mask, mask)
     with pytest.raises(ValueError, match="Transducer has no spec"):
         Transducer(gru()).init(jax.random.key(0), mask.astype(int), mask, mask)
-    with pytest.raises(ValueError, match="'open_loop' and 'teacher_forced'"):
+    with pytest.raises(ValueError, match="feedback is 'free'; allowed are open_loop, teacher_forced"):
         encoder_decoder("free").clone(spec=TOKENS).init(jax.random.key(0), mask.astype(int), mask, mask)
 
 
