@@ -464,7 +464,7 @@ def test_tasks_are_plain_data(task):
         (lambda: QuinarySort(train_lengths=(0, 5)), r"train_lengths is \(0, 5\)"),
         (lambda: QuinarySort(selection_length=0), r"selection_length is 0"),
         (lambda: QuinarySort(interval=(1.0, 1.0)), r"interval is \(1.0, 1.0\); its ends must differ"),
-        (lambda: Differentiation(constant=5), "constant is 5; it has to be an integer, from 0 to 4"),
+        (lambda: Differentiation(constant=5), "constant is 5; it must be an integer, from 0 to 4"),
         (lambda: QuinaryShift(direction="up"), "direction is 'up'; allowed are left, right"),
         (lambda: BinaryAdd(bit_order="high"), "bit_order is 'high'; allowed are high_low, low_high"),
         (lambda: Logic(operators=()), r"operators are \(\); they must be one or more"),

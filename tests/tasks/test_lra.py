@@ -224,8 +224,8 @@ def test_missing_files():
     ("name", "fields", "message"),
     [
         ("lra_listops", {"min_length": 90, "max_length": 91}, "no tree has more than 90 and fewer than 91"),
-        ("lra_listops", {"max_depth": 1}, "max_depth is 1; it has to be an integer, at least 2"),
-        ("lra_listops", {"test_size": 0}, "test_size is 0; it has to be an integer, at least 1"),
+        ("lra_listops", {"max_depth": 1}, "max_depth is 1; it must be an integer, at least 2"),
+        ("lra_listops", {"test_size": 0}, "test_size is 0; it must be an integer, at least 1"),
         ("lra_text", {"validation_share": 1}, "validation_share is 1"),
     ],
 )

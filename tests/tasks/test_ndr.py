@@ -480,7 +480,7 @@ def test_batches_of_other_splits():
         ("ctl", {"order": "sideways"}, "order is 'sideways'"),
         ("ctl", {"batches": "sorted"}, "batches is 'sorted'"),
         ("arithmetic", {"batches": "sorted"}, "batches is 'sorted'"),
-        ("ctl", {"validation_depth": 10}, "validation_depth is 10; it has to be an integer, from 6 to 9"),
+        ("ctl", {"validation_depth": 10}, "validation_depth is 10; it must be an integer, from 6 to 9"),
         ("arithmetic", {"held_out_size": 0}, "held_out_size is 0"),
         ("listops", {"max_length": 20}, "max_length is 20"),
     ],

@@ -224,7 +224,7 @@ def test_other_faults(tmp_path):
         ({"tokens": "bpe"}, "tokens is 'bpe'"),
         ({"path": "a.tsv", "rows": ROWS}, "give either rows or a path; got both, with the path a.tsv"),
         ({"train_share": 0.0}, "train_share is 0.0; it must be above 0 and below 1"),
-        ({"validation_share": 1.0}, "validation_share is 1.0; it has to be a finite number, at least 0 and below 1"),
+        ({"validation_share": 1.0}, "validation_share is 1.0; it must be a finite number, at least 0 and below 1"),
     ]:
         with pytest.raises(ValueError, match=message):
             Pairs(**fields)
