@@ -226,7 +226,7 @@ def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
     if not rows:
         # To read the files is enough for a hint; to run all of them takes seconds.
         texts = {name: configs.find(name).read_text() for name in configs.names()}
-        others = [name for name, text in texts.items() if re.search(r"^rows\b", text, re.MULTILINE)]
+        others = [name for name, text in texts.items() if re.search(r"^(\w+, )*rows\b.*=", text, re.MULTILINE)]
         hint = nearest(os.fspath(config), others) or f" {len(others)} others do, such as {', '.join(others[:3])}"
         raise ValueError(f"{os.fspath(config)} defines no rows of a paper's table.{hint}")
     return rows
