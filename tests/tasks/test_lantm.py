@@ -419,7 +419,8 @@ def test_registry():
     assert tasks.names()[: len(PAPER)] == tuple(PAPER)
     assert tasks.make("copy", train_lengths=[2, 16]) == tasks.Copy(train_lengths=(2, 16))
     hash(tasks.make("copy", train_lengths=[2, 16]))
-    with pytest.raises(ValueError, match=r"'revrse' is not a task. Did you mean 'reverse', 'panm_reverse' or 'reverse_string'\?"):
+    nearest = r"'revrse' is not a task. Did you mean 'reverse', 'panm_reverse' or 'reverse_string'\?"
+    with pytest.raises(ValueError, match=nearest):
         tasks.make("revrse")
     with pytest.raises(ValueError, match=r"'train_length' is not a field of the task 'copy'. Did you mean 'train_len"):
         tasks.make("copy", train_length=(2, 3))
