@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -117,8 +117,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read_records(results: Path) -> list[Record]:
     """All records below a directory, in the order of the papers' tables."""
-    paths = sorted(results.glob("*/*.json"))
-    return sorted(map(read_record, paths), key=_place)
+    records = [read_record(path) for path in sorted(results.glob("*/*.json"))]
+    return sorted([*records, *(other for record in records for other in _in_other_tables(record))], key=_place)
+
+
+def _in_other_tables(record: Record) -> Iterator[Record]:
+    """The record as a row of the paper's tables that print other scores of the same trainings.
+
+    Such a table has `scores_of`: the table of the trainings, and our metric -> the paper's column.
+    """
+    for name, table in papers.tables(record["paper"]).items():
+        source = table.get("scores_of")
+        if source and source["table"] == record["table"]:
+            printed = papers.find(record["paper"], name, **record["where"])
+            measured = {
+                metric: record["measured"][metric] | {"paper": printed[column]}
+                for metric, column in source["metrics"].items()
+            }
+            yield record | {"table": name, "metrics": source["metrics"], "measured": measured}
 
 
 def read_comparisons(results: Path) -> dict[str, Record]:

@@ -219,6 +219,20 @@ def test_rows_stand_in_the_order_of_the_papers_tables(results):
     assert text == module.page(module.read_records(results))
 
 
+def test_other_scores_of_the_same_trainings(tmp_path):
+    """Table III prints the mean over lengths of the networks of Table II: each of its records is a row of both."""
+    name = "copy-dnc-small"
+    (tmp_path / "dnc").mkdir()
+    (tmp_path / "dnc" / f"{name}.json").write_bytes((RESULTS / "dnc" / f"{name}.json").read_bytes())
+    first, other = script().read_records(tmp_path)
+    assert (first["table"], other["table"]) == ("table_2", "table_3")
+    assert other["row"] == name and other["where"] == first["where"]
+    curve = LengthCurve.from_dict(first["curves"][0])
+    means = 100 * curve.values["token_accuracy"][:, curve.lengths <= 45].mean(axis=1)
+    assert other["measured"]["mean_accuracy"]["seeds"] == pytest.approx(means, abs=1e-3)
+    assert other["measured"]["mean_accuracy"]["paper"] == 74 and set(other["measured"]) == {"mean_accuracy"}
+
+
 def test_a_row_of_the_page(results):
     module = script()
     lines = module.page([made_up("copy", "LSTM")]).splitlines()
