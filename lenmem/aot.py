@@ -110,8 +110,8 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 class Compiled:
     """What the compiler says of a program."""
 
-    seconds: float
-    """Time to compile, on this machine."""
+    cpu_seconds: float | None
+    """CPU time of tracing and compiling on this machine, all threads together. None: not measured."""
     devices: int
     """Devices it runs on."""
     memory: int
@@ -189,12 +189,12 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
     lowered = {"training": program.lowered, "evaluation": _lowered_evaluation}
     compiled = {}
     for name, lower in lowered.items():
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             executable = lower(experiment, devices).compile()
         except jax.errors.JaxRuntimeError as error:
             raise CompileError(f"the {name} does not compile: {_reason(str(error))}") from error
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         text = executable.as_text() or ""
         if dump is not None:
             dump.mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def _summed_up(executable: Any, text: str, seconds: float, devices: int, target:
     memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
     cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
     return Compiled(
-        seconds=round(seconds, 1),
+        cpu_seconds=round(seconds, 1),
         devices=devices,
         memory=memory.argument_size_in_bytes
         + memory.output_size_in_bytes
@@ -323,13 +323,17 @@ def described(name: str, compiled: dict[str, Compiled]) -> str:
         costs = [f"{value / unit:.3g} {what}" for value, unit, what in one.costs if value is not None]
         collectives = [f"{count} {kind}" for kind, count in one.collectives.items()]
         lines += [
-            f"{name} {title}: {one.devices} device(s), compiled in {one.seconds:.0f} s, "
+            f"{name} {title}: {one.devices} device(s), compiled in {_seconds(one)}, "
             f"{memory_text(one.memory)} of {memory_text(one.available)} each",
             f"  costs, with the body of a loop counted once: {', '.join(costs) or 'not said'}",
             f"  collectives: {', '.join(collectives) or 'none'}",
             f"  largest arrays: {', '.join(f'{shape} {memory_text(size)}' for shape, size in one.largest[:3])}",
         ]
     return "\n".join(lines)
+
+
+def _seconds(one: Compiled) -> str:
+    return "-" if one.cpu_seconds is None else f"{one.cpu_seconds:.0f} CPU s"
 
 
 def memory_text(size: int) -> str:
@@ -340,6 +344,6 @@ def memory_text(size: int) -> str:
 def summary(compiled: dict[str, Compiled]) -> str:
     """Seconds and memory of each program in one line."""
     return "; ".join(
-        f"{name} {one.seconds:.0f} s, {memory_text(one.memory)} of {memory_text(one.available)}"
+        f"{name} {_seconds(one)}, {memory_text(one.memory)} of {memory_text(one.available)}"
         for name, one in compiled.items()
     )

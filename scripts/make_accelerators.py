@@ -38,7 +38,7 @@ Each configuration is compiled as it would be trained: all seeds in one program,
 the topology (four chips of v5e and v6e, one H100). The evaluation is that of the longest length of its curve, on one
 device. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's estimate
 for one device, with the body of a loop counted once. They compare forms of one program and do not predict a time.
-Compile times were measured on two shared CPU cores.
+The time to compile is CPU time, of all threads together; a dash where it was not measured.
 """
 
 
@@ -58,7 +58,7 @@ def page(records: list[dict[str, Any]]) -> str:
         )
         if compiled:
             parts.append(
-                "\n| configuration | compiled in | memory | M cycles | collectives | evaluation compiled in | memory |"
+                "\n| configuration | CPU time to compile | memory | M cycles | collectives | evaluation: CPU time | memory |"
                 "\n| --- | ---: | ---: | ---: | --- | ---: | ---: |\n"
             )
         parts += [_row(record) for record in compiled]
@@ -75,14 +75,18 @@ def _row(record: dict[str, Any]) -> str:
     cycles = "" if training["cycles"] is None else f"{training['cycles'] / 1e6:.3g}"
     cells = [
         f"`{record['config']}`",
-        f"{training['seconds']:.0f} s",
+        _seconds(training),
         memory_text(training["memory"]),
         cycles,
         ", ".join(f"{count} {kind}" for kind, count in training["collectives"].items()),
-        f"{evaluation['seconds']:.0f} s",
+        _seconds(evaluation),
         memory_text(evaluation["memory"]),
     ]
     return f"| {' | '.join(cells)} |\n"
+
+
+def _seconds(compiled: dict[str, Any]) -> str:
+    return "-" if compiled["cpu_seconds"] is None else f"{compiled['cpu_seconds']:.0f} s"
 
 
 def main() -> None:
