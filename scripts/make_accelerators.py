@@ -58,7 +58,7 @@ def page(records: list[dict[str, Any]]) -> str:
         )
         if compiled:
             parts.append(
-                "\n| configuration | CPU time to compile | memory | M cycles | collectives | evaluation: CPU time | memory |"
+                "\n| configuration | compile, CPU | memory | M cycles | collectives | evaluation: compile | memory |"
                 "\n| --- | ---: | ---: | ---: | --- | ---: | ---: |\n"
             )
         parts += [_row(record) for record in compiled]
