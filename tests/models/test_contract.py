@@ -63,9 +63,9 @@ def beyond(accuracy: float, worst: float | None = None, **fields: Any) -> Learni
     return Learning(accuracy, worst, **fields)
 
 
-def lie(worst: float | None = None, starts: int = 8, learning_rate: float = 3e-2) -> Learning:
+def lie(worst: float | None = None, starts: int = 8, learning_rate: float = 3e-2, updates: int = 600) -> Learning:
     """Lie access extrapolates: the plain LANTM from almost any start, the others from most."""
-    return beyond(0.6, worst, updates=600, learning_rate=learning_rate, b2=0.9, batch_size=32, starts=starts)
+    return beyond(0.6, worst, updates=updates, learning_rate=learning_rate, b2=0.9, batch_size=32, starts=starts)
 
 
 half: dict[str, Any] = {"read_gate_bias": 0.0, "forget_bias": 0.0}
@@ -81,10 +81,15 @@ looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_position
 
 CASES = [
     Case("lantm", LANTM(**half), lie(0.977, starts=1), more),
-    Case("lantm_s", LANTM(**half, weighting="softmax"), lie(), more),
-    Case("lantm_actions", LANTM(**half, write_gate_bias=0.0, action_interpolation=True), lie(), more),
+    Case("lantm_s", LANTM(**half, weighting="softmax"), lie(0.993), more),
+    Case(
+        "lantm_actions",
+        LANTM(**half, write_gate_bias=0.0, action_interpolation=True),
+        lie(0.913, learning_rate=2e-2, updates=900),
+        more,
+    ),
     Case("slantm", SLANTM(read_gate_bias=-3.0), lie(0.829, starts=5, learning_rate=2e-2), many),
-    Case("slantm_s", SLANTM(**half, weighting="softmax"), lie(), many),
+    Case("slantm_s", SLANTM(**half, weighting="softmax"), lie(0.657), many),
     Case(
         "slantm_actions",
         SLANTM(**small, action_interpolation=True, bound_action=True),
