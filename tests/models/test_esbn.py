@@ -158,7 +158,7 @@ def test_it_refuses_what_it_cannot_take():
 
 @pytest.mark.learning
 def test_it_learns_to_name_symbols_and_names_those_it_has_never_met(learns):
-    task, model = Naming(), ESBN(hidden_size=32, key_size=16, embedding_size=32, spec=Naming().spec)
+    task, model = Naming(), ESBN(hidden_size=32, key_size=16, embedding_size=64, spec=Naming().spec)
 
     def answer(params, batch):
         return model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
@@ -174,4 +174,4 @@ def test_it_learns_to_name_symbols_and_names_those_it_has_never_met(learns):
         hits = [masked_mean(slot_hits(answer(params, rows), rows), rows.score_mask) for rows in (known, new)]
         return jnp.minimum(*hits)
 
-    learns(named, bar=0.95, worst=0.962)
+    learns(named, bar=0.95, worst=0.966)
