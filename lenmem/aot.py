@@ -20,16 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from lenmem import configs
 from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
-from lenmem.training import program
+from lenmem.serialize import write_json
 from lenmem.training.environment import describe_environment
-from lenmem.training.run_directory import abstract_parameters
+from lenmem.training.program import advance_on
+from lenmem.training.run_directory import abstract_parameters, abstract_state
+from lenmem.training.step import whole
+from lenmem.types import PyTree
 
 GIB = 2**30
 
@@ -110,8 +113,8 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 class Compiled:
     """What the compiler says of a program."""
 
-    cpu_seconds: float | None
-    """CPU time of tracing and compiling on this machine, all threads together. None: not measured."""
+    cpu_seconds: float
+    """CPU time of tracing and compiling on this machine, all threads together."""
     devices: int
     """Devices it runs on."""
     memory: int
@@ -186,7 +189,7 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
     Raises `CompileError` where the compiler refuses, for want of memory or otherwise.
     """
     devices = devices_of(target)
-    lowered = {"training": program.lowered, "evaluation": _lowered_evaluation}
+    lowered = {"training": lowered_training, "evaluation": _lowered_evaluation}
     compiled = {}
     for name, lower in lowered.items():
         started = time.process_time()
@@ -204,11 +207,18 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
     return compiled
 
 
+def lowered_training(experiment: Experiment, devices: Sequence[Any]) -> jax.stages.Lowered:
+    """`advance` of all seeds, lowered for these devices, which need not be there. Nothing is computed."""
+    advance, mesh = advance_on(experiment, devices)
+    state = _placed(abstract_state(experiment), whole(mesh) or SingleDeviceSharding(devices[0]))
+    return advance.lower(state, experiment.training.log_every)
+
+
 def _lowered_evaluation(experiment: Experiment, devices: Sequence[Any]) -> jax.stages.Lowered:
     """The measurement of the longest length of the curve, for the first device."""
     evaluation, sharding = experiment.evaluation, SingleDeviceSharding(devices[0])
     params, key = (
-        program.placed(shapes, sharding)
+        _placed(shapes, sharding)
         for shapes in (abstract_parameters(experiment), jax.eval_shape(lambda: jax.random.key(0)))
     )
     longest = max(evaluation.lengths_for(experiment.task))
@@ -216,6 +226,11 @@ def _lowered_evaluation(experiment: Experiment, devices: Sequence[Any]) -> jax.s
     return lengths.lowered(
         apply, params, experiment.task, longest, evaluation.samples, key, batch_size=evaluation.batch_size
     )
+
+
+def _placed(shapes: PyTree, sharding: Sharding) -> PyTree:
+    """The same shapes, of arrays with this sharding."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 
 
 def _summed_up(executable: Any, text: str, seconds: float, devices: int, target: Target) -> Compiled:
@@ -310,9 +325,7 @@ def compile_all(
                 say(f"{config} for {topology}: {record['error']}")
             jax.clear_caches()
             records.append(record)
-            part = file.with_suffix(".part")
-            part.write_text(json.dumps(records, indent=1) + "\n")
-            part.replace(file)
+            write_json(file, records)
     return records
 
 
@@ -323,17 +336,13 @@ def described(name: str, compiled: dict[str, Compiled]) -> str:
         costs = [f"{value / unit:.3g} {what}" for value, unit, what in one.costs if value is not None]
         collectives = [f"{count} {kind}" for kind, count in one.collectives.items()]
         lines += [
-            f"{name} {title}: {one.devices} device(s), compiled in {_seconds(one)}, "
+            f"{name} {title}: {one.devices} device(s), compiled in {one.cpu_seconds:.0f} CPU s, "
             f"{memory_text(one.memory)} of {memory_text(one.available)} each",
             f"  costs, with the body of a loop counted once: {', '.join(costs) or 'not said'}",
             f"  collectives: {', '.join(collectives) or 'none'}",
             f"  largest arrays: {', '.join(f'{shape} {memory_text(size)}' for shape, size in one.largest[:3])}",
         ]
     return "\n".join(lines)
-
-
-def _seconds(one: Compiled) -> str:
-    return "-" if one.cpu_seconds is None else f"{one.cpu_seconds:.0f} CPU s"
 
 
 def memory_text(size: int) -> str:
@@ -344,6 +353,6 @@ def memory_text(size: int) -> str:
 def summary(compiled: dict[str, Compiled]) -> str:
     """Seconds and memory of each program in one line."""
     return "; ".join(
-        f"{name} {_seconds(one)}, {memory_text(one.memory)} of {memory_text(one.available)}"
+        f"{name} {one.cpu_seconds:.0f} CPU s, {memory_text(one.memory)} of {memory_text(one.available)}"
         for name, one in compiled.items()
     )

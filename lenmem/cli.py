@@ -187,8 +187,20 @@ class Sweep(_Asked):
     """Directory of the sweep; an interrupted sweep there continues. None: runs/sweeps/<name of the configuration>."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Compile(_Asked):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompileAll:
+    """Compile every configuration at a paper's scale, and keep what the compiler says of each in a file."""
+
+    topologies: tuple[str, ...] = ("v5e:2x2", "v6e:2x2", "h100")
+    """What to compile for."""
+    all: bool = False
+    """In place of a configuration: every configuration but the small presets."""
+    json: Path = Path("results/accelerators.json")
+    """Where the records of `--all` go. What the file has is not compiled again."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compile(_Asked, CompileAll):
     """Compile a training for a TPU or GPU, which need not be there.
 
     Common options:
@@ -205,22 +217,6 @@ class Compile(_Asked):
     """What to compile for."""
     dump: Path | None = None
     """Where the optimised programs go, in a folder for each topology."""
-    all: bool = False
-    """In place of a configuration: every configuration but the small presets."""
-    json: Path = Path("results/accelerators.json")
-    """Where the records of `--all` go. What the file has is not compiled again."""
-
-
-@dataclasses.dataclass(frozen=True)
-class CompileAll:
-    """Compile every configuration at a paper's scale, and keep what the compiler says of each in a file."""
-
-    json: Path = Path("results/accelerators.json")
-    """The file. What it has is not compiled again."""
-    all: bool = False
-    """Every configuration but the small presets."""
-    topologies: tuple[str, ...] = ("v5e:2x2", "v6e:2x2", "h100")
-    """What to compile for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -342,7 +338,7 @@ def train(arguments: list[str]) -> None:
     _say_trained(result, directory)
     if curve is None:
         said = _how_to_go_on(arguments, directory, about.resuming(directory, experiment))
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        _say(said)
         raise SystemExit(stopping.status())
     from lenmem.evaluation.tables import curve_table
 
@@ -598,13 +594,13 @@ def import_file(arguments: list[str]) -> None:
     run = import_run(name, directory, modules=modules)
     console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
     given = ahead(arguments, modules="+")[0].modules or ()
-    console.print(f"  {resuming(directory, run.experiment, given)}", markup=False, highlight=False, soft_wrap=True)
+    _say(f"  {resuming(directory, run.experiment, given)}")
 
 
 def list_names(arguments: list[str]) -> None:
     """`lenmem list [--markdown]`: configurations, tasks, models, and the pairs that do not fit together."""
     if _options(List, "list", arguments).markdown:
-        console.print(markdown_tables(), markup=False, highlight=False, soft_wrap=True)
+        _say(markdown_tables())
         return
     console.print("[bold]configurations[/] " + ", ".join(configs.names()), highlight=False)
     for title, about in (("task", tasks.ABOUT), ("model", models.ABOUT)):

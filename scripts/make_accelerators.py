@@ -49,9 +49,7 @@ def page(records: list[dict[str, Any]]) -> str:
         chosen = sorted((r for r in records if r["topology"] == topology), key=lambda r: r["config"])
         compiled = [record for record in chosen if "error" not in record]
         refused = [record for record in chosen if "error" in record]
-        fit = sum(
-            all(r[name]["memory"] <= r[name]["available"] for name in ("training", "evaluation")) for r in compiled
-        )
+        fit = sum(all(r[name]["memory"] <= r[name]["available"] for name in PROGRAMS) for r in compiled)
         available = compiled[0]["training"]["available"] // GIB if compiled else 0
         parts.append(
             f"\n## {topology}\n\n{fit} of {len(chosen)} configurations compile and fit ({available} GiB a device).\n"

@@ -43,7 +43,7 @@ def test_the_lowered_training_is_that_which_trains():
     made = experiment(seeds=2)
     key = jax.random.key(made.training.seed)
     run = seeds_program(made, key)
-    compiled = aot.program.lowered(made, jax.local_devices()).compile()
+    compiled = aot.lowered_training(made, jax.local_devices()).compile()
     expected, record = run.advance(run.init(), made.training.log_every)
     state, again = compiled(run.init())
     for a, b in zip(jax.tree.leaves((expected, record)), jax.tree.leaves((state, again)), strict=True):

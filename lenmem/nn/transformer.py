@@ -217,8 +217,8 @@ class TransformerEncoder(Numbered, Part):
     @nn.nowrap
     def layer(self, width: int, number: int) -> nn.Module:
         """The layer with this number, for states of this width."""
-        shared: dict[str, Any] = {"causal": self.causal, "dropout": self.dropout, **self.dtypes}
-        shared["weighting"] = self.weighting
+        shared: dict[str, Any] = {"causal": self.causal, "weighting": self.weighting, "dropout": self.dropout}
+        shared |= self.dtypes
         if self.initialization == "glorot":
             kind = encoding_of(self.positions)
             attention = glorot_attention(width, self.heads, kind, **shared, name=f"attention_{number}")

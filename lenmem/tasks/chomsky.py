@@ -65,7 +65,7 @@ class ChomskyTask(Task):
 
     def answer_slots(self, length: Any) -> Any:
         """Answer slots for an input of `length` symbols, which may be traced."""
-        return length * 0 + 1
+        return 1
 
     def shapes(self, capacity: int) -> tuple[int, int]:
         """(N, M): input symbols and answer slots."""
@@ -466,6 +466,7 @@ class _Binary(ChomskyTask):
     """
 
     ends: ClassVar[bool] = True
+    same_symbols: ClassVar[bool] = False
     sign: ClassVar[str] = ""
 
     @property
@@ -518,7 +519,6 @@ class BinaryAddition(_Binary):
     """x + y -> the sum."""
 
     sign: ClassVar[str] = "+"
-    same_symbols: ClassVar[bool] = False
 
     def answer_slots(self, length):
         return length + 1
@@ -532,7 +532,6 @@ class BinaryMultiplication(_Binary):
     """x * y -> the product."""
 
     sign: ClassVar[str] = "*"
-    same_symbols: ClassVar[bool] = False
 
     def answer_slots(self, length):
         return length

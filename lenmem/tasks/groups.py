@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 import re
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +73,7 @@ def _inversions(permutation: tuple[int, ...]) -> int:
 class WordProblem(Task):
     """x_1 x_2 .. x_k -> x_1, x_1 x_2, .., x_1 x_2 .. x_k. Elements are uniform. Length: k elements."""
 
-    unit = "elements"
+    unit: ClassVar[str] = "elements"
 
     group: str = "S5"
     """The group: Zn, Sn, An, or a direct product such as A4xZ5. At most 720 elements."""

@@ -9,7 +9,7 @@ places of the queries follow a power law, which puts most of them close behind t
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ class AssociativeRecall(Task):
     Token 0 is the filler, 1 .. V / 2 - 1 are keys and V / 2 .. V - 1 are values. Keys are distinct, and so are values.
     """
 
-    unit = "pairs"
+    unit: ClassVar[str] = "pairs"
 
     vocabulary: Annotated[int, at_least(4)] = 8192
     """V: number of tokens."""
@@ -46,8 +46,8 @@ class AssociativeRecall(Task):
         self._check(max(self.train_lengths[1], self.test_lengths[1]))
 
     def _check(self, pairs: int) -> None:
-        if pairs > self.vocabulary // 2 - 1:
-            keys = self.vocabulary // 2 - 1
+        keys = self.vocabulary // 2 - 1
+        if pairs > keys:
             raise ValueError(f"a vocabulary of {self.vocabulary} tokens has {keys} keys, too few for {pairs} pairs")
 
     @property

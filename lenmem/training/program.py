@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Sharding, SingleDeviceSharding
+from jax.sharding import Mesh
 
 from lenmem.evaluation.metrics import Apply, ApplyModel
 from lenmem.keys import namespaced
 from lenmem.training.configuration import TrainableExperiment, Training
-from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated, whole
-from lenmem.types import PyTree
+from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated
 
 
 class Program(NamedTuple):
@@ -30,30 +30,20 @@ class Program(NamedTuple):
 def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
     """The program of all seeds of an experiment."""
     training, task, model = experiment.training, experiment.task, experiment.bound_model
-    optimizer = training.transformation
-    mesh = device_mesh(training.device_count(), training.batch_size)
+    advance, mesh = advance_on(experiment)
     keys = seed_keys(training, key)
-    return Program(
-        init=lambda: replicated(initial_state(model, task, optimizer, keys, **training.state_options), mesh),
-        advance=make_advance(model, task, optimizer, **training.step_options, mesh=mesh),
-        apply=ApplyModel(model),
-    )
+    initial = functools.partial(initial_state, model, task, training.transformation, keys, **training.state_options)
+    return Program(init=lambda: replicated(initial(), mesh), advance=advance, apply=ApplyModel(model))
 
 
-def lowered(experiment: TrainableExperiment, devices: Sequence[Any]) -> jax.stages.Lowered:
-    """`advance` of all seeds, lowered for these devices, which need not be there. Nothing is computed."""
-    training, task, model = experiment.training, experiment.task, experiment.bound_model
-    optimizer = training.transformation
-    mesh = device_mesh(training.device_count(len(devices)), training.batch_size, devices)
-    keys = seed_keys(training, jax.random.key(training.seed))
-    state = initial_state(model, task, optimizer, keys, abstract=True, **training.state_options)
-    advance = make_advance(model, task, optimizer, **training.step_options, mesh=mesh)
-    return advance.lower(placed(state, whole(mesh) or SingleDeviceSharding(devices[0])), training.log_every)
-
-
-def placed(shapes: PyTree, sharding: Sharding) -> PyTree:
-    """The same shapes, of arrays with this sharding."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
+def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:
+    """`advance` of all seeds, jitted, and the mesh over which it spreads them. `devices`: those of a topology, which
+    need not be there; None: those of this machine."""
+    training = experiment.training
+    count = training.device_count(None if devices is None else len(devices))
+    mesh = device_mesh(count, training.batch_size, devices)
+    model, task, optimizer = experiment.bound_model, experiment.task, training.transformation
+    return make_advance(model, task, optimizer, **training.step_options, mesh=mesh), mesh
 
 
 def seed_keys(training: Training, key: jax.Array) -> jax.Array:

@@ -38,7 +38,7 @@ from lenmem.nn.interfaces.packing import (
 )
 from lenmem.nn.interfaces.recurrent import Transducer
 from lenmem.nn.module import Part
-from lenmem.types import Spec
+from lenmem.types import Spec, check_batch
 
 __all__ = [
     "BEGIN",
@@ -147,6 +147,6 @@ class FlatModel(Part, kw_only=True):
         spec = require_spec(self.spec, self)
         if reason := self.supports(spec):
             raise ValueError(f"{type(self).__name__} cannot take the task: {reason}")
-        require_spec(spec, self, inputs, input_mask, target_mask, targets)
+        check_batch(spec, inputs, input_mask, target_mask, targets)
         reader = self.reader(answers=target_mask.shape[-1], train=train)
         return reader(*self.laid_out(inputs, input_mask), target_mask, targets=targets, train=train)

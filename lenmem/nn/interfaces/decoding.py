@@ -59,8 +59,6 @@ class EncoderDecoder(Part):
 
     def setup(self):
         spec = require_spec(self.spec, self)
-        if self.feedback not in ("open_loop", "teacher_forced"):
-            raise ValueError(f"feedback is {self.feedback!r}; allowed are 'open_loop' and 'teacher_forced'")
         self.embedding = Embedding(spec, features=self.embedding_size, special=SPECIAL, **self.dtypes)
         if self.head is None:
             self.readout = Linear(spec.output_size, **self.dtypes)
