@@ -32,11 +32,12 @@ from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.runs import without_dead
 from lenmem.serialize import to_plain, write_json
-from lenmem.share import export_params
+from lenmem.share import export_params, import_params
 from lenmem.training.environment import describe_environment
 from lenmem.training.loop import train
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import METRICS
+from lenmem.types import PyTree
 
 FAR_SAMPLES = 16
 """Examples per length beyond four times the longest training length, where sequences are long."""
@@ -84,7 +85,8 @@ class Row:
     after_training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of the model that are changed after training, such as the number of memory slots or of steps."""
     trained_as: str | None = None
-    """Another row with the same experiment, whose training is scored here. None: the row has its own training."""
+    """Another row with the same experiment, whose training is scored here: that of its record, if the parameters are
+    beside it, or else its run. None: the row has its own training."""
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
@@ -133,18 +135,14 @@ def reproduce(
         experiment.task.lengths_of(split)  # raises for an unknown one
     measured_as = dataclasses.replace(experiment, model=experiment.model.clone(**row.after_training))
     environment = describe_environment()  # of the loaded code; the working tree may change during a long training
-    directory = runs / paper / (row.trained_as or name)
-    resume = (directory / METRICS).exists()  # a run interrupted before its first checkpoint starts again
-    result = train(experiment, directory=directory, resume=resume, report=report)
-    if result.interrupted:
-        raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
-    params = without_dead(result.params, result.alive)
+    params, training = _shared_training(row, results / paper) or _training(row, name, runs / paper, report)
+    living = without_dead(params, np.array(training["alive"]))
     if row.by_length:
-        curves = curves_by_length(measured_as, params, row.by_length)
+        curves = curves_by_length(measured_as, living, row.by_length)
         measured = scores_by_length(curves[0], row.by_length)
     else:
-        curves = far_curves(measured_as, params, row.lengths)
-        scores = split_scores(measured_as, params, splits)
+        curves = far_curves(measured_as, living, row.lengths)
+        scores = split_scores(measured_as, living, splits)
         measured = {metric: _in_percent(values) for metric, values in scores.items()}
     missing = [metric for metric in row.metrics if metric not in measured]
     if missing:
@@ -160,13 +158,9 @@ def reproduce(
             metric: cell | {"paper": printed[row.metrics[metric]] if metric in row.metrics else None}
             for metric, cell in measured.items()
         },
-        "alive": result.alive.tolist(),
         "samples": row.by_length.samples if row.by_length else experiment.evaluation.test_examples,
         "curves": [curve.to_dict() for curve in curves],
-        "steps": result.step,
-        "wall_seconds": round(result.seconds, 1),
-        "updates_per_second": round(result.updates_per_second, 2) if math.isfinite(result.updates_per_second) else None,
-        "parameters": sum(x.size for x in jax.tree.leaves(result.params)) // len(result.alive),
+        **training,
         "experiment": to_plain(experiment),
         "after_training": dict(row.after_training),
         "environment": environment,
@@ -174,11 +168,43 @@ def reproduce(
     }
     target = results / paper / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if row.trained_as is None and sum(x.size for x in jax.tree.leaves(result.params)) <= SHARED_PARAMETERS:
+    if row.trained_as is None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
         known = {"experiment": record["experiment"], "alive": record["alive"]}
-        export_params(target.with_suffix(".safetensors"), result.params, known)
+        export_params(target.with_suffix(".safetensors"), params, known)
     write_json(target, record)
     return record
+
+
+def _training(
+    row: Row, name: str, runs: Path, report: Callable[[dict[str, Any]], None] | None
+) -> tuple[PyTree, dict[str, Any]]:
+    """Trains or resumes the row: every seed's parameters, and what its record says of the training."""
+    directory = runs / (row.trained_as or name)
+    resume = (directory / METRICS).exists()  # a run interrupted before its first checkpoint starts again
+    result = train(row.experiment, directory=directory, resume=resume, report=report)
+    if result.interrupted:
+        raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
+    rate = result.updates_per_second
+    return result.params, {
+        "alive": result.alive.tolist(),
+        "steps": result.step,
+        "wall_seconds": round(result.seconds, 1),
+        "updates_per_second": round(rate, 2) if math.isfinite(rate) else None,
+        "parameters": sum(x.size for x in jax.tree.leaves(result.params)) // len(result.alive),
+    }
+
+
+def _shared_training(row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] | None:
+    """The same of the row it is trained as, if that has a record with its parameters; else None."""
+    if row.trained_as is None:
+        return None
+    source = results / f"{row.trained_as}.json"
+    record = recorded(source, dataclasses.replace(row, after_training={}))
+    params = source.with_suffix(".safetensors")
+    if record is None or not params.exists():
+        return None
+    facts = ("alive", "steps", "wall_seconds", "updates_per_second", "parameters")
+    return import_params(params)[0], {fact: record[fact] for fact in facts}
 
 
 def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,8 @@ class Wider(Lookup):
         return jnp.where(jnp.arange(outputs.shape[-1]) < self.answers, outputs, -1e9)
 
 
-def test_a_row_of_a_changed_model_scores_the_training_of_another(tmp_path):
+@pytest.mark.parametrize("lost", ["nothing", "run", "parameters"])
+def test_a_row_of_a_changed_model_scores_the_training_of_another(tmp_path, lost):
     how = ByLength((1, 2, 8), samples=4, threshold=0.0, mean_over=(1, 2))
     task = Copy(vocabulary=4, train_lengths=(1, 2))
     row = Row(
@@ -159,15 +161,18 @@ def test_a_row_of_a_changed_model_scores_the_training_of_another(tmp_path):
     other = dataclasses.replace(row, after_training={"answers": 1}, trained_as="first")
     folders = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
     first = reproduce("lantm", "first", row, **folders)
+    if lost == "run":
+        shutil.rmtree(tmp_path / "runs")
+    elif lost == "parameters":
+        (tmp_path / "results/lantm/first.safetensors").unlink()
     entries = []
     second = reproduce("lantm", "second", other, report=entries.append, **folders)
     assert entries == [], "it was trained again"
     assert not (tmp_path / "runs/lantm/second").exists()
-    assert [path.name for path in sorted((tmp_path / "results/lantm").iterdir())] == [
-        "first.json",
-        "first.safetensors",
-        "second.json",
-    ]
+    assert (tmp_path / "results/lantm/second.json").exists()
+    assert not (tmp_path / "results/lantm/second.safetensors").exists()
+    for fact in ("alive", "steps", "parameters"):
+        assert second[fact] == first[fact]
     assert (first["after_training"], second["after_training"]) == ({}, {"answers": 1})
     assert first["experiment"] == second["experiment"]
     assert first["measured"]["longest_length"]["median"] == 8
