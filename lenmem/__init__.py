@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         fields,
         keys,
         leaves,
+        map,
         models,
         nn,
         ops,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         tasks,
         training,
         types,
+        workers,
     )
     from lenmem.configs import load_config
     from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
@@ -104,6 +106,7 @@ __all__ = [
     "length_curve",
     "load",
     "load_config",
+    "map",
     "measure",
     "models",
     "nn",
@@ -125,4 +128,5 @@ __all__ = [
     "train",
     "training",
     "types",
+    "workers",
 ]

@@ -27,11 +27,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from lenmem import __version__, configs, drawing, models, progress, runs, stopping, tasks
+from lenmem import map as maps
 from lenmem.bars import Bars
 from lenmem.errors import nearest
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment, Run, export_run, import_run
-from lenmem.fields import PositiveInt
+from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.models import supports
 from lenmem.options import HELP, value_of
 from lenmem.options import parse as _options
@@ -265,6 +266,27 @@ class Reproduce:
 
 
 @dataclasses.dataclass(frozen=True)
+class Map:
+    """Train networks on tasks with one budget; draw how far each goes.
+
+    Cells trained before are kept: the same command continues the map.
+    """
+
+    networks: tuple[str, ...] = ()
+    """Names of models. None given: those of the map."""
+    tasks: tuple[str, ...] = ()
+    """Headings of the map's tasks, or names of tasks. None given: those of the map."""
+    budget: maps.Budget = maps.Budget()
+    """What each cell is given."""
+    results: Path = Path("results/map")
+    """Directory of the records, the table and the picture."""
+    workers: NonNegativeInt = 2
+    """Number of cells that are trained at the same time, each in a process with one thread. 0: in this process."""
+    quick: bool = False
+    """A small map in a few minutes, with its own budget, in runs/map."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Export:
     """Write a run to one safetensors file, which every verb accepts."""
 
@@ -305,7 +327,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if verb not in VERBS:
             raise ValueError(f"there is no verb {verb!r}.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}")
-        if verb in ("compare", "sweep", "reproduce"):
+        if verb in ("compare", "sweep", "reproduce", "map"):
             again = f"stopped; finished work is kept, continue with\n  {shlex.join(['lenmem', *arguments])}"
             stopping.advise(lambda: again)
         with progress.listened(bars.shown):
@@ -573,7 +595,40 @@ def _run_queue(options: Reproduce) -> None:
         say=_say,
     )
     if failed:
-        _fail(f"{len(failed)} rows failed: {', '.join(entry.name for entry in failed)}", 1)
+        _fail(f"{len(failed)} rows failed: {', '.join(failed)}", 1)
+
+
+def draw_map(arguments: list[str]) -> None:
+    """`lenmem map [--networks ...] [--tasks ...]` or `lenmem map --quick`."""
+    options = _options(Map, "map", arguments)
+    networks, headings, budget, results = options.networks, options.tasks, options.budget, options.results
+    if options.quick:
+        networks, headings = networks or maps.QUICK_NETWORKS, headings or maps.QUICK_TASKS
+        budget = maps.QUICK if budget == maps.Budget() else budget
+        results = Path("runs/map") if results == Map.results else results
+    chosen = maps.cells(networks, headings)
+    if options.workers == 0:
+        for cell in chosen:
+            if cell.refusal is None and maps.read(cell, budget, results) is None:
+                maps.run_cell(cell, budget, results, _say)
+        return
+    failed = maps.run_map(chosen, budget, results, workers=options.workers, say=_say)
+    found = maps.outcomes(chosen, results)
+    maps.save_map(found, results)
+    _say_map(found)
+    _say(f"{results}/: README.md, map.png, and a record for each cell")
+    if failed:
+        _fail(f"{len(failed)} cells failed: {', '.join(job.name for job in failed)}", 1)
+
+
+def _say_map(found: maps.Outcomes) -> None:
+    """The map as a table, and each cell in a line."""
+    table = Table("network", *(escape(task) for task in found.tasks), box=None, pad_edge=False)
+    for network, texts in found.rows():
+        table.add_row(escape(network), *(escape(text) for text in texts))
+    console.print(table)
+    for line in found.lines():
+        _say(line)
 
 
 def export(arguments: list[str]) -> None:
@@ -650,6 +705,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "plot": (plot, Plot),
     "compile": (compile_ahead, Compile),
     "reproduce": (reproduce, Reproduce),
+    "map": (draw_map, Map),
     "export": (export, Export),
     "import": (import_file, Import),
     "list": (list_names, List),

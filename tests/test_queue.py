@@ -72,7 +72,7 @@ def run(entries: list[Entry], folders: dict[str, Path], workers: int = 1) -> tup
     started = folders["runs"] / "started"
     started.unlink(missing_ok=True)
     failed = run_queue(entries, workers=workers, **folders, say=said.append, command=(sys.executable, str(worker)))
-    return [entry.name for entry in failed], said, started.read_text().splitlines() if started.exists() else []
+    return failed, said, started.read_text().splitlines() if started.exists() else []
 
 
 def test_rows_run_once_each_in_the_order_of_the_file(queue):
@@ -111,10 +111,12 @@ def test_workers_are_stopped_with_the_queue(queue, monkeypatch):
         if len(naps) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("lenmem.queue.time.sleep", interrupt)
+    monkeypatch.setattr("lenmem.workers.time.sleep", interrupt)
     started = []
     popen = subprocess.Popen
-    monkeypatch.setattr("lenmem.queue.subprocess.Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
+    monkeypatch.setattr(
+        "lenmem.workers.subprocess.Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1]
+    )
     with pytest.raises(KeyboardInterrupt):
         run(entries, folders, workers=2)
     assert len(started) == 2 and all(process.poll() is not None for process in started)

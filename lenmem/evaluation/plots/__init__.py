@@ -13,7 +13,7 @@ from lenmem.evaluation.plots.nam import plot_tape
 from lenmem.evaluation.plots.ndr import plot_ndr_attention, plot_ndr_gates
 from lenmem.evaluation.plots.panm import plot_pointers
 from lenmem.evaluation.plots.scene import Scene
-from lenmem.evaluation.plots.scores import plot_against_paper, plot_sweep
+from lenmem.evaluation.plots.scores import plot_against_paper, plot_reach, plot_sweep
 from lenmem.evaluation.plots.sown import draw, draw_examples
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "plot_ndr_attention",
     "plot_ndr_gates",
     "plot_pointers",
+    "plot_reach",
     "plot_rows",
     "plot_states",
     "plot_strips",

@@ -6,11 +6,12 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from lenmem.evaluation.plots.look import COLORS, INK, Path, finish, plain, style
+from lenmem.evaluation.plots.look import COLORS, INK, Path, color_bar, finish, matrix, plain, style
 from lenmem.evaluation.statistics import summarise
 
 
@@ -105,5 +106,57 @@ def plot_against_paper(
         texts.append("paper")
     columns = max(1, min(len(texts), int(width / 2.6)))
     figure.legend(handles, texts, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+    figure.suptitle(plain(textwrap.fill(title, int(11 * width))), fontsize=10, color=INK)
+    return finish(figure, path)
+
+
+def plot_reach(
+    networks: Sequence[str],
+    tasks: Sequence[str],
+    reach: np.ndarray,
+    path: Path = None,
+    *,
+    texts: Sequence[Sequence[str]] | None = None,
+    title: str = "How far each network generalises: longest length, relative to the longest of training",
+) -> Figure:
+    """A map of networks and tasks. The colour of a cell is its reach; a cell that was not learnt is grey.
+
+    Args:
+        networks: names of the rows.
+        tasks: names of the columns.
+        reach: [networks, tasks], at least 1; 0: not learnt at the training lengths; NaN: not measured, left white.
+        path: where to write the picture.
+        texts: what is written in each cell.
+        title: a line above the picture.
+    """
+    reach = matrix(reach, "reach [networks, tasks]")
+    if reach.shape != (len(networks), len(tasks)):
+        raise ValueError(f"reach must be [{len(networks)}, {len(tasks)}], got shape {reach.shape}")
+    width, height = 2.6 + 0.56 * len(tasks), 1.9 + 0.25 * len(networks)
+    figure = Figure(figsize=(max(width, 5.0), height), layout="constrained")
+    ax = figure.subplots()
+    learnt = np.where(reach >= 1, reach, np.nan)
+    colors = LinearSegmentedColormap.from_list("reach", ["#FBE6C5", "#7FBF9F", "#0B4F6C"])
+    top = max(4.0, float(np.nanmax(learnt, initial=1.0)))
+    ax.imshow(np.where(reach == 0, 0.0, np.nan), cmap="Greys", vmin=-0.35, vmax=1, aspect="auto")
+    image = ax.imshow(learnt, cmap=colors, norm=LogNorm(1, top), aspect="auto")
+    for row, names in enumerate(texts or []):
+        for column, text in enumerate(names):
+            dark = reach[row, column] >= 2.5
+            ax.text(column, row, plain(text), ha="center", va="center", fontsize=6.5, color="white" if dark else INK)
+    ax.set_xticks(range(len(tasks)), [plain(task) for task in tasks], rotation=45, ha="left", fontsize=8, color=INK)
+    ax.set_yticks(range(len(networks)), [plain(network) for network in networks], fontsize=8, color=INK)
+    ax.xaxis.tick_top()
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xticks(np.arange(len(tasks) + 1) - 0.5, minor=True)
+    ax.set_yticks(np.arange(len(networks) + 1) - 0.5, minor=True)
+    ax.grid(which="minor", color="white", linewidth=1.5)
+    ax.tick_params(which="minor", length=0)
+    color_bar(figure, image, ax, "reach")
+    bar = figure.axes[-1]
+    ticks = [tick for tick in (1, 1.5, 2, 3, 4, 6, 8, 16) if tick <= top]
+    bar.set_yticks(ticks, [f"{tick:g}x" for tick in ticks])
+    bar.set_yticks([], minor=True)
     figure.suptitle(plain(textwrap.fill(title, int(11 * width))), fontsize=10, color=INK)
     return finish(figure, path)

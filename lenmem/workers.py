@@ -1,0 +1,126 @@
+"""Jobs that run side by side, each a command of lenmem in a process with one thread.
+
+Training a small network gains little from a second core; two trainings in parallel use it fully.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from lenmem import stopping
+from lenmem.progress import duration
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+"""XLA_FLAGS of a worker."""
+LENMEM = (sys.executable, "-m", "lenmem")
+"""The command that starts lenmem."""
+POLL_SECONDS = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A command to run."""
+
+    name: str
+    """What is said at its start and end; different for each job."""
+    arguments: tuple[str, ...]
+    """The arguments of lenmem."""
+    log: Path
+    """Its output is appended to this file."""
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    *,
+    workers: int,
+    say: Callable[[str], None],
+    seconds: Mapping[str, float],
+    heading: str = "",
+    command: Sequence[str] = LENMEM,
+) -> list[Job]:
+    """Runs the jobs, in order, with that many at a time; returns those that failed.
+
+    If a job fails, its name and last line of output are reported, and the others continue. At a signal the workers are
+    told to stop, save their work and are waited for; then KeyboardInterrupt is raised.
+
+    Args:
+        jobs: the jobs.
+        workers: number of jobs that run at the same time.
+        say: called with a line of text at every start and end, with what is left.
+        seconds: name of a job -> its estimated time, if known.
+        heading: said first, before what is left.
+        command: the command that starts lenmem.
+    """
+    waiting = list(jobs)
+    say(f"{heading}{_left(waiting, seconds, workers)}")
+    running: dict[subprocess.Popen[bytes], tuple[Job, float]] = {}
+    failed = []
+    with stopping.heeded() as stop, _stopped_at_the_end(running):
+        stop.alone = False
+        while (waiting or running) and not stop.is_set():
+            while waiting and len(running) < workers:
+                job = waiting.pop(0)
+                say(f"start {job.name}")
+                running[_start(job, command)] = job, time.monotonic()
+            time.sleep(POLL_SECONDS)
+            for process in [process for process in running if process.poll() is not None]:
+                job, started = running.pop(process)
+                if process.returncode == 0:
+                    how = f"done  {job.name} in {duration(time.monotonic() - started)}"
+                else:
+                    failed.append(job)
+                    how = f"FAILED {job.name}, exit status {process.returncode}: {_last_line(job.log)}"
+                say(f"{how}; {_left([*waiting, *(job for job, _ in running.values())], seconds, workers)}")
+    if stop.is_set():
+        raise KeyboardInterrupt("stopped; the same command continues")
+    return failed
+
+
+@contextmanager
+def _stopped_at_the_end(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+
+
+def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> str:
+    """`12 left, about 3.5 h`. A job in progress counts in full."""
+    known = [seconds[job.name] for job in jobs if job.name in seconds]
+    unknown = len(jobs) - len(known)
+    parts = [f"{len(jobs)} left"]
+    if known:
+        parts.append(f"about {duration(sum(known) / workers)}")
+    if unknown and jobs:
+        parts.append(f"{unknown} of them of unknown length")
+    return ", ".join(parts)
+
+
+def _start(job: Job, command: Sequence[str]) -> subprocess.Popen[bytes]:
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
+    alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("ab") as output:
+        return subprocess.Popen(
+            [*command, *job.arguments],
+            env=os.environ | alone,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops its workers in order
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return f"{lines[-1]} ({log})" if lines else f"it printed nothing ({log})"

@@ -1,0 +1,213 @@
+"""The map: sizes and budgets of its networks, training by the clock, records, and what is said of a cell."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem import models
+from lenmem.cli import Map
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.plots import plot_reach
+from lenmem.experiment import Experiment
+from lenmem.map import (
+    NETWORKS,
+    TASKS,
+    Budget,
+    Cell,
+    Trainer,
+    cells,
+    curve_lengths,
+    described,
+    markdown,
+    outcomes,
+    reach_of,
+    read,
+    run_cell,
+    run_map,
+    save_map,
+    sized,
+    task_of,
+)
+from lenmem.options import parse
+
+TINY = Budget(parameters=2000, seconds=0.2, search_seconds=0.05, rates=(1e-3, 1e-2), seeds=2, batch_size=4, samples=4)
+CELL = Cell("copy", "lstm")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The record of a cell, and the directory it is in."""
+    results = tmp_path_factory.mktemp("map")
+    said: list[str] = []
+    record = run_cell(CELL, TINY, results, said.append)
+    assert len(said) == 2 and all(line.startswith("lstm on copy: ") for line in said)
+    return record, results
+
+
+def curve(*medians: float, spread: float = 0.0) -> LengthCurve:
+    """A curve at lengths 4, 8, 12, .. for training lengths up to 8."""
+    values = np.array([[m - spread for m in medians], medians, [m + spread for m in medians]])
+    lengths = 4 * np.arange(1, len(medians) + 1)
+    return LengthCurve("", lengths, {"exact_match": values}, (1, 8), 10)
+
+
+def test_the_reach_is_the_longest_length_before_the_first_failure():
+    assert reach_of(curve(1, 1, 1, 1)) == 2
+    assert reach_of(curve(1, 0.95, 0.96, 0.9, 1)) == 1.5  # what comes after a failure does not count
+    assert reach_of(curve(1, 1, 0.2)) == 1
+    assert reach_of(curve(0.9, 1, 1)) is None  # not learnt at a trained length
+    assert reach_of(curve(1, 0.94, 1)) is None
+    assert reach_of(curve(1, 1, 1, spread=0.5)) == 1.5  # the median counts
+    dead = curve(1, 1, 1)
+    dead.values["exact_match"][1:] = np.nan  # two of three seeds diverged
+    assert reach_of(dead) is None
+
+
+@pytest.mark.parametrize(("network", "task"), [("gru", "S5 words"), ("transformer", "recall")])
+def test_networks_have_as_many_parameters_as_the_budget_says(network, task):
+    model, count = sized(network, task_of(task), 50_000)
+    assert abs(count - 50_000) <= 5000
+    keys = jax.random.split(jax.random.key(0), 1)
+    params = Trainer(Experiment(task_of(task), model), 4).initial(keys).members.params
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_cell_of_the_map_has_its_size(network):
+    for cell in cells([network]):
+        if cell.refusal is None:
+            sized(network, task_of(cell.task), Budget().parameters)
+
+
+def test_a_size_that_cannot_be_had_is_an_error():
+    with pytest.raises(ValueError, match=r"transformer can have \d+ parameters for this task, not 100"):
+        sized("transformer", task_of("copy"), 100)
+
+
+def test_lengths_of_the_curve_reach_from_training_to_four_times_as_far():
+    assert curve_lengths(task_of("copy")) == (4, 8, 12, 16, 18, 20, 24, 28, 32, 40, 48, 64)
+    assert all(length % 2 == 0 for length in curve_lengths(task_of("dyck")))
+    for heading in TASKS:
+        task = task_of(heading)
+        lengths = curve_lengths(task)
+        assert list(lengths) == sorted(set(lengths))
+        assert task.train_lengths[1] in lengths and lengths[-1] >= 2 * task.train_lengths[1]
+
+
+def test_a_rate_of_zero_trains_nothing_and_each_lane_has_its_own():
+    task = task_of("parity")
+    trainer = Trainer(Experiment(task, models.make("lstm", hidden_size=4, embedding_size=2)), batch_size=2)
+    keys = jnp.repeat(jax.random.split(jax.random.key(0), 1), 2)
+    before = jax.tree.map(np.asarray, trainer.initial(keys).members.params)
+    after, steps = trainer.fit(keys, (0.0, 1e-2), seconds=0.01)
+    assert steps >= 10
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(new[0], old[0])
+        np.testing.assert_array_equal(old[1], old[0])
+    assert any((new[1] != old[1]).any() for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True))
+
+
+def test_a_record_is_complete_and_read_again(trained):
+    record, results = trained
+    assert read(CELL, TINY, results) == json.loads(json.dumps(record))
+    assert record["rate"] in TINY.rates
+    assert len(record["losses"]) == len(TINY.rates) and len(record["final_loss"]) == TINY.seeds
+    found = LengthCurve.from_dict(record["curve"])
+    assert found.seeds == TINY.seeds and tuple(found.lengths) == curve_lengths(task_of("copy"))
+    assert described(record).startswith("not learnt in ")  # 0.2 s are too short for anything
+
+
+def test_cells_of_two_budgets_are_not_mixed(trained):
+    _, results = trained
+    with pytest.raises(ValueError, match=r"lstm.json was made with another budget \(seeds\); give another directory"):
+        read(CELL, dataclasses.replace(TINY, seeds=5), results)
+
+
+def test_a_record_of_other_settings_does_not_count(trained, monkeypatch):
+    _, results = trained
+    monkeypatch.setitem(NETWORKS, "lstm", {"embedding_size": 3})
+    assert read(CELL, TINY, results) is None
+
+
+def test_the_page_says_why_a_cell_is_grey_or_empty(trained):
+    _, results = trained
+    chosen = cells(["lstm", "pointer_network"], ["copy", "parity"])
+    found = outcomes(chosen, results)
+    save_map(found, results)
+    assert (results / "map.png").stat().st_size > 5000
+    page = (results / "README.md").read_text()
+    assert page == markdown(found)
+    accuracy = found.text(CELL)
+    assert accuracy.startswith("(") and f"| lstm | {accuracy} |  |" in page  # trained; not trained
+    assert "* lstm on copy: not learnt in" in page
+    assert "* pointer_network on parity: not possible, it answers with tokens of the input" in page
+
+
+# A stand-in for `lenmem`: notes the cell, and writes its record, except for the GRU's.
+WORKER = """
+import json, sys
+from pathlib import Path
+arguments = sys.argv[1:]
+network, task, results = (arguments[arguments.index(f"--{x}") + 1] for x in ("networks", "tasks", "results"))
+with open(Path(results, "started"), "a") as file:
+    print(network, task, file=file)
+if network == "gru":
+    sys.exit("error: cannot")
+record = json.loads(Path(results, "record").read_text())
+path = Path(results, task, f"{network}.json")
+path.parent.mkdir(exist_ok=True)
+path.write_text(json.dumps(record))
+"""
+
+
+def test_cells_are_trained_once_and_impossible_ones_never(trained, tmp_path):
+    record, _ = trained
+    (tmp_path / "record").write_text(json.dumps(record))
+    (tmp_path / "worker.py").write_text(WORKER)
+    chosen = cells(["lstm", "gru"], ["copy"]) + cells(["pointer_network"], ["parity"])
+
+    def run() -> tuple[list[str], list[str]]:
+        said: list[str] = []
+        command = (sys.executable, str(tmp_path / "worker.py"))
+        failed = run_map(chosen, TINY, tmp_path, workers=1, say=said.append, command=command)
+        return [job.name for job in failed], said
+
+    failed, said = run()
+    assert failed == ["gru on copy"]
+    assert said[0].startswith("0 of 2 cells are there, 1 are not possible; 2 left, about ")
+    failed, said = run()
+    assert said[0].startswith("1 of 2 cells are there")
+    assert (tmp_path / "started").read_text().splitlines() == ["lstm copy", "gru copy", "gru copy"]
+
+
+def test_a_worker_gets_the_same_cell_and_budget(tmp_path):
+    arguments = Cell("S5 words", "gru").arguments(TINY, tmp_path)
+    options = parse(Map, "map", list(arguments[1:]))
+    assert (options.networks, options.tasks, options.budget) == (("gru",), ("S5 words",), TINY)
+    assert options.workers == 0 and options.results == tmp_path
+
+
+def test_wrong_names_and_budgets_are_errors():
+    with pytest.raises(ValueError, match=r"the map has no 'lstn'. Did you mean 'lstm'"):
+        cells(["lstn"])
+    with pytest.raises(ValueError, match=r"the map has no 'S6 words'. Did you mean 'S5 words'"):
+        cells([], ["S6 words"])
+    with pytest.raises(ValueError, match="rates must be one or more positive learning rates"):
+        Budget(rates=())
+    with pytest.raises(ValueError, match="seconds"):
+        Budget(seconds=0)
+    assert len(cells()) == len(NETWORKS) * len(TASKS)
+    assert cells(["lstm"], ["fibonacci"])[0].refusal is None  # any model on any task
+
+
+def test_a_picture_needs_a_number_for_each_cell():
+    with pytest.raises(ValueError, match=r"reach must be \[1, 2\], got shape \(1, 1\)"):
+        plot_reach(["a"], ["b", "c"], np.ones((1, 1)))
