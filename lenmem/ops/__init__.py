@@ -30,6 +30,7 @@ from lenmem.ops.lie import (
     translate,
     unit,
 )
+from lenmem.ops.linear_recurrence import linear_recurrence, linear_recurrence_step
 from lenmem.ops.outer_product import (
     linear_attention,
     nam_read,
@@ -96,6 +97,8 @@ __all__ = [
     "interpolate",
     "inverse_square_weights",
     "linear_attention",
+    "linear_recurrence",
+    "linear_recurrence_step",
     "masked_softmax",
     "nam_read",
     "nam_scan",
