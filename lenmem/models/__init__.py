@@ -9,10 +9,12 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
+from lenmem.models.delta_net import DeltaNet
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
 from lenmem.models.lstm import GRU, LSTM
+from lenmem.models.mamba import Mamba2
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
 from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransformer
 from lenmem.models.namtm import NAMTM
@@ -28,6 +30,7 @@ from lenmem.models.seq2seq import Attention
 from lenmem.models.stack_rnn import StackRNN
 from lenmem.models.transformer import Transformer
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
+from lenmem.models.xlstm import XLSTM
 from lenmem.types import Spec
 
 __all__ = [
@@ -47,9 +50,12 @@ __all__ = [
     "PANM",
     "RAM",
     "SLANTM",
+    "XLSTM",
     "Attention",
+    "DeltaNet",
     "LSTMAttention",
     "LSTMClassifier",
+    "Mamba2",
     "NAMTransformer",
     "NeuralStack",
     "PointerNetwork",
@@ -138,6 +144,13 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "panm_paper": (PANM, PAPER),
     "panm_published": (PANM, PUBLISHED),
     "panm_beyond": (PANM, BEYOND),
+    "delta_net": (DeltaNet, {}),
+    "delta_net_negative": (DeltaNet, {"negative_eigenvalues": True}),
+    "gated_delta_net": (DeltaNet, {"decay": True, "gated_output": True}),
+    "delta_product": (DeltaNet, {"negative_eigenvalues": True, "products": 2, "kernel_size": 0}),
+    "mamba2": (Mamba2, {}),
+    "mlstm": (XLSTM, {}),
+    "slstm": (XLSTM, {"cell": "slstm", "feedforward_size": 256}),
 }
 """name -> (class, fields that differ from its defaults)."""
 

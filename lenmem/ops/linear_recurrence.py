@@ -44,19 +44,19 @@ def linear_recurrence_step(
 
 
 def linear_recurrence(
+    queries: Float[Array, "... S k"],
     keys: Float[Array, "... S k"],
     values: Float[Array, "... S v"],
     write: Float[Array, "... S"],
     erase: Float[Array, "... S"] | None = None,
     log_decay: Float[Array, "... S"] | None = None,
     *,
-    queries: Float[Array, "... S k"] | None = None,
     initial: Float[Array, "... v k"] | None = None,
     chunk_size: int = 64,
-) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"] | None]:
+) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"]]:
     """`linear_recurrence_step` at every step of a sequence, in parallel over chunks, with the reads r_t = S_t q_t.
 
-    Returns (S after the last step, in float32; the reads, or None without `queries`). Keys and queries are used as
+    Returns (S after the last step, in float32; the reads, in the dtype of the values). Keys and queries are used as
     given; with erasure pass unit keys (`unit`), since e |k|^2 > 2 diverges. A read sees the write of its own step. For
     padding, set strengths and `log_decay` to zero. `initial` is S_0, default zero; `erase` None: nothing is erased;
     `log_decay` None: a = 1, else it must not be positive.
@@ -106,8 +106,6 @@ def linear_recurrence(
     state = state if initial is None else state + initial
     chunks = jax.tree.map(lambda array: jnp.moveaxis(array, -3, 0), (keys, updates_of_values, of_keys, since, left))
     state, (before, updates) = jax.lax.scan(advance, state, chunks)
-    if queries is None:
-        return state, None
     queries = in_chunks(queries)
     before, updates = jnp.moveaxis(before, 0, -3), jnp.moveaxis(updates, 0, -3)
     scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=kind)

@@ -283,9 +283,11 @@ def nam_scan(
     decay, which has the details; with p_w = p_e = beta it is the delta rule of fast weight programmers (Schlag et al.
     2021).
     """
-    return linear_recurrence(
-        keys, values, write_probability, erase_probability, queries=queries, initial=initial, chunk_size=chunk_size
+    asked = keys if queries is None else queries
+    memory, reads = linear_recurrence(
+        asked, keys, values, write_probability, erase_probability, initial=initial, chunk_size=chunk_size
     )
+    return memory, None if queries is None else reads
 
 
 # Further applications (section 6) -------------------------------------------------------------------------------------

@@ -26,9 +26,12 @@ from lenmem.models import (
     PANM,
     RAM,
     SLANTM,
+    XLSTM,
     Attention,
+    DeltaNet,
     LSTMAttention,
     LSTMClassifier,
+    Mamba2,
     NAMTransformer,
     NeuralStack,
     PointerNetwork,
@@ -40,6 +43,7 @@ from lenmem.models import (
     UniversalTransformer,
     panm,
 )
+from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy, Reverse
 from lenmem.types import Spec
 from tests.models import contract
@@ -50,6 +54,7 @@ short = Copy(vocabulary=4, train_lengths=(1, 5))
 """What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
 many, more = (Copy(vocabulary=64, train_lengths=(2, longest)) for longest in (10, 12))
 """For Lie access: with fewer tokens, or fewer of them, a controller learns to do without relative moves."""
+parity = WordProblem(group="Z2", train_lengths=(1, 8))
 far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
 
 
@@ -77,6 +82,7 @@ pointers: dict[str, Any] = {"hidden_size": 32, "embedding_size": 8, "mlp_size": 
 stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
+recurrence: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2, "feedforward_size": 64}
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
 
 CASES = [
@@ -201,6 +207,18 @@ CASES = [
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),
         within(0.55, 0.73),
     ),
+    Case("delta_net", DeltaNet(**recurrence), within(0.6)),
+    Case("delta_net_negative", DeltaNet(**recurrence, negative_eigenvalues=True), beyond(0.9), parity),
+    Case("gated_delta_net", DeltaNet(**recurrence, decay=True, gated_output=True), within(0.6)),
+    Case(
+        "delta_product",
+        DeltaNet(**recurrence, products=2, kernel_size=0, negative_eigenvalues=True),
+        beyond(0.9),
+        parity,
+    ),
+    Case("mamba2", Mamba2(**recurrence, state_size=16), within(0.6)),
+    Case("mlstm", XLSTM(**recurrence), within(0.6)),
+    Case("slstm", XLSTM(**recurrence, cell="slstm"), beyond(0.9), parity),
 ]
 
 
@@ -208,7 +226,16 @@ VARIANTS = {
     *("lantm_s", "slantm_s", "lantm_actions", "slantm_actions", "ram_tape_sharp", "stack_rnn_no_op"),
     *("location_attention", "hybrid_attention", "transformer_randomized"),
     *("transformer_seq2seq_open_loop", "transformer_seq2seq_universal", "transformer_seq2seq_relative"),
-    *("linear_transformer", "act_absolute_relative", "dnc_stateless", "dnc_improved", "panm_paper", "panm_published"),
+    *(
+        "gated_delta_net",
+        "delta_product",
+        "linear_transformer",
+        "act_absolute_relative",
+        "dnc_stateless",
+        "dnc_improved",
+        "panm_paper",
+        "panm_published",
+    ),
 }
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
 

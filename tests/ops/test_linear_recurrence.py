@@ -100,15 +100,14 @@ def test_it_can_be_split_anywhere_and_padded(erases, decays):
     np.testing.assert_allclose(padded, middle, atol=1e-6)
 
 
-def test_a_reflection_swaps_and_swaps_back():
-    """With e = 2, I - 2 k k^T for k = (1, -1) / sqrt 2 exchanges two coordinates: the recurrence counts modulo 2."""
-    length = 400
-    key = jnp.broadcast_to(jnp.array([1.0, -1.0]) / jnp.sqrt(2.0), (length, 2))
-    initial = jnp.array([[1.0, 0.0]])
-    values, write, erase = jnp.zeros((length, 1)), jnp.zeros(length), jnp.full(length, 2.0)
-    queries = jnp.broadcast_to(jnp.array([1.0, 0.0]), (length, 2))
-    _, reads = scan(key, values, write, erase, queries=queries, initial=initial)
-    np.testing.assert_allclose(reads[:, 0], np.arange(1, length + 1) % 2 == 0, atol=1e-3)
+def test_reflections_count_modulo_two():
+    """With e = 2, I - 2 k k^T for k = (1, -1) / sqrt 2 exchanges two coordinates: parity, at any length."""
+    bits = np.random.default_rng(0).integers(0, 2, 500)
+    keys = jnp.broadcast_to(jnp.array([1.0, -1.0]) / jnp.sqrt(2.0), (500, 2))
+    queries = jnp.broadcast_to(jnp.array([1.0, 0.0]), (500, 2))
+    nothing, initial = jnp.zeros((500, 1)), jnp.array([[1.0, 0.0]])
+    _, reads = scan(queries, keys, nothing, nothing[:, 0], jnp.asarray(2.0 * bits, jnp.float32), initial=initial)
+    np.testing.assert_allclose(reads[:, 0], 1 - np.cumsum(bits) % 2, atol=1e-3)
 
 
 def test_strong_decay_is_finite_and_forgets():
