@@ -13,6 +13,7 @@ from lenmem.models.delta_net import DeltaNet
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
+from lenmem.models.looped import LoopedTransformer
 from lenmem.models.lstm import GRU, LSTM
 from lenmem.models.mamba import Mamba2
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
@@ -55,6 +56,7 @@ __all__ = [
     "DeltaNet",
     "LSTMAttention",
     "LSTMClassifier",
+    "LoopedTransformer",
     "Mamba2",
     "NAMTransformer",
     "NeuralStack",
@@ -94,6 +96,9 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     **{f"transformer_{x}": (Transformer, {"positions": x}) for x in _POSITIONS},
     "transformer_xl": (Transformer, {"positions": "relative"}),
     "transformer_randomized": (Transformer, {"positions": "relative", "random_positions": True}),
+    "transformer_stick_breaking": (Transformer, {"positions": "none", "attention": "stick_breaking"}),
+    "transformer_forgetting": (Transformer, {"positions": "none", "attention": "forgetting"}),
+    "looped_transformer": (LoopedTransformer, {}),
     "transformer_seq2seq": (TransformerSeq2Seq, {}),
     "transformer_seq2seq_relative": (TransformerSeq2Seq, {"positions": "relative", "embedding": "xavier"}),
     "transformer_seq2seq_universal": (TransformerSeq2Seq, {"shared_layers": True}),

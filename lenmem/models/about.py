@@ -47,6 +47,11 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "`transformer_xl` with randomly drawn positions; all Transformers have this field, `random_positions`",
         "Ruoss et al. 2023",
     ),
+    ("transformer_stick_breaking", "transformer_forgetting"): (
+        "the same without positions: attention to the nearest match on the left, and attention that forgets by gates",
+        "Tan et al. 2025, Lin et al. 2025",
+    ),
+    ("looped_transformer",): ("one causal layer, applied once for every column of a row", "Fan et al. 2024"),
     ("transformer_seq2seq", "transformer_seq2seq_relative", "transformer_seq2seq_universal"): (
         "encoder-decoder Transformer with cached decoding; with relative positions; with one layer's weights for all",
         "Csordás et al. 2021",

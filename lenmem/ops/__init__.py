@@ -48,6 +48,7 @@ from lenmem.ops.pointers import address_bank, dereference, phase_bank, pointer_w
 from lenmem.ops.positions import (
     alibi,
     fire_distances,
+    forgetting,
     random_positions,
     relative_logits,
     rotary,
@@ -83,6 +84,7 @@ __all__ = [
     "dot_product_weights",
     "erase_and_write",
     "fire_distances",
+    "forgetting",
     "geometric_attention",
     "geometric_attention_logits",
     "geometric_attention_weights",
