@@ -52,7 +52,7 @@ def linear_recurrence(
     log_decay: Float[Array, "... S"] | None = None,
     *,
     initial: Float[Array, "... v k"] | None = None,
-    chunk_size: int = 64,
+    chunk_size: int = 32,
 ) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"]]:
     """`linear_recurrence_step` at every step of a sequence, in parallel over chunks, with the reads r_t = S_t q_t.
 
@@ -67,7 +67,7 @@ def linear_recurrence(
         (I + diag(e) tril(G * K K^T, -1)) U = diag(w) V - diag(e A) K S^T.
 
     Both right-hand sides, V and K, are solved for all chunks at once; only S' = A_C S + U^T diag(A_C / A) K is passed
-    from chunk to chunk. Everything is float32. With C = `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C
+    from chunk to chunk. Everything is float32. With chunks of C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C
     sequential steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns S_0.
 
     Raises ValueError for mismatched lengths or an invalid chunk size.
@@ -77,7 +77,7 @@ def linear_recurrence(
     if keys.shape[-2] != values.shape[-2]:
         raise ValueError(f"{keys.shape[-2]} keys but {values.shape[-2]} values")
     kind, dtype, length = sum_type(values), values.dtype, keys.shape[-2]
-    size = max(1, min(chunk_size, length))
+    size = max(1, -(-length // max(1, -(-length // chunk_size))))  # as many chunks as needed, with little padding
 
     def in_chunks(array: jax.Array) -> jax.Array:
         return chunked(array.astype(kind), size)
