@@ -67,8 +67,8 @@ def linear_recurrence(
         (I + diag(e) tril(G * K K^T, -1)) U = diag(w) V - diag(e A) K S^T.
 
     Both right-hand sides, V and K, are solved for all chunks at once; only S' = A_C S + U^T diag(A_C / A) K is passed
-    from chunk to chunk. Everything is float32. With chunks of C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C
-    sequential steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns S_0.
+    from chunk to chunk. Everything is float32. With chunks of C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S /
+    C sequential steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns S_0.
 
     Raises ValueError for mismatched lengths or an invalid chunk size.
     """
