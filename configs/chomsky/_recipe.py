@@ -40,7 +40,7 @@ def paper(task: ChomskyTask, model: str = "RNN") -> Experiment:
 
 
 def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experiment:
-    """The same cell for a CPU: a two hundredth of the steps, at a higher rate that falls to zero, in smaller batches."""
+    """The same cell for a CPU: few steps, at a higher rate that falls to zero, in smaller batches."""
     experiment = paper(task, model)
     training = Training(
         steps=steps,
