@@ -9,6 +9,7 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
+from lenmem.models.chomsky import Elman
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
@@ -48,6 +49,7 @@ __all__ = [
     "RAM",
     "SLANTM",
     "Attention",
+    "Elman",
     "LSTMAttention",
     "LSTMClassifier",
     "NAMTransformer",
@@ -84,6 +86,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "ram_tape": (RAMTape, {}),
     "lstm": (LSTM, {}),
     "gru": (GRU, {}),
+    "elman": (Elman, {}),
     "transformer": (Transformer, {}),
     **{f"transformer_{x}": (Transformer, {"positions": x}) for x in _POSITIONS},
     "transformer_xl": (Transformer, {"positions": "relative"}),

@@ -13,6 +13,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "baselines of the same paper",
     ),
     ("lstm", "gru"): ("recurrent encoder-decoders of one or more layers", "baselines"),
+    ("elman",): ("Elman network with rectified units", "Delétang et al. 2023"),
     ("attention",): ("recurrent encoder, decoder with additive attention", "baseline"),
     ("location_attention", "hybrid_attention"): (
         "the decoder of `attention` with attention by location, and by content and location",

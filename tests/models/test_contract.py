@@ -27,6 +27,7 @@ from lenmem.models import (
     RAM,
     SLANTM,
     Attention,
+    Elman,
     LSTMAttention,
     LSTMClassifier,
     NAMTransformer,
@@ -40,6 +41,7 @@ from lenmem.models import (
     UniversalTransformer,
     panm,
 )
+from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy, Reverse
 from lenmem.types import Spec
 from tests.models import contract
@@ -51,6 +53,8 @@ short = Copy(vocabulary=4, train_lengths=(1, 5))
 many, more = (Copy(vocabulary=64, train_lengths=(2, longest)) for longest in (10, 12))
 """For Lie access: with fewer tokens, or fewer of them, a controller learns to do without relative moves."""
 far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
+counting = WordProblem(group="Z3", train_lengths=(1, 10), test_lengths=(11, 30))
+"""Sums modulo 3, at each position."""
 
 
 def within(accuracy: float, worst: float | None = None, **fields: Any) -> Learning:
@@ -100,6 +104,7 @@ CASES = [
     Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.9, 0.931, updates=500)),
     Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.8, 0.859)),
     Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.75, 0.836)),
+    Case("elman", Elman(hidden_size=32), beyond(0.9, updates=400), counting),
     Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.9, 1.0)),
     Case("location_attention", Attention(**looking, attention="location"), within(0.9, 1.0)),
     Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.9, 1.0)),
