@@ -9,7 +9,7 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
-from lenmem.models.chomsky import Elman
+from lenmem.models.chomsky import Elman, VectorStackRNN
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
@@ -61,6 +61,7 @@ __all__ = [
     "Transformer",
     "TransformerSeq2Seq",
     "UniversalTransformer",
+    "VectorStackRNN",
     "fields_of",
     "make",
     "name_of",
@@ -101,6 +102,8 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "pointer_network": (PointerNetwork, {}),
     "neural_stack": (NeuralStack, {}),
     "stack_rnn": (StackRNN, {}),
+    "stack_rnn_vector": (VectorStackRNN, {}),
+    "stack_lstm": (VectorStackRNN, {"controller": "lstm"}),
     "nram": (NRAM, {}),
     "esbn": (ESBN, {}),
     "nam_transformer": (NAMTransformer, {}),

@@ -104,6 +104,10 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Elman network with an average of pushed and popped stacks",
         "Joulin & Mikolov 2015, Suzgun et al. 2019",
     ),
+    ("stack_rnn_vector", "stack_lstm"): (
+        "rectified Elman network and LSTM with stacks of vectors, which can also be left as they are",
+        "Delétang et al. 2023",
+    ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),
 }

@@ -1,24 +1,40 @@
-"""The recurrent networks of the Chomsky-hierarchy study: Elman.
+"""The recurrent networks of the Chomsky-hierarchy study: Elman, and a controller with stacks.
 
-Delétang et al., "Neural Networks and the Chomsky Hierarchy", ICLR 2023 (arXiv 2207.02098), with its published code. Its
-Elman network (Elman 1990) has rectified units instead of tanh:
+Delétang et al., "Neural Networks and the Chomsky Hierarchy", ICLR 2023 (arXiv 2207.02098), with its published code. A
+controller sees the top of each of its n stacks beside the input. From its new state it pushes a vector onto each stack,
+pops it, or leaves it, by probability (`lenmem.ops.superposition_stack`, after Joulin & Mikolov 2015); so it sees what
+was pushed one step later.
 
-    h = relu(W_x x + b_x + W_h h + b_h)
+Notation: x input [B, X]; h hidden state [B, H]; S memories [B, n, T, W], the cells in sight first; a actions; v values
+to be written [B, n, W]. An Elman network (Elman 1990) has rectified units here instead of tanh. A step of it is
 
-with h [B, H] from zero. Inputs are one-hot, a linear head answers from relu(h), weights start as normals of standard
-deviation 1/sqrt(fan-in) cut at two of them, biases as zero. Cost per step: O(H (X + H)) for inputs of width X.
+    h = relu(W_x [x; S_0] + b_x + W_h h + b_h),   a = softmax(W_a h + b_a) per memory,   v = W_v h + b_v,
+    stack:  S = a_push [v; S_0 .. S_{T-2}] + a_pop [S_1 .. S_{T-1}; 0] + a_no_op S
+
+and a linear head answers from relu(h). The published code takes one softmax over the actions of all stacks, so that
+several stacks share one unit of probability; here each stack has its own, which for one stack is the same. State and
+memories start at zero, inputs are one-hot, weights start as normals of standard deviation 1 / sqrt(fan-in) that are cut
+at two of them, biases as zero. No parameter depends on T, and values pushed deeper than T are lost.
+
+Cost per step: O(H (X + H + n W) + n T W).
 """
 
 from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from lenmem.fields import PositiveInt
+from lenmem.nn.controllers import LSTMController
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.module import Part
-from lenmem.types import Dtype, Step
+from lenmem.ops.stacks import superposition_stack
+from lenmem.types import Dtype, PyTree, Step
+
+Controller = Literal["elman", "lstm"]
 
 
 def truncated(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32) -> jax.Array:
@@ -46,14 +62,114 @@ class ElmanCell(Part):
         return hidden, hidden
 
 
+class MemoryCell(Part):
+    """One step of a controller with `memories` of `slots` cells each. The carry is (state, S, ..), the output relu(h).
+
+    Subclasses define `actions`, `values` and `moved`.
+    """
+
+    controller: Controller = "elman"
+    hidden_size: int = 256
+    memories: int = 1
+    width: int = 8
+    slots: int = 30
+
+    actions: ClassVar[int]
+    """Number of actions on a memory."""
+
+    def setup(self):
+        if self.controller == "lstm":
+            self.core = LSTMController(self.hidden_size, forget_bias=1.0, learned_start=False, **self.dtypes)
+        else:
+            self.core = ElmanCell(self.hidden_size, **self.dtypes)
+
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[PyTree, ...]:
+        """Zeros."""
+        return self.core.start(batch_shape), jnp.zeros((*batch_shape, self.memories, self.slots, self.width))
+
+    def values(self, hidden: jax.Array, features: int) -> jax.Array:
+        """What is to be written, [B, features], from h."""
+        raise NotImplementedError
+
+    def moved(self, memory: jax.Array, new: jax.Array, actions: jax.Array, *known: Any) -> jax.Array:
+        """The memories after a step, [B, n, T, W], from values [B, n, W], actions [B, n, A] and the carry's rest."""
+        raise NotImplementedError
+
+    @nn.compact
+    def __call__(self, carry: tuple[PyTree, ...], step: Step) -> tuple[tuple[PyTree, ...], jax.Array]:
+        """Reads, thinks, then writes."""
+        state, memory, *known = carry
+        seen = memory[..., 0, :].reshape(*memory.shape[:-3], self.memories * self.width)
+        inputs = jnp.concatenate([step.inputs, seen.astype(step.inputs.dtype)], axis=-1)
+        state, hidden = self.core(state, step._replace(inputs=inputs))
+
+        def each(outputs):
+            """[B, n k] -> [B, n, k]."""
+            return outputs.astype(memory.dtype).reshape(*memory.shape[:-2], -1)
+
+        actions = nn.softmax(each(self.linear("act", self.memories * self.actions)(hidden)))
+        memory = self.moved(memory, each(self.values(hidden, self.memories * self.width)), actions, *known)
+
+        self.sow("traces", "actions", actions)
+        self.sow("traces", "seen", memory[..., 0, :])
+        return (state, memory, *known), nn.relu(hidden)
+
+    @nn.nowrap
+    def linear(self, name: str, features: int) -> nn.Dense:
+        """A linear map with the initialisation of the published code."""
+        return nn.Dense(features, kernel_init=truncated, **self.dtypes, name=name)
+
+
+class StackCell(MemoryCell):
+    """A controller with stacks, top first. Actions: push, pop, no-op."""
+
+    actions: ClassVar[int] = 3
+
+    def values(self, hidden, features):
+        return self.linear("new", features)(hidden)
+
+    def moved(self, memory, new, actions, *known):
+        return superposition_stack(memory, new, *jnp.unstack(actions, axis=-1))
+
+
 class Elman(FlatModel):
     """A rectified Elman network. It answers at each input if the task is aligned, else after the input."""
 
     hidden_size: PositiveInt = 256
-    """Width of the hidden state."""
+    """H: width of the hidden state."""
     embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
         return recurrent(ElmanCell(self.hidden_size, **self.dtypes, name="cell"), self)
+
+
+class VectorStackRNN(FlatModel):
+    """A recurrent network with stacks of vectors. It answers at each input if the task is aligned, else after it."""
+
+    controller: Controller = "elman"
+    """A rectified Elman network, or an LSTM."""
+    hidden_size: PositiveInt = 256
+    """H: width of the hidden state."""
+    stacks: PositiveInt = 1
+    """n: number of stacks."""
+    width: PositiveInt = 8
+    """W: width of a value on a stack."""
+    slots: PositiveInt = 30
+    """T: depth of each stack. No parameter depends on it, so a trained network can be evaluated with more."""
+    embedding_size: PositiveInt | None = None
+    """Width of the input embedding; None: the input itself, tokens one-hot."""
+
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        cell = StackCell(
+            controller=self.controller,
+            hidden_size=self.hidden_size,
+            memories=self.stacks,
+            width=self.width,
+            slots=self.slots,
+            **self.dtypes,
+            name="cell",
+        )
+        return recurrent(cell, self)

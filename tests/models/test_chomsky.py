@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.models.chomsky import Elman
+from lenmem.models.chomsky import Elman, VectorStackRNN
 from lenmem.tasks.base import draw
-from lenmem.tasks.lantm import Copy
+from lenmem.tasks.lantm import Copy, Reverse
 from tests.models.contract import briefly
-from tests.models.twin import random_parameters
+from tests.models.twin import random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=5, train_lengths=(1, 6))
 LENGTHS = (4, 1, 6)
@@ -39,6 +39,19 @@ class ElmanTwin:
         return self.h
 
 
+class LSTMTwin:
+    """The other controller."""
+
+    def __init__(self, params, size):
+        self.p, self.c, self.h = params, np.zeros(size), np.zeros(size)
+
+    def see(self, x):
+        f, i, o, g = np.split(linear(self.p, np.concatenate([x, self.h])), 4)
+        self.c = sigmoid(f + 1) * self.c + sigmoid(i) * np.tanh(g)
+        self.h = sigmoid(o) * np.tanh(self.c)
+        return self.h
+
+
 class Controlled:
     """A controller alone, as a machine without memory."""
 
@@ -49,7 +62,30 @@ class Controlled:
         return self.controller.see(x)
 
 
-def check(machine, model, *, aligned=False, scale=0.8):
+class StackTwin:
+    """One row of a controller with stacks, each a list of values."""
+
+    def __init__(self, model, params, length):
+        self.p, self.slots, self.width = params["cell"], model.slots, model.width
+        self.controller = {"elman": ElmanTwin, "lstm": LSTMTwin}[model.controller](self.p["core"], model.hidden_size)
+        self.stacks = [[np.zeros(self.width)] * self.slots for _ in range(model.stacks)]
+
+    def step(self, x):
+        h = self.controller.see(np.concatenate([x, *(stack[0] for stack in self.stacks)]))
+        logits, values = linear(self.p["act"], h), linear(self.p["new"], h)
+        actions = [softmax(logits[3 * i : 3 * i + 3]) for i in range(len(self.stacks))]
+        for i, (push, pop, stay) in enumerate(actions):
+            value = values[i * self.width : (i + 1) * self.width]
+            below = [*self.stacks[i], np.zeros(self.width)]
+            above = [value, *self.stacks[i]]
+            self.stacks[i] = [
+                push * above[t] + pop * below[t + 1] + stay * self.stacks[i][t] for t in range(self.slots)
+            ]
+        self.seen = {"actions": actions, "seen": [stack[0] for stack in self.stacks]}
+        return h
+
+
+def check(machine, model, *, aligned=False, scale=0.6):
     """Compares all answers and traces of a ragged batch with the twin's, row by row and step by step."""
     spec = dataclasses.replace(TASK.spec, alignment="aligned") if aligned else TASK.spec
     model = model.clone(spec=spec)
@@ -68,7 +104,8 @@ def check(machine, model, *, aligned=False, scale=0.8):
             output = twin.step(np.eye(symbols + 3)[token])
             assert twin.seen.keys() == traces.keys()
             for name, value in twin.seen.items():
-                np.testing.assert_allclose(traces[name][time, row], value, atol=2e-5, err_msg=f"{name} at {time}")
+                got = traces[name][time, row]
+                np.testing.assert_allclose(got, value, rtol=1e-5, atol=2e-5, err_msg=f"{name} at step {time}")
             answer = time - (0 if aligned else length)
             if answer >= 0:
                 logits = linear(reader["head"], relu(output))
@@ -78,6 +115,88 @@ def check(machine, model, *, aligned=False, scale=0.8):
 @pytest.mark.parametrize("aligned", [False, True])
 def test_elman_equals_its_twin(aligned):
     check(Controlled, Elman(hidden_size=6), aligned=aligned)
+
+
+@pytest.mark.parametrize(
+    ("controller", "stacks", "slots", "aligned"),
+    [("elman", 1, 2, False), ("elman", 2, 30, True), ("lstm", 2, 3, False), ("lstm", 1, 1, True)],
+)
+def test_stacks_equal_their_twin(controller, stacks, slots, aligned):
+    """A row has up to 13 steps, so values fall off the bottom of a few slots."""
+    model = VectorStackRNN(controller, hidden_size=6, stacks=stacks, width=3, slots=slots)
+    check(StackTwin, model, aligned=aligned)
+
+
+def test_slots_need_no_parameters_and_only_the_deep_ones_are_missed():
+    models = [VectorStackRNN(hidden_size=5, stacks=2, width=3, slots=slots, spec=TASK.spec) for slots in (2, 13, 40)]
+    params = random_parameters(models[0], BATCH, scale=0.8)
+    call, mask = (*BATCH[:2], BATCH.target_mask), np.asarray(BATCH.target_mask)
+    run = [np.asarray(briefly(lambda p, m=model: m.apply({"params": p}, *call))(params))[mask] for model in models]
+    np.testing.assert_allclose(run[1], run[2], atol=1e-5)
+    assert np.abs(run[0] - run[1]).max() > 1e-4
+
+
+@pytest.mark.parametrize("fields", [{"slots": 0}, {"stacks": 0}, {"width": 0}, {"controller": "gru"}])
+def test_a_stack_without_cells_is_refused(fields):
+    (name,) = fields
+    with pytest.raises(ValueError, match=f"{name} is"):
+        VectorStackRNN(**fields)
+
+
+# Networks by hand -----------------------------------------------------------------------------------------------------
+
+SURE = 50.0
+"""The logit of an action that is taken: the others have a probability of e^-50."""
+
+
+def by_hand(model, weights, batch=BATCH):
+    """Answers with parameters that are zero but for `weights`: a path in the cell, or the head's -> (row, column) ->
+    value."""
+    call = (batch.inputs, batch.input_mask, batch.target_mask)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *call))["params"]
+    params = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes)
+    (reader,) = (name for name in params if name != "cell")
+    for path, entries in weights.items():
+        head, *rest = path.split(".")
+        place = params[reader] if head == "head" else params["cell"]
+        for key in (head, *rest):
+            place = place[key]
+        for at, value in entries.items():
+            place[at] = value
+    return np.asarray(jax.jit(lambda p: jnp.argmax(model.apply({"params": p}, *call), -1))(params))
+
+
+def test_a_stack_reverses_a_string():
+    """It pushes while it reads and pops while it answers; the controller passes on what it sees.
+
+    Units 0 .. V-1 of h are the symbol read, unit V says that the input is over, the rest is the top of the stack. An
+    empty stack shows nothing; then the end symbol is the answer.
+    """
+    task = Reverse(vocabulary=3, train_lengths=(1, 9))
+    lengths, v = (9, 1, 4), 3
+    batch = draw(task, jax.random.key(0), jnp.asarray(lengths), 9)
+    model = VectorStackRNN(hidden_size=2 * v + 1, width=v, slots=9, spec=task.spec)
+    tops = range(v + 1, 2 * v + 1)
+    inputs = v + 3  # one-hot, with begin, delimiter and blank
+    weights = {
+        "core.input.kernel": {(i, i): 1 for i in range(v)}
+        | {(v + 1, v): 1}
+        | {(inputs + i, unit): 1 for i, unit in enumerate(tops)},
+        "act.kernel": {(i, 0): SURE for i in range(v)} | {(v, 1): SURE},
+        "new.kernel": {(i, i): 1 for i in range(v)},
+        "head.kernel": {(unit, i): 1 for i, unit in enumerate(tops)},
+        "head.bias": {v: 0.5},
+    }
+    answers = by_hand(model, weights, batch)
+    np.testing.assert_array_equal(answers[batch.target_mask], batch.targets[batch.target_mask])
+    shallow = by_hand(model.clone(slots=4), weights, batch)
+    for row, length in enumerate(lengths):  # the last four symbols, then nothing is left
+        expected = np.asarray(batch.targets[row][: length + 1]).copy()
+        expected[4:] = v
+        np.testing.assert_array_equal(shallow[row][: length + 1], expected)
+
+
+# Initialisation -------------------------------------------------------------------------------------------------------
 
 
 def test_weights_start_as_in_the_published_code():

@@ -39,6 +39,7 @@ from lenmem.models import (
     Transformer,
     TransformerSeq2Seq,
     UniversalTransformer,
+    VectorStackRNN,
     panm,
 )
 from lenmem.tasks.groups import WordProblem
@@ -47,6 +48,7 @@ from lenmem.types import Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning
 from tests.models.test_esbn import Naming
+from tests.models.test_stack_rnn import Closing
 
 short = Copy(vocabulary=4, train_lengths=(1, 5))
 """What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
@@ -113,6 +115,18 @@ CASES = [
     Case("stack_rnn", StackRNN(**stack, slots=24), beyond(0.95, 0.999, updates=400), far_back),
     Case(
         "stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), beyond(0.95, 0.999, updates=400, starts=5), far_back
+    ),
+    Case(
+        "stack_rnn_vector",
+        VectorStackRNN(hidden_size=32, slots=40),
+        beyond(0.95, 1.0, updates=800, learning_rate=2e-2, b2=0.9, starts=10),
+        Reverse(vocabulary=8, train_lengths=(1, 12)),
+    ),
+    Case(
+        "stack_lstm",
+        VectorStackRNN(hidden_size=20, controller="lstm", stacks=2, slots=24),
+        beyond(0.95, 0.979, updates=600),
+        Closing(),
     ),
     Case(
         "nram",
