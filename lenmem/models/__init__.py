@@ -9,7 +9,7 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
-from lenmem.models.chomsky import Elman, VectorStackRNN
+from lenmem.models.chomsky import Elman, TapeRNN, VectorStackRNN
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
@@ -58,6 +58,7 @@ __all__ = [
     "RAMTape",
     "RecurrentLSAM",
     "StackRNN",
+    "TapeRNN",
     "Transformer",
     "TransformerSeq2Seq",
     "UniversalTransformer",
@@ -104,6 +105,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "stack_rnn": (StackRNN, {}),
     "stack_rnn_vector": (VectorStackRNN, {}),
     "stack_lstm": (VectorStackRNN, {"controller": "lstm"}),
+    "tape_rnn": (TapeRNN, {}),
     "nram": (NRAM, {}),
     "esbn": (ESBN, {}),
     "nam_transformer": (NAMTransformer, {}),

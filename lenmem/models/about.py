@@ -108,6 +108,10 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "rectified Elman network and LSTM with stacks of vectors, which can also be left as they are",
         "Delétang et al. 2023",
     ),
+    ("tape_rnn",): (
+        "rectified Elman network with circular tapes, which move by one cell or by the length of the input",
+        "Delétang et al. 2023",
+    ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),
 }

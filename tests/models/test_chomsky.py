@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.models.chomsky import Elman, VectorStackRNN
+from lenmem.models.chomsky import Elman, TapeCell, TapeRNN, VectorStackRNN
+from lenmem.nn.interfaces import Transducer
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy, Reverse
 from tests.models.contract import briefly
@@ -85,6 +86,36 @@ class StackTwin:
         return h
 
 
+class TapeTwin:
+    """One row of a controller with tapes: each is a circle of cells with a head that moves."""
+
+    def __init__(self, model, params, length):
+        self.p, self.slots, self.width, self.length = params["cell"], model.slots, model.width, length
+        self.controller = {"elman": ElmanTwin, "lstm": LSTMTwin}[model.controller](self.p["core"], model.hidden_size)
+        self.tapes = [[np.zeros(self.width)] * self.slots for _ in range(model.tapes)]
+
+    def step(self, x):
+        h = self.controller.see(np.concatenate([x, *(tape[0] for tape in self.tapes)]))
+        logits = linear(self.p["act"], h)
+        values = linear(self.p["new"], relu(linear(self.p["second"], relu(linear(self.p["first"], h)))))
+        actions = [softmax(logits[5 * i : 5 * i + 5]) for i in range(len(self.tapes))]
+        for i, probabilities in enumerate(actions):
+            written = [values[i * self.width : (i + 1) * self.width], *self.tapes[i][1:]]
+            distances = (
+                0,
+                1,
+                -1,
+                self.length,
+                -self.length,
+            )  # from the cell under the head to the one that comes there
+            self.tapes[i] = [
+                sum(p * written[(t + by) % self.slots] for p, by in zip(probabilities, distances, strict=True))
+                for t in range(self.slots)
+            ]
+        self.seen = {"actions": actions, "seen": [tape[0] for tape in self.tapes]}
+        return h
+
+
 def check(machine, model, *, aligned=False, scale=0.6):
     """Compares all answers and traces of a ragged batch with the twin's, row by row and step by step."""
     spec = dataclasses.replace(TASK.spec, alignment="aligned") if aligned else TASK.spec
@@ -136,11 +167,27 @@ def test_slots_need_no_parameters_and_only_the_deep_ones_are_missed():
     assert np.abs(run[0] - run[1]).max() > 1e-4
 
 
-@pytest.mark.parametrize("fields", [{"slots": 0}, {"stacks": 0}, {"width": 0}, {"controller": "gru"}])
-def test_a_stack_without_cells_is_refused(fields):
-    (name,) = fields
-    with pytest.raises(ValueError, match=f"{name} is"):
-        VectorStackRNN(**fields)
+@pytest.mark.parametrize(
+    ("controller", "tapes", "slots", "aligned"),
+    [("elman", 1, 4, False), ("elman", 2, 30, True), ("lstm", 2, 3, False), ("lstm", 1, 1, True)],
+)
+def test_tapes_equal_their_twin(controller, tapes, slots, aligned):
+    """The rows have lengths 4, 1 and 6: a jump goes around a tape of 3 or 4 cells."""
+    check(TapeTwin, TapeRNN(controller, hidden_size=6, tapes=tapes, width=3, slots=slots, mlp_size=5), aligned=aligned)
+
+
+@pytest.mark.parametrize("model", [VectorStackRNN, TapeRNN])
+@pytest.mark.parametrize("field", ["slots", "width", "stacks", "tapes"])
+def test_a_memory_without_cells_is_refused(model, field):
+    if hasattr(model, field):
+        with pytest.raises(ValueError, match=f"{field} is 0; it must be an integer, at least 1"):
+            model(**{field: 0})
+
+
+def test_a_tape_needs_the_whole_input():
+    causal = dataclasses.replace(TASK.spec, alignment="aligned", causal=True)
+    assert VectorStackRNN().supports(causal) is None
+    assert "the task is causal" in (TapeRNN().supports(causal) or "")
 
 
 # Networks by hand -----------------------------------------------------------------------------------------------------
@@ -155,10 +202,10 @@ def by_hand(model, weights, batch=BATCH):
     call = (batch.inputs, batch.input_mask, batch.target_mask)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *call))["params"]
     params = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes)
-    (reader,) = (name for name in params if name != "cell")
+    reader = next(tree for tree in (params, *params.values()) if "head" in tree)
     for path, entries in weights.items():
         head, *rest = path.split(".")
-        place = params[reader] if head == "head" else params["cell"]
+        place = reader if head == "head" else params["cell"]
         for key in (head, *rest):
             place = place[key]
         for at, value in entries.items():
@@ -194,6 +241,37 @@ def test_a_stack_reverses_a_string():
         expected = np.asarray(batch.targets[row][: length + 1]).copy()
         expected[4:] = v
         np.testing.assert_array_equal(shallow[row][: length + 1], expected)
+
+
+def test_a_tape_copies_a_string():
+    """It writes and steps forward, at the delimiter jumps back by the length of its row, then reads forward.
+
+    Units 0 .. V-1 of h are the symbol read, unit V is the delimiter, unit V+1 a blank, the rest is the cell under the
+    head. What is not a symbol is written as zeros, and zeros mean the end. A string that fills the tape has no cell
+    left for the delimiter's zeros: its first symbol is lost.
+    """
+    task = Copy(vocabulary=3, train_lengths=(1, 9))
+    lengths, v = (9, 1, 4), 3
+    batch = draw(task, jax.random.key(0), jnp.asarray(lengths), 9)
+    cell = TapeCell(hidden_size=2 * v + 2, width=v, slots=10, mlp_size=v, name="cell")
+    model = Transducer(cell, task.spec, embedding_size=None, blank="own", delay=1)
+    cells = range(v + 2, 2 * v + 2)
+    inputs = v + 3  # one-hot, with begin, delimiter and blank
+    through = {(i, i): 1 for i in range(v)}
+    weights = {
+        "core.input.kernel": through
+        | {(v + 1, v): 1, (v + 2, v + 1): 1}
+        | {(inputs + i, unit): 1 for i, unit in enumerate(cells)},
+        "act.kernel": {(i, 1): SURE for i in range(v)} | {(v, 4): SURE, (v + 1, 1): SURE},
+        **{f"{name}.kernel": through for name in ("first", "second", "new")},
+        "head.kernel": {(unit, i): 1 for i, unit in enumerate(cells)},
+        "head.bias": {v: 0.5},
+    }
+    answers = by_hand(model, weights, batch)
+    np.testing.assert_array_equal(answers[batch.target_mask], batch.targets[batch.target_mask])
+    full = by_hand(model.clone(cell=cell.clone(slots=9)), weights, batch)
+    np.testing.assert_array_equal(full[1:][batch.target_mask[1:]], batch.targets[1:][batch.target_mask[1:]])
+    np.testing.assert_array_equal(full[0][:9], [v, *batch.targets[0][1:9]])
 
 
 # Initialisation -------------------------------------------------------------------------------------------------------
