@@ -13,7 +13,9 @@ from lenmem.models.chomsky import Elman, TapeCell, TapeRNN, VectorStackRNN
 from lenmem.nn.interfaces import Transducer
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy, Reverse
-from tests.models.contract import briefly
+from tests.models import contract
+from tests.models.contract import Case, Learning, briefly
+from tests.models.test_stack_rnn import Closing
 from tests.models.twin import random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=5, train_lengths=(1, 6))
@@ -272,6 +274,24 @@ def test_a_tape_copies_a_string():
     full = by_hand(model.clone(cell=cell.clone(slots=9)), weights, batch)
     np.testing.assert_array_equal(full[1:][batch.target_mask[1:]], batch.targets[1:][batch.target_mask[1:]])
     np.testing.assert_array_equal(full[0][:9], [v, *batch.targets[0][1:9]])
+
+
+# Learning -------------------------------------------------------------------------------------------------------------
+
+
+class Brackets(Closing):
+    """Brackets for a network that is told the length."""
+
+    @property
+    def spec(self):
+        return dataclasses.replace(super().spec, causal=False)
+
+
+@pytest.mark.learning
+def test_a_tape_learns_brackets_in_step_with_the_input(learns):
+    """Rows of 13 to 24 symbols after rows of up to 12; a constant answer gets 0.4."""
+    model = TapeRNN(hidden_size=32, tapes=2, slots=24, mlp_size=32)
+    contract.check_learns(Case("brackets", model, Learning(0.95, 0.971, updates=800), Brackets()), learns)
 
 
 # Initialisation -------------------------------------------------------------------------------------------------------

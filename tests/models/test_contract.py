@@ -129,7 +129,12 @@ CASES = [
         beyond(0.95, 0.979, updates=600),
         Closing(),
     ),
-    Case("tape_rnn", TapeRNN(hidden_size=32, slots=24, mlp_size=32), beyond(0.9, updates=800, starts=8), far_back),
+    Case(
+        "tape_rnn",
+        TapeRNN(hidden_size=32, slots=8, mlp_size=32),
+        within(0.9, updates=800),
+        Reverse(vocabulary=4, train_lengths=(1, 5)),
+    ),
     Case(
         "nram",
         NRAM(hidden_size=20, registers=4),

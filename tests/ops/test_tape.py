@@ -85,6 +85,9 @@ def test_sharpness_one_only_normalises_and_leading_axes_are_rows():
 # The tape that moves --------------------------------------------------------------------------------------------------
 
 
+moved = jax.jit(ops.write_and_move)
+
+
 def moved_twin(tape, new, moves, jump):
     """One row: the tape as a circle of cells, and where the head goes."""
     tape = [new, *tape[1:]]
@@ -103,7 +106,7 @@ def test_a_moved_tape_equals_its_twin(slots, seed, jumps):
     generator = np.random.default_rng(seed)
     tape, new = generator.normal(size=(3, 2, slots, 2)), generator.normal(size=(3, 2, 2))
     moves = generator.dirichlet(np.ones(5), size=(3, 2))
-    got = ops.write_and_move(*(jnp.asarray(x, jnp.float32) for x in (tape, new, moves)), jnp.asarray(jumps)[:, None])
+    got = moved(*(x.astype(np.float32) for x in (tape, new, moves)), np.array(jumps)[:, None])
     for row in range(3):
         for head in range(2):
             twin = moved_twin(tape[row, head], new[row, head], moves[row, head], jumps[row])
@@ -116,7 +119,7 @@ def test_gradients_are_those_of_the_equation():
     direction = generator.normal(size=(4, 2))
 
     def objective(*arguments):
-        return jnp.sum(ops.write_and_move(*arguments, 3) * direction)
+        return jnp.sum(moved(*arguments, 3) * direction)
 
     # The objective is linear in each argument: a difference of any size is exact, up to rounding in float64 here.
     arguments = [np.asarray(x, np.float64) for x in (tape, new, moves)]
@@ -124,7 +127,7 @@ def test_gradients_are_those_of_the_equation():
         for at in np.ndindex(gradient.shape):
             other = [x.copy() for x in arguments]
             other[which][at] += 1
-            after, before = (np.sum(moved_twin(*x, 3) * direction) for x in (other, arguments))
+            after, before = (np.sum(moved_twin(x[0], x[1], x[2], 3) * direction) for x in (other, arguments))
             np.testing.assert_allclose(gradient[at], after - before, atol=1e-5)
 
 
@@ -138,10 +141,10 @@ def test_a_tape_copies_a_string(length, slots):
     string = list(range(1, length + 1))
     tape, read = jnp.zeros((slots, 1)), []
     for symbol in string:
-        tape = ops.write_and_move(tape, jnp.array([float(symbol)]), forward, length)
-    tape = ops.write_and_move(tape, tape[0], back, length)
+        tape = moved(tape, jnp.array([float(symbol)]), forward, length)
+    tape = moved(tape, tape[0], back, length)
     for _ in string:
         read.append(int(tape[0, 0]))
-        tape = ops.write_and_move(tape, tape[0], forward, length)
+        tape = moved(tape, tape[0], forward, length)
     kept = {i % slots: symbol for i, symbol in enumerate(string)}
     assert read == [kept[i % slots] for i in range(length)]
