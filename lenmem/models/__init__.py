@@ -9,6 +9,7 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
+from lenmem.models.chomsky import Elman, TapeRNN, VectorStackRNN
 from lenmem.models.delta_net import DeltaNet
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
@@ -54,6 +55,7 @@ __all__ = [
     "XLSTM",
     "Attention",
     "DeltaNet",
+    "Elman",
     "LSTMAttention",
     "LSTMClassifier",
     "LoopedTransformer",
@@ -64,9 +66,11 @@ __all__ = [
     "RAMTape",
     "RecurrentLSAM",
     "StackRNN",
+    "TapeRNN",
     "Transformer",
     "TransformerSeq2Seq",
     "UniversalTransformer",
+    "VectorStackRNN",
     "fields_of",
     "make",
     "name_of",
@@ -92,6 +96,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "ram_tape": (RAMTape, {}),
     "lstm": (LSTM, {}),
     "gru": (GRU, {}),
+    "elman": (Elman, {}),
     "transformer": (Transformer, {}),
     **{f"transformer_{x}": (Transformer, {"positions": x}) for x in _POSITIONS},
     "transformer_xl": (Transformer, {"positions": "relative"}),
@@ -109,6 +114,9 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "pointer_network": (PointerNetwork, {}),
     "neural_stack": (NeuralStack, {}),
     "stack_rnn": (StackRNN, {}),
+    "stack_rnn_vector": (VectorStackRNN, {}),
+    "stack_lstm": (VectorStackRNN, {"controller": "lstm"}),
+    "tape_rnn": (TapeRNN, {}),
     "nram": (NRAM, {}),
     "esbn": (ESBN, {}),
     "nam_transformer": (NAMTransformer, {}),

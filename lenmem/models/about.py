@@ -13,6 +13,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "baselines of the same paper",
     ),
     ("lstm", "gru"): ("recurrent encoder-decoders of one or more layers", "baselines"),
+    ("elman",): ("Elman network with rectified units", "Delétang et al. 2023"),
     ("attention",): ("recurrent encoder, decoder with additive attention", "baseline"),
     ("location_attention", "hybrid_attention"): (
         "the decoder of `attention` with attention by location, and by content and location",
@@ -107,6 +108,14 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ("stack_rnn",): (
         "Elman network with an average of pushed and popped stacks",
         "Joulin & Mikolov 2015, Suzgun et al. 2019",
+    ),
+    ("stack_rnn_vector", "stack_lstm"): (
+        "rectified Elman network and LSTM with stacks of vectors, which can also be left as they are",
+        "Delétang et al. 2023",
+    ),
+    ("tape_rnn",): (
+        "rectified Elman network with circular tapes, which move by one cell or by the length of the input",
+        "Delétang et al. 2023",
     ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),

@@ -170,5 +170,5 @@ class ESBN(FlatModel):
         states = nn.relu(self.encoder(nn.relu(self.embedding(symbols))))
         states = self.normalise(states, reading) if self.context_norm else jnp.where(reading[..., None], states, 0)
         steps = Step(states, ~reading, time < first_answer + answer_lengths, not train)
-        outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity)
+        outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity, lengths[:, 0])
         return self.head(outputs[first_answer + jnp.arange(answers), jnp.arange(len(inputs))[:, None]])

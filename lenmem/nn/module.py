@@ -1,4 +1,4 @@
-"""The base class of lenmem's Linen modules, with their dtypes, and a helper that passes on `deterministic`."""
+"""The base class of lenmem's Linen modules, with their dtypes, and a helper that passes on what a call asks for."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class Part(nn.Module, kw_only=True):
         return {"dtype": self.dtype, "param_dtype": self.param_dtype}
 
 
-def told(call: Callable[..., Any], *arguments: Any, deterministic: bool) -> Any:
-    """`call(*arguments)`, with `deterministic=` if its signature has it, since users' modules need not take it."""
-    if "deterministic" in inspect.signature(call).parameters:
-        return call(*arguments, deterministic=deterministic)
-    return call(*arguments)
+def told(call: Callable[..., Any], *arguments: Any, **known: Any) -> Any:
+    """`call(*arguments)` with those of `known` that its signature has, since users' modules need not take them.
+
+    All are told `deterministic`; the start of a cell that reads an input is told its `lengths`.
+    """
+    asked = inspect.signature(call).parameters
+    return call(*arguments, **{name: value for name, value in known.items() if name in asked})

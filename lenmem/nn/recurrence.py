@@ -4,7 +4,8 @@ A *cell* is a Linen module with
 
     start(batch_shape, steps) -> carry          the initial state, learned or zero; `steps` is the static number of
                                                 time steps in which a row may still be read (slots of a growing
-                                                memory). It may have an argument `deterministic`, for a random start
+                                                memory). It may have an argument `deterministic`, for a random start,
+                                                and one `lengths`, int[B]: the number of inputs of each row
     __call__(carry, Step) -> (carry, output)    one time step
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.

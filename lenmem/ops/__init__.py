@@ -71,7 +71,7 @@ from lenmem.ops.registers import (
 )
 from lenmem.ops.stacks import stack_read_weights, stack_update, superposition_stack
 from lenmem.ops.states import nearest_states_similarity
-from lenmem.ops.tape import sharpen, shifted_keys
+from lenmem.ops.tape import sharpen, shifted_keys, write_and_move
 
 __all__ = [
     "address_bank",
@@ -141,5 +141,6 @@ __all__ = [
     "unit",
     "update_temporal_link",
     "update_usage",
+    "write_and_move",
     "write_tape",
 ]

@@ -1,14 +1,17 @@
-"""Reading a memory as a tape: the neighbours of the slots read last, and sharper read weights.
+"""Tapes: the neighbours of the slots read last, sharper read weights, and a tape that moves under its head.
 
-Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, section 2 and appendix A (the RAM/tape baseline).
+Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, section 2 and appendix A (the RAM/tape baseline): reading a
+memory as a tape. Delétang et al., "Neural Networks and the Chomsky Hierarchy", ICLR 2023 (arXiv 2207.02098), with its
+published code: the tape of the Tape-RNN, after Suzgun et al. 2019 (arXiv 1911.03329).
 
-Shapes: `weights` and `mask` [..., T], `keys` [..., T, d]; any leading axes.
+Shapes: `weights` and `mask` [..., T], `keys` [..., T, d]; `tape` [..., T, W], the cell under the head first, `new`
+[..., W]; any leading axes.
 """
 
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from lenmem.ops.lie import masked_softmax
 
@@ -36,3 +39,29 @@ def sharpen(weights: Float[Array, "... T"], sharpness: Float[Array, "..."]) -> F
     positive = weights > 0
     logarithms = jnp.log(jnp.where(positive, weights, 1))
     return masked_softmax(sharpness[..., None] * logarithms, positive)
+
+
+def write_and_move(
+    tape: Float[Array, "... T W"],
+    new: Float[Array, "... W"],
+    moves: Float[Array, "... 5"],
+    jump: Int[Array, "..."] | int,
+) -> Float[Array, "... T W"]:
+    """Overwrites the cell under the head, cell 0, then moves the circular tape (Delétang et al. 2023):
+
+        C = [new; S_1 .. S_{T-1}],  S'_i = m_1 C_i + m_2 C_{i+1} + m_3 C_{i-1} + m_4 C_{i+L} + m_5 C_{i-L}
+
+    with indices modulo T, probabilities m = `moves` and L = `jump`, the length of the input. The second move brings the
+    next cell under the head, the third the one before. A jump by a multiple of T stays. There is no way not to write.
+    O(T W), where the published code multiplies with a T x T matrix for each move.
+    """
+    written = jnp.concatenate([new[..., None, :], tape[..., 1:, :]], axis=-2)
+    cells = jnp.arange(tape.shape[-2])
+    jump = jnp.broadcast_to(jnp.asarray(jump), tape.shape[:-2])[..., None]
+
+    def far(step: Array) -> Array:
+        """The tape that has moved by another distance in each row."""
+        return jnp.take_along_axis(written, ((cells + step) % len(cells))[..., None], axis=-2)
+
+    moved = (written, jnp.roll(written, -1, axis=-2), jnp.roll(written, 1, axis=-2), far(jump), far(-jump))
+    return sum((moves[..., i, None, None] * after for i, after in enumerate(moved)), jnp.zeros_like(tape))

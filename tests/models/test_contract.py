@@ -29,6 +29,7 @@ from lenmem.models import (
     XLSTM,
     Attention,
     DeltaNet,
+    Elman,
     LoopedTransformer,
     LSTMAttention,
     LSTMClassifier,
@@ -39,9 +40,11 @@ from lenmem.models import (
     RAMTape,
     RecurrentLSAM,
     StackRNN,
+    TapeRNN,
     Transformer,
     TransformerSeq2Seq,
     UniversalTransformer,
+    VectorStackRNN,
     panm,
 )
 from lenmem.tasks.groups import WordProblem
@@ -50,6 +53,7 @@ from lenmem.types import Spec
 from tests.models import contract
 from tests.models.contract import Case, Learning
 from tests.models.test_esbn import Naming
+from tests.models.test_stack_rnn import Closing
 
 short = Copy(vocabulary=4, train_lengths=(1, 5))
 """What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
@@ -58,6 +62,8 @@ many, more = (Copy(vocabulary=64, train_lengths=(2, longest)) for longest in (10
 parity = WordProblem(group="Z2", train_lengths=(1, 12))
 """A constant answer gets 0.5 of the slots."""
 far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
+counting = WordProblem(group="Z3", train_lengths=(1, 10), test_lengths=(11, 30))
+"""Sums modulo 3, at each position."""
 
 
 def within(accuracy: float, worst: float | None = None, **fields: Any) -> Learning:
@@ -108,6 +114,7 @@ CASES = [
     Case("ram_tape_sharp", RAMTape(**small, sharpening=True), within(0.9, 0.931, updates=500)),
     Case("lstm", LSTM(hidden_size=32, embedding_size=8), within(0.8, 0.859)),
     Case("gru", GRU(hidden_size=32, embedding_size=8), within(0.75, 0.836)),
+    Case("elman", Elman(hidden_size=32), beyond(0.95, 0.998, updates=400, starts=5), counting),
     Case("attention", Attention(hidden_size=16, embedding_size=8), within(0.9, 1.0)),
     Case("location_attention", Attention(**looking, attention="location"), within(0.9, 1.0)),
     Case("hybrid_attention", Attention(**looking, attention="hybrid"), within(0.9, 1.0)),
@@ -116,6 +123,24 @@ CASES = [
     Case("stack_rnn", StackRNN(**stack, slots=24), beyond(0.95, 0.999, updates=400), far_back),
     Case(
         "stack_rnn_no_op", StackRNN(**stack, slots=24, no_op=True), beyond(0.95, 0.999, updates=400, starts=5), far_back
+    ),
+    Case(
+        "stack_rnn_vector",
+        VectorStackRNN(hidden_size=32, slots=40),
+        beyond(0.95, 1.0, updates=800, learning_rate=2e-2, b2=0.9, starts=10),
+        Reverse(vocabulary=8, train_lengths=(1, 12)),
+    ),
+    Case(
+        "stack_lstm",
+        VectorStackRNN(hidden_size=20, controller="lstm", stacks=2, slots=24),
+        beyond(0.95, 0.979, updates=600),
+        Closing(),
+    ),
+    Case(
+        "tape_rnn",
+        TapeRNN(hidden_size=32, slots=8, mlp_size=32),
+        within(0.9, updates=800),
+        Reverse(vocabulary=4, train_lengths=(1, 5)),
     ),
     Case(
         "nram",

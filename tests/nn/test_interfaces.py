@@ -135,6 +135,16 @@ class Same(nn.Module):
         return states
 
 
+class Knowing(nn.Module):
+    """A cell that shows the length that it was told at the start."""
+
+    def start(self, batch_shape, steps, *, lengths):
+        return lengths
+
+    def __call__(self, carry, step):
+        return carry, carry[:, None]
+
+
 def identity():
     return nn.Sequential([lambda x: x], parent=None)
 
@@ -268,6 +278,21 @@ def test_refusals_say_why():
         Transducer(gru()).init(jax.random.key(0), mask.astype(int), mask, mask)
     with pytest.raises(ValueError, match="feedback is 'free'; allowed are open_loop, teacher_forced"):
         encoder_decoder("free").clone(spec=TOKENS).init(jax.random.key(0), mask.astype(int), mask, mask)
+
+
+def test_cells_may_ask_for_the_length_of_the_input():
+    """Of each row, without padding and without the symbols of the interface."""
+    lengths, answers = (5, 2, 3), (4, 1, 2)
+    readers = {"embedding_size": None, "head": identity()}
+    transducer = Transducer(Knowing(parent=None), TOKENS, begin=True, delay=1, **readers)
+    aligned = Aligned(Knowing(parent=None), ALIGNED, **readers)
+    for model, slots in ((transducer, answers), (aligned, lengths)):
+        batch = a_batch(model.spec, lengths, slots, 9, 7, poison=True)
+        outputs = np.asarray(model.apply({}, *batch[:2], batch.target_mask))
+        np.testing.assert_array_equal(outputs[batch.target_mask][:, 0], np.repeat(lengths, slots))
+    mask = np.arange(6) < np.array(lengths)[:, None]
+    outputs = np.asarray(Recurrent(Knowing(parent=None)).apply({}, jnp.zeros((3, 6, 1)), mask))
+    np.testing.assert_array_equal(outputs[mask][:, 0], np.repeat(lengths, lengths))
 
 
 def test_flat_models_get_the_interface_of_their_task():

@@ -80,3 +80,71 @@ def test_sharpness_one_only_normalises_and_leading_axes_are_rows():
             strict=True,
         ):
             np.testing.assert_allclose(mine, twin, rtol=1e-6)
+
+
+# The tape that moves --------------------------------------------------------------------------------------------------
+
+
+moved = jax.jit(ops.write_and_move)
+
+
+def moved_twin(tape, new, moves, jump):
+    """One row: the tape as a circle of cells, and where the head goes."""
+    tape = [new, *tape[1:]]
+    result = np.zeros_like(np.asarray(tape))
+    for probability, distance in zip(moves, (0, 1, -1, jump, -jump), strict=True):
+        for i in range(len(tape)):
+            result[i] = result[i] + probability * tape[(i + distance) % len(tape)]
+    return result
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@quick
+@given(seed=st.integers(0, 10**6), jumps=st.lists(st.integers(0, 12), min_size=3, max_size=3))
+def test_a_moved_tape_equals_its_twin(slots, seed, jumps):
+    """Jumps of another length in each row, also past the end of the tape, and leading axes."""
+    generator = np.random.default_rng(seed)
+    tape, new = generator.normal(size=(3, 2, slots, 2)), generator.normal(size=(3, 2, 2))
+    moves = generator.dirichlet(np.ones(5), size=(3, 2))
+    got = moved(*(x.astype(np.float32) for x in (tape, new, moves)), np.array(jumps)[:, None])
+    for row in range(3):
+        for head in range(2):
+            twin = moved_twin(tape[row, head], new[row, head], moves[row, head], jumps[row])
+            np.testing.assert_allclose(got[row, head], twin, atol=1e-5)
+
+
+def test_gradients_are_those_of_the_equation():
+    generator = np.random.default_rng(0)
+    tape, new, moves = (jnp.asarray(generator.normal(size=size), jnp.float32) for size in ((4, 2), (2,), (5,)))
+    direction = generator.normal(size=(4, 2))
+
+    def objective(*arguments):
+        return jnp.sum(moved(*arguments, 3) * direction)
+
+    # The objective is linear in each argument: a difference of any size is exact, up to rounding in float64 here.
+    arguments = [np.asarray(x, np.float64) for x in (tape, new, moves)]
+    for which, gradient in enumerate(jax.grad(objective, argnums=(0, 1, 2))(tape, new, moves)):
+        for at in np.ndindex(gradient.shape):
+            other = [x.copy() for x in arguments]
+            other[which][at] += 1
+            after, before = (np.sum(moved_twin(x[0], x[1], x[2], 3) * direction) for x in (other, arguments))
+            np.testing.assert_allclose(gradient[at], after - before, atol=1e-5)
+
+
+@pytest.mark.parametrize(("length", "slots"), [(1, 1), (3, 9), (4, 5), (5, 5), (7, 5)])
+def test_a_tape_copies_a_string(length, slots):
+    """Write and step forward, jump back by the length, then read and step forward. What is read is written again.
+
+    A string that is longer than the tape overwrites its own start.
+    """
+    _, forward, _, _, back = jnp.eye(5)
+    string = list(range(1, length + 1))
+    tape, read = jnp.zeros((slots, 1)), []
+    for symbol in string:
+        tape = moved(tape, jnp.array([float(symbol)]), forward, length)
+    tape = moved(tape, tape[0], back, length)
+    for _ in string:
+        read.append(int(tape[0, 0]))
+        tape = moved(tape, tape[0], forward, length)
+    kept = {i % slots: symbol for i, symbol in enumerate(string)}
+    assert read == [kept[i % slots] for i in range(length)]

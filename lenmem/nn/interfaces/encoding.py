@@ -174,13 +174,14 @@ class Aligned(Part):
             reason = f"answer t is read at input t; got {answers} answer slots for {capacity} inputs"
         if reason:
             raise ValueError(reason)
-        symbols = place(inputs, jnp.sum(input_mask, axis=-1), jnp.full((1, capacity), BLANK), spec)
+        lengths = jnp.sum(input_mask, axis=-1)
+        symbols = place(inputs, lengths, jnp.full((1, capacity), BLANK), spec)
         size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
         embed = Embedding(spec, special=SPECIAL, **size, name="embedding")
         states = embed(symbols)
         if is_cell(self.cell):
             steps = Step(states, jnp.zeros_like(input_mask), input_mask, not train)
-            outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity)
+            outputs = run_cell(self, steps, tokens_of(symbols, spec), capacity, lengths)
             outputs = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs)
         else:
             outputs = told(self.cell, states, input_mask, deterministic=not train)

@@ -55,9 +55,10 @@ class Transducer(Part):
     ) -> jax.Array:
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]."""
         spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
+        lengths = jnp.sum(input_mask, axis=-1)
         packed = pack(
             inputs,
-            jnp.sum(input_mask, axis=-1),
+            lengths,
             jnp.sum(target_mask, axis=-1),
             answers=target_mask.shape[-1],
             spec=spec,
@@ -67,7 +68,7 @@ class Transducer(Part):
         )
         embed = Embedding(spec, features=self.embedding_size, special=SPECIAL, **self.dtypes, name="embedding")
         steps = Step(embed(packed.symbols), packed.decoding, packed.valid, not train)
-        outputs = run_cell(self, steps, tokens_of(packed.symbols, spec), packed.reading_steps)
+        outputs = run_cell(self, steps, tokens_of(packed.symbols, spec), packed.reading_steps, lengths)
 
         def answers(stacked):
             """[T, B, ...] at each row's answer steps: [B, M, ...]."""
@@ -77,13 +78,14 @@ class Transducer(Part):
         return head(jax.tree.map(answers, outputs))
 
 
-def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int) -> Any:
+def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int, lengths: jax.Array) -> Any:
     """Scans `interface.cell` over batch-major steps [B, T, ...]; returns its outputs, time-major. Sows the tokens
-    read."""
+    read. `lengths` int[B]: the number of inputs of each row, without what an interface adds."""
     cell = as_cell(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
     if interface.is_mutable_collection("traces") and not interface.is_initializing():
         for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
             interface.sow("traces", name, value.T)
-    carry = told(cell.start, tokens.shape[:1], reading_steps, deterministic=steps.deterministic)
+    known = {"deterministic": steps.deterministic, "lengths": lengths}
+    carry = told(cell.start, tokens.shape[:1], reading_steps, **known)
     time_major = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
     return scan_cell(cell, carry, time_major)[1]
