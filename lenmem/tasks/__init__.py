@@ -47,6 +47,7 @@ from lenmem.tasks.pairs import Pairs
 from lenmem.tasks.panm import DynamicRecall, IDSort, Mix, PanmCopy, PanmPrioritySort, PanmReverse
 from lenmem.tasks.recall import AssociativeRecall
 from lenmem.tasks.scan import Scan
+from lenmem.tasks.tracking import TrackedArithmetic, TrackedArithmeticBrackets, TrackedParity
 
 _TASKS: dict[str, type[Task]] = {
     "copy": Copy,
@@ -99,6 +100,9 @@ _TASKS: dict[str, type[Task]] = {
     "binary_multiplication": BinaryMultiplication,
     "compute_sqrt": ComputeSqrt,
     "word_problem": WordProblem,
+    "tracked_parity": TrackedParity,
+    "tracked_arithmetic": TrackedArithmetic,
+    "tracked_arithmetic_brackets": TrackedArithmeticBrackets,
     "associative_recall": AssociativeRecall,
     "pairs": Pairs,
 }
@@ -146,6 +150,8 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("bucket_sort",): "symbols in ascending order",
     ("binary_addition", "binary_multiplication", "compute_sqrt"): "a sum, a product or a root, in bits",
     ("word_problem",): "the running product of elements of a finite group",
+    ("tracked_parity", "tracked_arithmetic", "tracked_arithmetic_brackets"): "the same as the work on state tracking "
+    "measures it: accuracy above chance",
     ("associative_recall",): "the value of each key that is asked for",
     ("pairs",): "your own inputs and answers, from a file or from memory",
 }
@@ -242,6 +248,9 @@ __all__ = [
     "StackManipulation",
     "TableLookup",
     "Task",
+    "TrackedArithmetic",
+    "TrackedArithmeticBrackets",
+    "TrackedParity",
     "WordProblem",
     "make",
     "name_of",

@@ -171,6 +171,8 @@ class _Arithmetic(ChomskyTask):
 
     modulus: Annotated[int, at_least(2)] = 5
     """m: results are taken modulo this number."""
+    operators: ClassVar[str] = "+-*"
+    """The first of the signs: they join two numbers."""
     signs: ClassVar[str] = ""
     """The symbols after the numbers."""
 
@@ -204,7 +206,7 @@ class ModularArithmetic(_Arithmetic):
     def pair(self, key, length, capacity):
         numbers, operators = jax.random.split(key)
         numbers = jax.random.randint(numbers, (capacity,), 0, self.modulus)
-        operators = jax.random.randint(operators, (capacity,), self.modulus, self.symbols)
+        operators = self.modulus + jax.random.randint(operators, (capacity,), 0, len(self.operators))
         places = jnp.arange(capacity)
         tokens = jnp.where(places % 2 == 0, numbers, operators)
 
@@ -226,7 +228,7 @@ class ModularArithmetic(_Arithmetic):
 
 
 def _expression(
-    task: _Arithmetic, key: jax.Array, length: jax.Array | int, capacity: int, operators: str
+    task: _Arithmetic, key: jax.Array, length: jax.Array | int, capacity: int
 ) -> tuple[jax.Array, jax.Array]:
     """(symbols [capacity], value modulo m) of a random expression of `length` symbols, at least 1.
 
@@ -237,11 +239,10 @@ def _expression(
     """
     numbers, chosen, halves = jax.random.split(key, 3)
     numbers = jax.random.randint(numbers, (capacity,), 0, task.modulus)
-    signs = jnp.array([task.symbol(sign) for sign in operators])
-    chosen = signs[jax.random.randint(chosen, (capacity,), 0, len(operators))]
+    chosen = task.modulus + jax.random.randint(chosen, (capacity,), 0, len(task.operators))
     halves = jax.random.uniform(halves, (capacity,))
     opened, closed, minus = task.symbol("("), task.symbol(")"), task.symbol("-")
-    times = task.symbol("*") if "*" in task.signs else -1
+    times = task.symbol("*") if "*" in task.operators else -1
 
     def joined(operator, left, right):
         product = jnp.where(operator == times, left * right, left + jnp.where(operator == minus, -right, right))
@@ -295,7 +296,7 @@ class ModularArithmeticBrackets(_Arithmetic):
     signs: ClassVar[str] = "+-*()"
 
     def pair(self, key, length, capacity):
-        tokens, value = _expression(self, key, length, capacity, "+-*")
+        tokens, value = _expression(self, key, length, capacity)
         return tokens, _single(value)
 
 
@@ -306,12 +307,13 @@ class SolveEquation(_Arithmetic):
     Without products, which could leave x undetermined. Inputs shorter than 3 are zeros, and the answer is 0.
     """
 
+    operators: ClassVar[str] = "+-"
     signs: ClassVar[str] = "+-()x="
 
     def pair(self, key, length, capacity):
         drawn, place = jax.random.split(key)
         size = jnp.maximum(length - 2, 1)
-        tokens, value = _expression(self, drawn, size, capacity, "+-")
+        tokens, value = _expression(self, drawn, size, capacity)
         places = jnp.arange(capacity)
         # x is the first number from a random place on, cyclically.
         after = (places - jax.random.randint(place, (), 0, size)) % size
