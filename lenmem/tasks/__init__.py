@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lenmem.errors import choices
+from lenmem.tasks.addition import Addition
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.tasks.chomsky import (
     BinaryAddition,
@@ -116,6 +117,7 @@ _TASKS: dict[str, type[Task]] = {
     "tracked_arithmetic": TrackedArithmetic,
     "tracked_arithmetic_brackets": TrackedArithmeticBrackets,
     "associative_recall": AssociativeRecall,
+    "addition": Addition,
     "pairs": Pairs,
 }
 
@@ -169,6 +171,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("tracked_parity", "tracked_arithmetic", "tracked_arithmetic_brackets"): "the same as the work on state tracking "
     "measures it: accuracy above chance",
     ("associative_recall",): "the value of each key that is asked for",
+    ("addition",): "the sum of two long numbers: plain, with reversed digits, or with hints of their weights",
     ("pairs",): "your own inputs and answers, from a file or from memory",
 }
 """names -> the answer of the task."""
@@ -208,6 +211,7 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 __all__ = [
     "ABOUT",
     "AddOrSub",
+    "Addition",
     "Arithmetic",
     "AssociativeRecall",
     "BigramFlip",
