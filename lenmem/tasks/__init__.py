@@ -34,6 +34,7 @@ from lenmem.tasks.chomsky import (
 )
 from lenmem.tasks.dnc import BinaryAdd, Differentiation, Logic, QuinaryCopy, QuinaryShift, QuinarySort, Search
 from lenmem.tasks.dyck import Dyck
+from lenmem.tasks.flare import Flare
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import (
     BigramFlip,
@@ -118,6 +119,7 @@ _TASKS: dict[str, type[Task]] = {
     "tracked_arithmetic_brackets": TrackedArithmeticBrackets,
     "associative_recall": AssociativeRecall,
     "addition": Addition,
+    "flare": Flare,
     "pairs": Pairs,
 }
 
@@ -172,6 +174,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     "measures it: accuracy above chance",
     ("associative_recall",): "the value of each key that is asked for",
     ("addition",): "the sum of two long numbers: plain, with reversed digits, or with hints of their weights",
+    ("flare",): "whether a string belongs to a formal language, from the files of FLaRe",
     ("pairs",): "your own inputs and answers, from a file or from memory",
 }
 """names -> the answer of the task."""
@@ -234,6 +237,7 @@ __all__ = [
     "EqualRepeats",
     "EvenPairs",
     "Fibonacci",
+    "Flare",
     "FreshSource",
     "IDSort",
     "InterleavedAdd",

@@ -231,6 +231,15 @@ def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
     return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)
 
 
+def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+    """For bits: `token_accuracy`, the share of slots with all bits right, and `exact_match`, 1 if all slots are."""
+    right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
+    return {
+        "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
+        "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
+    }
+
+
 def scaled_accuracy(accuracy: jax.Array, chance: float) -> jax.Array:
     """(a - c) / (1 - c) with the token accuracy a and its chance level c: 0 at chance, 1 if all is right, and below 0
     if fewer slots are right than by chance. 0 if c is 1.
