@@ -41,17 +41,21 @@ class String(NamedTuple):
     label: bool
     """It belongs to the language."""
     following: tuple[Following, ...] = ()
-    """What may follow each of its prefixes, from the empty one to the whole string; nothing for other strings."""
+    """What may follow each of its prefixes, from the empty one to the whole string; nothing if that was not read, and
+    for strings that do not belong to it."""
 
 
-def read_language(directory: str) -> dict[str, list[String]]:
-    """The strings of all splits. The directory `example` is one in memory: an even number of ones."""
+def read_language(directory: str, *, following: bool) -> dict[str, list[String]]:
+    """The strings of all splits. The directory `example` is one in memory: an even number of ones.
+
+    Without `following`, `next-symbols.jsonl` is not read: it is much larger than the other files.
+    """
     if directory == "example":
         return _example()
-    return {split: read_strings(Path(directory) / folder) for split, folder in SPLITS.items()}
+    return {split: read_strings(Path(directory) / folder, following=following) for split, folder in SPLITS.items()}
 
 
-def read_strings(directory: Path) -> list[String]:
+def read_strings(directory: Path, *, following: bool) -> list[String]:
     """The strings of one directory, in order."""
     strings, labels = _lines(directory / "main.tok"), _lines(directory / "labels.txt")
     if not strings:
@@ -60,15 +64,14 @@ def read_strings(directory: Path) -> list[String]:
         if label not in ("0", "1"):
             raise ValueError(f"{directory / 'labels.txt'}, line {number}: got {label!r}; a label is 0 or 1")
     _same_count(directory / "labels.txt", len(labels), directory / "main.tok", len(strings))
+    found = [String(tuple(line.split()), label == "1") for line, label in zip(strings, labels, strict=True)]
+    if not following:
+        return found
     path = directory / "next-symbols.jsonl"
     known = _lines(path)
     _same_count(path, len(known), directory / "labels.txt", labels.count("1"), "ones")
     rest = enumerate(known, 1)
-    found = []
-    for line, label in zip(strings, labels, strict=True):
-        tokens = tuple(line.split())
-        found.append(String(tokens, label == "1", _following(path, *next(rest), tokens) if label == "1" else ()))
-    return found
+    return [s._replace(following=_following(path, *next(rest), s.tokens)) if s.label else s for s in found]
 
 
 def _lines(path: Path) -> list[str]:

@@ -37,8 +37,8 @@ class Flare(RowTask):
     unit: ClassVar[str] = "tokens"
 
     directory: str = "example"
-    """The directory of a language, with main.tok, labels.txt, next-symbols.jsonl and datasets/; `example`: strings of
-    bits with an even number of ones."""
+    """The directory of a language, with main.tok, labels.txt, for `next_symbols` next-symbols.jsonl, and datasets/;
+    `example`: strings of bits with an even number of ones."""
     answer: Literal["label", "next_symbols"] = "label"
     """Whether a string belongs to the language, or what may follow its prefixes."""
     data_seed: NonNegativeInt = 0
@@ -166,7 +166,7 @@ class Language:
 
 @functools.lru_cache(maxsize=4)
 def _read(directory: str, labelled: bool) -> Language:
-    found = read_language(directory)
+    found = read_language(directory, following=not labelled)
     if not labelled:
         found = {split: [string for string in strings if string.label] for split, strings in found.items()}
     lengths = {}

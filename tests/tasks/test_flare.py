@@ -165,7 +165,7 @@ def test_a_bad_file_is_one_line(directory, name, edit, message):
     edit(lines)
     (folder / name).write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError) as caught:
-        _ = tasks.make("flare", directory=directory).spec
+        _ = tasks.make("flare", directory=directory, answer="next_symbols").spec
     assert message in str(caught.value) and "\n" not in str(caught.value) and str(folder) in str(caught.value)
 
 
@@ -174,7 +174,9 @@ def test_a_missing_file_is_one_line(directory, name):
     missing = Path(directory) / SPLITS["validation_long"] / name
     missing.unlink()
     with pytest.raises(ValueError, match=f"{name} cannot be read .No such file or directory.; expected a directory"):
-        _ = tasks.make("flare", directory=directory).spec
+        _ = tasks.make("flare", directory=directory, answer="next_symbols").spec
+    if name == "next-symbols.jsonl":  # labels do not need it
+        assert tasks.make("flare", directory=directory).spec.output_size == 2
 
 
 def test_other_directories():
