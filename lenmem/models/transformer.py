@@ -38,7 +38,7 @@ class Transformer(Numbered, FlatModel):
     """Whether all layers share their weights."""
     dropout: UnitInterval = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
-    positions: Literal["given", PositionEncoding] = "sinusoidal"
+    positions: Literal[PositionEncoding, "given"] = "sinusoidal"
     """Added to the states: `sinusoidal`, `learned`, or learned for positions that are `given` by the task and shifted
     at random, up to `max_positions`, in training. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
     `t5`, `fire`. Or `none`."""
