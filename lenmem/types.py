@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import chex
 import jax
@@ -70,6 +70,20 @@ SOWN = ("traces", "losses")
 """The collections to which a network may sow: what can be drawn, and what is added to the loss."""
 
 
+class PositionRule(Protocol):
+    """Positions that a task gives to its tokens, for `positions="given"`. Rules are hashable data, such as frozen
+    dataclasses."""
+
+    def ids(self, inputs: jax.Array, input_mask: jax.Array, target_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """int[B, N] token ids, bool[B, N], bool[B, M] -> positions int[B, N] of the inputs and int[B, M] of the answer
+        slots. 0: none; others are at least 1, and can be shifted by the same number."""
+        ...
+
+    def largest(self, inputs: int, answers: int) -> int:
+        """The largest position in rows of that many inputs and answer slots."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """The description of a task for a model. Models get no other information about the task."""
@@ -98,6 +112,8 @@ class Spec:
     """Expected token accuracy of a model that has only learnt the most frequent answer."""
     ceiling: float | None = None
     """Best possible exact match if the task is ambiguous; None: 1."""
+    position_rule: PositionRule | None = None
+    """Positions that the task gives to inputs and answer slots, besides their order."""
     shapes: Callable[[int], tuple[int, int]] | None = dataclasses.field(default=None, repr=False, compare=False)
     """capacity -> (N, M): the static sizes of an example of at most that length (in the task's unit)."""
 

@@ -17,8 +17,10 @@ import flax.linen as nn
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import Weighting
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
+from lenmem.nn.interfaces.encoding import GIVES_NONE, single_answer
 from lenmem.nn.positions import Numbered, PositionEncoding
-from lenmem.nn.transformer import TransformerEncoder
+from lenmem.nn.transformer import GivenPositionsEncoder, TransformerEncoder
+from lenmem.types import Spec
 
 
 class Transformer(Numbered, FlatModel):
@@ -36,8 +38,9 @@ class Transformer(Numbered, FlatModel):
     """Whether all layers share their weights."""
     dropout: UnitInterval = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
-    positions: PositionEncoding = "sinusoidal"
-    """Added to the states: `sinusoidal`, `learned`. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
+    positions: Literal[PositionEncoding, "given"] = "sinusoidal"
+    """Added to the states: `sinusoidal`, `learned`, or learned for positions that are `given` by the task and shifted
+    at random, up to `max_positions`, in training. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
     `t5`, `fire`. Or `none`."""
     attention: Weighting = "softmax"
     """The weights of attention: `softmax`; `stick_breaking` (Tan et al. 2025), which takes the nearest match to the
@@ -46,15 +49,24 @@ class Transformer(Numbered, FlatModel):
     """Whether a single answer is read at the end token or at the begin token."""
 
     @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or the reason why this model cannot take the task."""
+        ordered = spec.alignment == "aligned" or single_answer(spec)
+        if self.positions == "given" and (ordered or spec.position_rule is None):
+            return GIVES_NONE
+        return super().supports(spec)
+
+    @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
-        encoder = TransformerEncoder(
+        given = self.positions == "given"
+        encoder = (GivenPositionsEncoder if given else TransformerEncoder)(
             layers=self.layers,
             heads=self.heads,
             feedforward_size=self.feedforward_size,
             shared_weights=self.shared_weights,
             causal=require_spec(self.spec, self).causal,
             dropout=self.dropout,
-            positions=self.positions,
+            positions="learned" if self.positions == "given" else self.positions,
             weighting=self.attention,
             **self.numbering,
             **self.dtypes,

@@ -70,6 +70,16 @@ class Numbered(nn.Module, kw_only=True):
         draw = jax.vmap(ops.random_positions, in_axes=(None, 0, None, None))
         return draw(jax.random.key(0), lengths, length, self.max_positions)
 
+    @nn.nowrap
+    def shifted(self, given: jax.Array, *, deterministic: bool) -> jax.Array:
+        """Given positions int[B, N]; in training with a random number added in each row to all but 0, up to
+        `max_positions` - 1, so that those of longer rows are trained too (McLeish et al. 2024, Cho et al. 2024)."""
+        if deterministic:
+            return given
+        room = self.max_positions - jnp.max(given, axis=-1, keepdims=True)
+        offset = jax.random.randint(self.make_rng("address"), room.shape, 0, jnp.maximum(room, 1))
+        return jnp.where(given > 0, given + offset, 0)
+
 
 class PositionVectors(Part):
     """Vectors to add to the states: sinusoids, or rows of a learned table, initialised as N(0, 0.02^2); else zeros."""

@@ -183,6 +183,11 @@ class TransformerEncoder(Numbered, Part):
     def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]."""
         at = self.numbered(mask, encoding_of(self.positions), deterministic=deterministic)
+        return self.layered(states, mask, at, deterministic=deterministic)
+
+    @nn.nowrap
+    def layered(self, states: jax.Array, mask: jax.Array, at: jax.Array, *, deterministic: bool) -> jax.Array:
+        """All layers, for states at positions int[N] or int[B, N]."""
         states = self.placed(jnp.where(mask[..., None], states, 0), at, deterministic=deterministic)
         stack: list[nn.Module] = []
         for number in range(self.layers):
@@ -241,3 +246,21 @@ class TransformerEncoder(Numbered, Part):
     def last(self, states: jax.Array) -> jax.Array:
         """A function of the last layer's states: here the identity."""
         return states
+
+
+class GivenPositionsEncoder(TransformerEncoder):
+    """A `TransformerEncoder` with learned vectors for positions that the task gives (`lenmem.types.PositionRule`)."""
+
+    positions: PositionKind = "learned"
+
+    takes_positions: ClassVar[bool] = True
+    """An interface passes the positions of the columns."""
+
+    @nn.compact
+    def __call__(
+        self, states: jax.Array, mask: jax.Array, given: jax.Array | None = None, *, deterministic: bool = True
+    ) -> jax.Array:
+        """[B, N, d], bool[B, N], int[B, N] -> [B, N, d]."""
+        if given is None:
+            raise ValueError("the positions of the columns are missing; a task gives them to answers after its input")
+        return self.layered(states, mask, self.shifted(given, deterministic=deterministic), deterministic=deterministic)

@@ -49,9 +49,19 @@ class Addition(Task):
     """Fewest and most digits in the test, both included."""
     hints: PositiveInt = 128
     """Number of hint tokens; a sum of n + 1 digits needs as many."""
+    positions: Literal["abacus", "coupled"] | None = None
+    """Positions that a network may use (`Transformer(positions="given")`): the place of a digit in its number, or one
+    position for all digits of a weight. See `DigitPositions`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.positions == "abacus" and self.format != "reversed":
+            raise ValueError(f"positions='abacus' needs all numbers lowest digit first; format is {self.format!r}")
+        if self.positions == "coupled" and (self.hinted or (self.format == "plain" and not self.padded)):
+            raise ValueError(
+                f"positions='coupled' needs sums whose lowest digit has a known slot, and no hints; format is "
+                f"{self.format!r}, padded is {self.padded}"
+            )
         self._check(max(self.train_lengths[1], self.test_lengths[1]))
 
     def _check(self, digits: int) -> None:
@@ -74,9 +84,17 @@ class Addition(Task):
             delimited=True,
             length_rule="given" if self.padded else "end",
             end_id=None if self.padded else symbols,
+            position_rule=self.position_rule,
             chance=_chance(self.train_lengths, self.padded, self.hinted),
             shapes=self.shapes,
         )
+
+    @property
+    def position_rule(self) -> DigitPositions | None:
+        """The rule of `positions`."""
+        if self.positions is None:
+            return None
+        return DigitPositions(self.positions, self.format in ("plain", "reversed_answer"), self.format == "plain")
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -139,6 +157,42 @@ class Addition(Task):
         weight = size - 1 - number if highest_first else number
         digit = digits[jnp.clip(weight, 0, digits.shape[0] - 1)]
         return jnp.where(hint == 0, HINT + start + weight, digit) if self.hinted else digit
+
+
+@dataclasses.dataclass(frozen=True)
+class DigitPositions:
+    """Positions of the digits of a sum. Tokens that are no digits get the first one, with `abacus` none.
+
+    abacus     1, 2, 3, .. in each number, from its first digit on (McLeish et al. 2024)
+    coupled    w + 2 for a digit of weight 10^w, in all numbers; 1 for signs (Cho et al. 2024)
+
+    An answer slot has the position of the digit for which it is; that of the end follows that of the highest digit.
+    With M slots no position is above M + 1: no number of a sum has more digits.
+    """
+
+    kind: Literal["abacus", "coupled"]
+    inputs_highest_first: bool = False
+    """The first digit of an input is its highest."""
+    answer_highest_first: bool = False
+    """The first answer slot is that of the highest digit."""
+
+    def ids(self, inputs: jax.Array, input_mask: jax.Array, target_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """As in `lenmem.types.PositionRule`."""
+        digit = (inputs < PLUS) & input_mask
+        place, slot = jnp.arange(inputs.shape[-1]), jnp.arange(target_mask.shape[-1])
+        before = place - jax.lax.cummax(jnp.where(digit, -1, place), axis=inputs.ndim - 1) - 1
+        end = jax.lax.cummin(jnp.where(digit, len(place), place), axis=inputs.ndim - 1, reverse=True)
+        weight = end - place - 1 if self.inputs_highest_first else before
+        slots = jnp.sum(target_mask, axis=-1, keepdims=True)
+        answer = slots - 1 - slot if self.answer_highest_first else jnp.broadcast_to(slot, target_mask.shape)
+        first = 1 if self.kind == "abacus" else 2
+        weight = jnp.minimum(weight + first, self.largest(len(place), len(slot)))
+        return jnp.where(digit, weight, jnp.where(input_mask, first - 1, 0)), answer + first
+
+    def largest(self, inputs: int, answers: int) -> int:
+        """M + 1."""
+        del inputs
+        return answers + 1
 
 
 def _number(key: jax.Array, size: jax.Array | int, capacity: int) -> jax.Array:

@@ -116,3 +116,51 @@ def test_too_few_hints():
     with pytest.raises(ValueError, match="sums of numbers of 101 digits need 102"):
         task.sample(jax.random.key(0), 101, 101)
     tasks.make("addition", hints=1)  # it has none
+
+
+GIVEN = [("abacus", "reversed", False), ("abacus", "reversed", True), *(("coupled", f, True) for f in FORMATS[:3])]
+GIVEN += [("coupled", "reversed", False), ("coupled", "reversed_answer", False)]
+
+
+@pytest.mark.parametrize(("kind", "form", "padded"), GIVEN)
+def test_given_positions(kind, form, padded):
+    """Read off the text of each example, number by number."""
+    task = tasks.make("addition", format=form, padded=padded, positions=kind)
+    lengths = jnp.repeat(jnp.array([1, 2, 5]), 8)
+    batch = jax.jit(lambda key: draw(task, key, lengths, 7))(jax.random.key(0))
+    rule = task.spec.position_rule
+    assert rule is not None
+    read, asked = (np.asarray(ids) for ids in rule.ids(batch.inputs, batch.input_mask, batch.target_mask))
+    for row in range(len(lengths)):
+        words = [task.input_names[token] for token in np.asarray(batch.inputs[row])[np.asarray(batch.input_mask[row])]]
+        wanted = []
+        for text in "".join(words).replace("=", "+=").split("+")[:2]:
+            weights = range(len(text)) if form == "reversed" else range(len(text) - 1, -1, -1)
+            wanted += [weight + (1 if kind == "abacus" else 2) for weight in weights] + [0 if kind == "abacus" else 1]
+        assert read[row, : len(words)].tolist() == wanted and not read[row, len(words) :].any()
+        slots = int(batch.target_mask[row].sum())
+        first = 1 if kind == "abacus" else 2
+        ascending = list(range(first, first + slots))
+        assert asked[row, :slots].tolist() == (ascending[::-1] if form == "plain" else ascending)
+        assert max(wanted) <= max(ascending) <= rule.largest(len(words), slots)
+
+
+def test_a_number_that_is_too_long_for_its_slots():
+    """Typed by hand: no position is beyond those that were promised."""
+    rule = tasks.make("addition", positions="abacus").spec.position_rule
+    assert rule is not None
+    ids, _ = rule.ids(jnp.ones((1, 9), jnp.int32), jnp.ones((1, 9), bool), jnp.ones((1, 3), bool))
+    assert ids.tolist() == [[1, 2, 3, 4, 4, 4, 4, 4, 4]] and rule.largest(9, 3) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"positions": "abacus", "format": "plain"}, "positions='abacus' needs all numbers lowest digit first"),
+        ({"positions": "coupled", "format": "plain"}, "sums whose lowest digit has a known slot, and no hints"),
+        ({"positions": "coupled", "format": "index_hints"}, "and no hints; format is 'index_hints'"),
+    ],
+)
+def test_formats_without_given_positions(fields, message):
+    with pytest.raises(ValueError, match=message):
+        tasks.make("addition", **fields)

@@ -24,6 +24,9 @@ from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part, told
 from lenmem.types import Spec, Step
 
+GIVES_NONE = "positions='given' needs a task that gives positions to its tokens and answers after its input"
+"""Why a task is refused."""
+
 
 class Completion(Part):
     """An encoder reads the inputs followed by mask tokens, in one pass; the answer is read at the masks.
@@ -65,11 +68,35 @@ class Completion(Part):
         size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
         embed = Embedding(spec, special=SPECIAL, **size, name="embedding")
         mask = jnp.arange(columns) < (lengths + answer_lengths)[:, None]
-        states = told(self.encoder, embed(symbols), mask, deterministic=not train)
+        given = self.given(inputs, input_mask, target_mask)
+        states = told(self.encoder, embed(symbols), mask, *given, deterministic=not train)
         at = lengths[:, None] + jnp.arange(answers)
         states = jnp.take_along_axis(states, at[..., None], axis=1)
         head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(states)
+
+    @nn.nowrap
+    def given(self, inputs: jax.Array, input_mask: jax.Array, target_mask: jax.Array) -> tuple[jax.Array, ...]:
+        """The positions that the task gives to the columns, int[B, N + M], if the encoder takes them.
+
+        Raises ValueError if they may reach the encoder's `max_positions`.
+        """
+        encoder: Any = self.encoder
+        if not getattr(encoder, "takes_positions", False):
+            return ()
+        rule = require_spec(self.spec, self).position_rule
+        if rule is None:
+            raise ValueError(GIVES_NONE)
+        largest = rule.largest(inputs.shape[1], target_mask.shape[1])
+        if largest >= encoder.max_positions:
+            raise ValueError(f"max_positions is {encoder.max_positions}; the positions of these rows reach {largest}")
+        read, asked = rule.ids(jnp.where(input_mask, inputs, 0), input_mask, target_mask)
+        column, lengths = jnp.arange(inputs.shape[1] + target_mask.shape[1]), jnp.sum(input_mask, axis=-1)[:, None]
+        slot = jnp.clip(column - lengths, 0, target_mask.shape[1] - 1)
+        behind = jnp.take_along_axis(jnp.where(target_mask, asked, 0), slot, axis=1)
+        read = jnp.pad(read, ((0, 0), (0, target_mask.shape[1])))
+        past = column >= lengths + jnp.sum(target_mask, axis=-1)[:, None]
+        return (jnp.where(past, 0, jnp.where(column < lengths, read, behind)),)
 
 
 class Readout(Part):
