@@ -14,6 +14,7 @@ from lenmem import models, tasks
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run
+from lenmem.nn.interfaces import computing, with_computation
 from lenmem.runs import example_batch, measure, typed_batch
 from lenmem.tasks.base import draw
 from lenmem.training.run_directory import METRICS, read_metrics
@@ -102,7 +103,13 @@ def _scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: boo
     task = run.experiment.task
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=required)
     title = f"{subject_of(run.experiment)}, {what}"
-    return Scene(task.spec, batch, traces, task.input_names, task.answer_names, title, **options)
+    spec, names = task.spec, task.input_names
+    if steps := getattr(run.experiment.model, "computation_steps", 0):
+        inputs, mask = computing(batch.inputs, batch.input_mask, spec, steps)
+        batch = batch._replace(inputs=inputs, input_mask=mask)
+        names = (*names, "·") if spec.takes_tokens else names
+        spec = with_computation(spec, steps)
+    return Scene(spec, batch, traces, names, task.answer_names, title, **options)
 
 
 def _folder(run: Run) -> Path:

@@ -78,9 +78,19 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "transformer_alibi": {"layers": 2, "heads": 2},
     "transformer_xl": {"layers": 2, "heads": 2},
     "transformer_randomized": {"layers": 2, "heads": 2},
+    "transformer_stick_breaking": {"layers": 2, "heads": 2},
+    "transformer_forgetting": {"layers": 2, "heads": 2},
+    "looped_transformer": {"heads": 2},
     "nam_transformer": {"layers": 2, "heads": 2},
     "universal_transformer": {"heads": 2},
     "ndr": {"steps": 8},
+    "delta_net": {"heads": 2},
+    "delta_net_negative": {"heads": 2},
+    "gated_delta_net": {"heads": 2},
+    "delta_product": {"heads": 2},
+    "mamba2": {"heads": 2, "state_size": 32},
+    "mlstm": {"heads": 2},
+    "slstm": {"heads": 2},
 }
 """The networks of the map: the name of a model -> fields that differ from its defaults. Dropout is off, and
 `hidden_size` follows from the number of parameters, with a `feedforward_size` of twice as much."""
@@ -224,13 +234,13 @@ def sized(network: str, task: Task, parameters: int) -> tuple[nn.Module, int]:
 
     ValueError if it is more than a tenth away. Sizes are multiples of twice the number of heads.
     """
-    allowed = models.fields_of(network)
     start = models.make(network, task.spec, **fields_of(network))
     unit = 2 * getattr(start, "heads", 1)
 
     def at(units: int) -> nn.Module:
         wide: dict[str, Any] = {"hidden_size": units * unit, "feedforward_size": 2 * units * unit}
-        return start.clone(**{name: value for name, value in wide.items() if name in allowed})
+        # A network without feed-forward networks, None, stays one.
+        return start.clone(**{name: value for name, value in wide.items() if getattr(start, name, None) is not None})
 
     @functools.cache
     def count(units: int) -> int:

@@ -11,10 +11,12 @@ against one), `evaluate` (100 lengths), `memory` (the append-only scan against p
 (outer-product attention against softmax attention, and on a GPU against the kernels of fla-core), `geometric`
 (geometric attention against softmax: weights of given logits, and attention by blocks and within a horizon; with
 `--run RUN` also in a trained network), `lookup` (steps per second of the Neural Data Router on table lookup at its
-published size, by batch and tokens), `widths` (steps per second on simple arithmetic, with one width and with several
-`Training.widths`), `dnc` (memory machines on sorting at the published size: training, the time of each operation, and
-long sequences), `panm` (pointer-augmented memory on copy at width 256 against the networks it is built on), `devices`
-(outer-product attention with the sequence split over devices; virtual ones on a CPU).
+published size, by batch and tokens), `recurrence` (linear recurrences in chunks against step by step), `suite` (the
+Chomsky suite: training, and evaluation at the lengths 1 to 500 against one compilation for each length), `widths`
+(steps per second on simple arithmetic, with one width and with several `Training.widths`), `dnc` (memory machines on
+sorting at the published size: training, the time of each operation, and long sequences), `panm` (pointer-augmented
+memory on copy at width 256 against the networks it is built on), `devices` (outer-product attention with the sequence
+split over devices; virtual ones on a CPU).
 
 Every figure is the median of repeated timed calls after a warm-up. Alternatives are timed in turn (A B A B) in one
 process, since machines are shared and timings noisy. Repetitions of a training call start at the same optimiser step,
@@ -60,6 +62,11 @@ from lenmem.training.environment import describe_environment
 from lenmem.training.step import State, data_key, device_mesh, initial_state, make_advance, replicated
 from lenmem.types import Step
 
+RECURRENCE_LENGTHS = (2**9, 2**11, 2**13, 2**14)
+SUITE = ("elman", "stack_rnn_vector", "tape_rnn", "lstm", "transformer_xl", "delta_net")
+SUITE_LENGTHS = 500
+COMPILED_LENGTHS = (50, 150, 250, 350, 450)
+"""Lengths whose own compilation and evaluation are timed: the mean stands for every length."""
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
 POINTERS = ("panm", "panm_paper", "panm_published", "lstm", "attention")
 MACHINE_ROWS = 64
@@ -250,6 +257,26 @@ def lookup(asked: Asked) -> Iterator[Figures]:
     """The Neural Data Router on table lookup."""
     rows = [lookup_cost(batch, tokens, asked.effort) for batch, tokens in progress(LOOKUPS, "lookup")]
     yield Figures("lookup", "training of the Neural Data Router of 666,000 parameters on table lookup", rows)
+
+
+@table
+def recurrence(asked: Asked) -> Iterator[Figures]:
+    """Linear recurrences, in chunks and step by step."""
+    lengths = RECURRENCE_LENGTHS[:2] if asked.quick else RECURRENCE_LENGTHS
+    rows = [row for n in progress(lengths, "recurrence") for row in recurrence_cost(n, asked.effort)]
+    yield Figures("recurrence", f"linear recurrences of {HEADS} heads of width {HEAD_WIDTH}, one row, float32", rows)
+
+
+@table
+def suite(asked: Asked) -> Iterator[Figures]:
+    """The Chomsky suite: reversing bits at the paper's sizes."""
+    base = configs.load_config("chomsky/reverse_string")
+    networks = {name: models.make(name, base.task.spec) for name in SUITE}
+    ways = {name: dataclasses.replace(base, model=model) for name, model in networks.items()}
+    yield Figures("suite", "training on reverse_string, batches of 32", training_speeds("model", ways, asked.effort))
+    lengths = COMPILED_LENGTHS[:1] if asked.quick else COMPILED_LENGTHS
+    rows = [suite_evaluation_cost(name, ways[name], lengths) for name in progress(SUITE, "evaluate")]
+    yield Figures("suite, evaluation", f"evaluation at the lengths 1 to {SUITE_LENGTHS}, 64 examples each", rows)
 
 
 @table
@@ -468,6 +495,69 @@ def softmax_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax
     implementation = "cudnn" if jax.default_backend() == "gpu" else None
     query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
     return jnp.swapaxes(jax.nn.dot_product_attention(query, key, value, implementation=implementation), 1, 2)
+
+
+def recurrence_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
+    """Tokens per second of linear recurrences, forward and with the gradient, in chunks and step by step."""
+    shape = (1, HEADS, length, HEAD_WIDTH)
+    query, key, value = (jax.random.normal(jax.random.key(i), shape) for i in range(3))
+    half = jnp.full(shape[:-1], 0.5)
+    arguments = (query, ops.unit(key), value, half, half, -0.01 * half)
+
+    def chunked(query, key, value, write, erase, log_decay):
+        return ops.linear_recurrence(query, key, value, write, erase, log_decay)[1]
+
+    def stepwise(query, key, value, write, erase, log_decay):
+        def step(state, inputs):
+            query, *inputs = inputs
+            state = ops.linear_recurrence_step(state, *inputs)
+            return state, jnp.einsum("...vk,...k->...v", state, query)
+
+        sequences = (query, key, value, write, erase, log_decay)
+        times = jax.tree.map(lambda x: jnp.moveaxis(x, 2, 0), sequences)
+        return jax.lax.scan(step, jnp.zeros((1, HEADS, HEAD_WIDTH, HEAD_WIDTH)), times)[1]
+
+    forms = {"delta rule": (True, False), "delta rule with decay": (True, True), "decay alone": (False, True)}
+    rows = []
+    for name, (erases, decays) in forms.items():
+        given = (*arguments[:4], half if erases else None, arguments[5] if decays else None)
+        calls = []
+        for function in (chunked, stepwise):
+            total = jax.grad(lambda *given, f=function: jnp.sum(f(*given)), (0, 1, 2))
+            calls += [_call(jax.jit(f).lower(*given).compile(), given) for f in (function, total)]
+        times = in_turns(calls, effort.repeats)
+        rows.append(
+            {
+                "S": length,
+                "recurrence": name,
+                "tokens/s": length / times[0],
+                "tokens/s, gradient": length / times[1],
+                "times step by step": times[2] / times[0],
+                "times step by step, gradient": times[3] / times[1],
+            }
+        )
+    return rows
+
+
+def suite_evaluation_cost(name: str, experiment: Experiment, compiled_lengths: Sequence[int]) -> dict[str, Any]:
+    """Seconds to evaluate one network at every length, with our padded widths and with a program for each length.
+
+    The second is what code needs whose shapes are exact, as that of the paper; it is estimated from a few lengths.
+    """
+    model, task = experiment.bound_model, experiment.task
+    params = _fresh(experiment, 1).members.params
+    started = time.perf_counter()
+    length_curve(model, params, task, range(1, SUITE_LENGTHS + 1), 64, jax.random.key(0))
+    ours = time.perf_counter() - started
+    one = jax.tree.map(lambda x: x[0], params)
+    started = time.perf_counter()
+    for length in compiled_lengths:
+        batch = draw(task, jax.random.key(0), jnp.full(64, length), length)
+        call = jax.jit(lambda p, b: model.apply({"params": p}, b.inputs, b.input_mask, b.target_mask))
+        jax.block_until_ready(call(one, batch))
+    each = (time.perf_counter() - started) / len(compiled_lengths)
+    exact = each * SUITE_LENGTHS
+    return {"model": name, "s": ours, "s, a program for each length": exact, "times": exact / ours}
 
 
 def geometric_cost(length: int, effort: Effort) -> list[dict[str, Any]]:

@@ -10,10 +10,13 @@ import flax.linen as nn
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
 from lenmem.models.chomsky import Elman, TapeRNN, VectorStackRNN
+from lenmem.models.delta_net import DeltaNet
 from lenmem.models.dnc import DNC
 from lenmem.models.esbn import ESBN
 from lenmem.models.lantm import LANTM, SLANTM
+from lenmem.models.looped import LoopedTransformer
 from lenmem.models.lstm import GRU, LSTM
+from lenmem.models.mamba import Mamba2
 from lenmem.models.nam import LSAM, NAMTransformer, RecurrentLSAM
 from lenmem.models.nam_baselines import BERT, LSTMAttention, UniversalTransformer
 from lenmem.models.namtm import NAMTM
@@ -29,6 +32,7 @@ from lenmem.models.seq2seq import Attention
 from lenmem.models.stack_rnn import StackRNN
 from lenmem.models.transformer import Transformer
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
+from lenmem.models.xlstm import XLSTM
 from lenmem.types import Spec
 
 __all__ = [
@@ -48,10 +52,14 @@ __all__ = [
     "PANM",
     "RAM",
     "SLANTM",
+    "XLSTM",
     "Attention",
+    "DeltaNet",
     "Elman",
     "LSTMAttention",
     "LSTMClassifier",
+    "LoopedTransformer",
+    "Mamba2",
     "NAMTransformer",
     "NeuralStack",
     "PointerNetwork",
@@ -93,6 +101,9 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     **{f"transformer_{x}": (Transformer, {"positions": x}) for x in _POSITIONS},
     "transformer_xl": (Transformer, {"positions": "relative"}),
     "transformer_randomized": (Transformer, {"positions": "relative", "random_positions": True}),
+    "transformer_stick_breaking": (Transformer, {"positions": "none", "attention": "stick_breaking"}),
+    "transformer_forgetting": (Transformer, {"positions": "none", "attention": "forgetting"}),
+    "looped_transformer": (LoopedTransformer, {}),
     "transformer_seq2seq": (TransformerSeq2Seq, {}),
     "transformer_seq2seq_relative": (TransformerSeq2Seq, {"positions": "relative", "embedding": "xavier"}),
     "transformer_seq2seq_universal": (TransformerSeq2Seq, {"shared_layers": True}),
@@ -146,6 +157,13 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "panm_paper": (PANM, PAPER),
     "panm_published": (PANM, PUBLISHED),
     "panm_beyond": (PANM, BEYOND),
+    "delta_net": (DeltaNet, {}),
+    "delta_net_negative": (DeltaNet, {"negative_eigenvalues": True}),
+    "gated_delta_net": (DeltaNet, {"decay": True, "gated_output": True}),
+    "delta_product": (DeltaNet, {"negative_eigenvalues": True, "products": 2, "kernel_size": 0}),
+    "mamba2": (Mamba2, {}),
+    "mlstm": (XLSTM, {}),
+    "slstm": (XLSTM, {"cell": "slstm", "feedforward_size": 256}),
 }
 """name -> (class, fields that differ from its defaults)."""
 

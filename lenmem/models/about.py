@@ -48,6 +48,11 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "`transformer_xl` with randomly drawn positions; all Transformers have this field, `random_positions`",
         "Ruoss et al. 2023",
     ),
+    ("transformer_stick_breaking", "transformer_forgetting"): (
+        "the same without positions: attention to the nearest match on the left, and attention that forgets by gates",
+        "Tan et al. 2025, Lin et al. 2025",
+    ),
+    ("looped_transformer",): ("one causal layer, applied once for every column of a row", "Fan et al. 2024"),
     ("transformer_seq2seq", "transformer_seq2seq_relative", "transformer_seq2seq_universal"): (
         "encoder-decoder Transformer with cached decoding; with relative positions; with one layer's weights for all",
         "Csordás et al. 2021",
@@ -114,5 +119,18 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),
+    ("delta_net", "delta_net_negative"): (
+        "layers of the delta rule, which erases before it writes; with writes that may reflect (`_negative`)",
+        "Schlag et al. 2021, Yang et al. 2024, Grazzi et al. 2024",
+    ),
+    ("gated_delta_net", "delta_product"): (
+        "the same with decay and an output gate; with two writes per position",
+        "Yang et al. 2024, Siems et al. 2025",
+    ),
+    ("mamba2",): ("layers of a state space whose decay is one number for each head", "Dao & Gu 2024"),
+    ("mlstm", "slstm"): (
+        "layers of LSTMs with exponential gates: with a matrix memory, and with scalar cells that see the last output",
+        "Beck et al. 2024",
+    ),
 }
 """names -> (description, source)."""

@@ -40,8 +40,8 @@ class Transformer(Numbered, FlatModel):
     """Added to the states: `sinusoidal`, `learned`. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
     `t5`, `fire`. Or `none`."""
     attention: Weighting = "softmax"
-    """The weights of attention: `softmax`, or `stick_breaking` (Tan et al. 2025), which takes the nearest match to the
-    left."""
+    """The weights of attention: `softmax`; `stick_breaking` (Tan et al. 2025), which takes the nearest match to the
+    left; `forgetting` (Lin et al. 2025), where gates that depend on the input fade what is to the left."""
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token."""
 

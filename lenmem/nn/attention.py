@@ -16,6 +16,7 @@ from lenmem.nn.linear import Linear, glorot
 from lenmem.nn.module import Part
 from lenmem.nn.positions import ADDED, PositionScores
 from lenmem.ops import (
+    forgetting,
     linear_attention,
     masked_softmax,
     normalized_outer_product_attention,
@@ -24,7 +25,7 @@ from lenmem.ops import (
 from lenmem.types import PyTree, Step
 
 AttentionKind = Literal["content", "location", "hybrid"]
-Weighting = Literal["softmax", "stick_breaking"]
+Weighting = Literal["softmax", "stick_breaking", "forgetting"]
 Mixing = Literal["outer_product", "linear", "softmax"]
 
 
@@ -102,9 +103,11 @@ class MultiHeadAttention(Part):
         logit_ij = (q_i . k_j + s_ij) / sqrt(d_head),  y_i = W_o sum_j softmax_j(logit_ij) v_j
 
     for each head; q, k and v are linear in the states, and `encoding` computes s from positions and transforms q. The
-    softmax is in float32. With `weighting="stick_breaking"` the weights are those of Tan et al. (2025), by which a
-    state takes the nearest match among the entries to its left. Keys and values can be precomputed (`entries`). Traces
-    `attention` [B, heads, Q, N].
+    softmax is in float32. Keys and values can be precomputed (`entries`). Traces `attention` [B, heads, Q, N].
+
+    Two other weightings are for states that attend to themselves, and only to the left. With `stick_breaking` (Tan et
+    al. 2025) a state takes the nearest match before it. With `forgetting` (Lin et al. 2025) each state l has a gate
+    f_l = sigmoid(w . h_l + b) for each head, and a weight is multiplied by the gates since its entry, f_{j+1} .. f_i.
     """
 
     features: int
@@ -151,6 +154,8 @@ class MultiHeadAttention(Part):
             nn.share_scope(self, self.scores)
         root = (self.features // self.heads) ** -0.5
         self.scale = self.param("scale", constant(root), (), self.param_dtype) if self.learned_scale else root
+        if self.weighting == "forgetting":
+            self.forget = nn.Dense(self.heads, **self.dtypes)
         self.drop, self.drop_keys = nn.Dropout(self.dropout), nn.Dropout(self.key_dropout)
 
     @nn.nowrap
@@ -190,6 +195,10 @@ class MultiHeadAttention(Part):
         logits, visible = logits.astype(jnp.float32) * self.scale, seen.visible[:, None]
         if self.weighting == "stick_breaking":
             weights = stick_breaking_weights(logits, visible & jnp.tri(*logits.shape[-2:], k=-1, dtype=bool))
+        elif self.weighting == "forgetting":
+            gates = nn.log_sigmoid(self.forget(queries).astype(jnp.float32))
+            logits = logits + forgetting(jnp.swapaxes(gates, 1, 2))
+            weights = masked_softmax(logits, visible & jnp.tri(*logits.shape[-2:], dtype=bool))
         else:
             weights = masked_softmax(logits, visible)
         self.sow("traces", "attention", weights)

@@ -164,7 +164,7 @@ class TransformerEncoder(Numbered, Part):
     causal: bool = False
     """Position t sees only positions 0 .. t."""
     weighting: Weighting = "softmax"
-    """The weights of attention. With `stick_breaking` a position sees only positions to its left."""
+    """The weights of attention. With `stick_breaking` and `forgetting` a position sees nothing to its right."""
     dropout: float = 0.0
     """Dropout of attention weights, hidden units, layer outputs, and of states with positions."""
     positions: PositionKind = "sinusoidal"

@@ -30,6 +30,7 @@ from lenmem.ops.lie import (
     translate,
     unit,
 )
+from lenmem.ops.linear_recurrence import linear_recurrence, linear_recurrence_step
 from lenmem.ops.outer_product import (
     linear_attention,
     nam_read,
@@ -47,6 +48,7 @@ from lenmem.ops.pointers import address_bank, dereference, phase_bank, pointer_w
 from lenmem.ops.positions import (
     alibi,
     fire_distances,
+    forgetting,
     random_positions,
     relative_logits,
     rotary,
@@ -82,6 +84,7 @@ __all__ = [
     "dot_product_weights",
     "erase_and_write",
     "fire_distances",
+    "forgetting",
     "geometric_attention",
     "geometric_attention_logits",
     "geometric_attention_weights",
@@ -96,6 +99,8 @@ __all__ = [
     "interpolate",
     "inverse_square_weights",
     "linear_attention",
+    "linear_recurrence",
+    "linear_recurrence_step",
     "masked_softmax",
     "nam_read",
     "nam_scan",

@@ -16,10 +16,11 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops.chunks import chunked, outer_products, read_all, sum_type, unchunked
 from lenmem.ops.lie import EPSILON, unit
+from lenmem.ops.linear_recurrence import linear_recurrence
 
 LINEAR_EPSILON = 1e-6
 MINIMAL_CHUNK = 32
@@ -34,7 +35,7 @@ def nam_read(
     memory: Float[Array, "... v k"], query: Float[Array, "... k"], read_probability: Probability = 1.0
 ) -> Float[Array, "... v"]:
     """RD(M, q, p_r) = p_r M q (section 3.1), for a unit query q. In the dtype of the query. O(d_v d_k)."""
-    read = jnp.einsum("...vk,...k->...v", memory, query, preferred_element_type=_sum_type(memory))
+    read = jnp.einsum("...vk,...k->...v", memory, query, preferred_element_type=sum_type(memory))
     return (jnp.asarray(read_probability)[..., None] * read).astype(query.dtype)
 
 
@@ -50,7 +51,7 @@ def nam_write(
     With p_w = p_e = 1, reading with k then returns v (Theorem 1). A zero key changes nothing. A key longer than 1
     erases too much: if p_e |k|^2 > 2, repeated writes diverge. In the dtype of the memory.
     """
-    stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=_sum_type(memory))
+    stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=sum_type(memory))
     written = jnp.asarray(write_probability)[..., None] * value
     change = written - jnp.asarray(erase_probability)[..., None] * stored
     return (memory + change[..., :, None] * key[..., None, :]).astype(memory.dtype)
@@ -67,7 +68,7 @@ def outer_product_memory(
     write_probability: Float[Array, "... S"] | None = None,
 ) -> Float[Array, "... v k"]:
     """M = sum_s p_w^(s) v_s mu(k_s)^T (section 3.2); mu projects onto the unit sphere. O(S d_v d_k)."""
-    return _total(*_writes(key, value, key_mask, write_probability))
+    return outer_products(*_writes(key, value, key_mask, write_probability))
 
 
 def outer_product_read(
@@ -77,7 +78,7 @@ def outer_product_read(
     read_probability: Float[Array, "... S"] | None = None,
 ) -> Float[Array, "... S v"]:
     """r_i = p_r^(i) M mu(q_i): many reads of one memory (section 3.2). In the dtype of the query. O(S d_v d_k)."""
-    return _gated(_read_all(memory, _normalized(query)), read_probability).astype(query.dtype)
+    return _gated(read_all(memory, _normalized(query)), read_probability).astype(query.dtype)
 
 
 def normalized_outer_product_attention(
@@ -140,7 +141,7 @@ def normalized_outer_product_step(
     """
     if carry is None:
         shape = (*jnp.broadcast_shapes(key.shape[:-1], value.shape[:-1]), value.shape[-1], key.shape[-1])
-        carry = jnp.zeros(shape, _sum_type(value))
+        carry = jnp.zeros(shape, sum_type(value))
     carry = nam_write(carry, _normalized(key), value, write_probability, 0.0)
     return nam_read(carry, _normalized(query), read_probability).astype(value.dtype), carry
 
@@ -165,24 +166,19 @@ def linear_attention(
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
     queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
     read, _ = _attend(queries, keys, values, None, causal, chunk_size)
-    wide = keys.astype(_sum_type(keys))
+    wide = keys.astype(sum_type(keys))
     seen = _prefix_sums(wide, axis=-2) if causal else jnp.sum(wide, axis=-2, keepdims=True)
     weight = jnp.sum(queries * seen, axis=-1, keepdims=True)
     return (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
 
 
-def _sum_type(array: jax.Array) -> jnp.dtype:
-    """The dtype in which sums over this array are computed."""
-    return jnp.promote_types(array.dtype, jnp.float32)
-
-
 def _normalized(vectors: jax.Array) -> jax.Array:
     """mu, computed in float32."""
-    return unit(vectors.astype(_sum_type(vectors))).astype(vectors.dtype)
+    return unit(vectors.astype(sum_type(vectors))).astype(vectors.dtype)
 
 
 def _elu_features(vectors: jax.Array) -> jax.Array:
-    return (jax.nn.elu(vectors.astype(_sum_type(vectors))) + 1).astype(vectors.dtype)
+    return (jax.nn.elu(vectors.astype(sum_type(vectors))) + 1).astype(vectors.dtype)
 
 
 def _zero_where_masked(vectors: jax.Array, mask: jax.Array | None) -> jax.Array:
@@ -203,17 +199,6 @@ def _writes(
     return keys, _gated(_zero_where_masked(value, mask), probability).astype(value.dtype)
 
 
-def _total(keys: jax.Array, values: jax.Array) -> jax.Array:
-    """sum_s v_s k_s^T."""
-    return jnp.einsum("...sv,...sk->...vk", values, keys, preferred_element_type=_sum_type(values))
-
-
-def _read_all(memory: jax.Array, queries: jax.Array) -> jax.Array:
-    """M q_i for every i, in the dtype of sums. The memory is cast to the dtype of the queries for the product."""
-    memory = memory.astype(queries.dtype)
-    return jnp.einsum("...vk,...sk->...sv", memory, queries, preferred_element_type=_sum_type(queries))
-
-
 def _attend(
     queries: jax.Array,
     keys: jax.Array,
@@ -225,9 +210,9 @@ def _attend(
     """((M_0 + sum_s v_s k_s^T) q_i for every i, the memory after the last write), over all s or over s <= i."""
     if causal:
         return _causal(queries, keys, values, initial, _chunk(keys, values, chunk_size))
-    memory = _total(keys, values)
+    memory = outer_products(keys, values)
     memory = memory if initial is None else initial + memory
-    return _read_all(memory, queries), memory
+    return read_all(memory, queries), memory
 
 
 # Keep only the inputs for the gradient: scores and prefix sums would take several times their memory.
@@ -236,13 +221,13 @@ def _causal(
     queries: jax.Array, keys: jax.Array, values: jax.Array, initial: jax.Array | None, size: int
 ) -> tuple[jax.Array, jax.Array]:
     length = keys.shape[-2]
-    queries, keys, values = (_chunks(array, size) for array in (queries, keys, values))
-    memories = _total(keys, values)
+    queries, keys, values = (chunked(array, size) for array in (queries, keys, values))
+    memories = outer_products(keys, values)
     first = jnp.zeros_like(memories[..., :1, :, :])
     first = first if initial is None else first + initial[..., None, :, :]
     before = _prefix_sums(jnp.concatenate([first, memories], axis=-3), axis=-3)
-    read = _read_within(queries, keys, values) + _read_all(before[..., :-1, :, :], queries)
-    return _positions(read, length), before[..., -1, :, :]
+    read = _read_within(queries, keys, values) + read_all(before[..., :-1, :, :], queries)
+    return unchunked(read, length), before[..., -1, :, :]
 
 
 def _prefix_sums(array: jax.Array, axis: int) -> jax.Array:
@@ -252,9 +237,9 @@ def _prefix_sums(array: jax.Array, axis: int) -> jax.Array:
 
 def _read_within(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
     """sum_{s <= i} v_s (k_s . q_i) within each chunk."""
-    scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=_sum_type(keys))
+    scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=sum_type(keys))
     scores = jnp.tril(scores).astype(values.dtype)
-    return jnp.einsum("...is,...sv->...iv", scores, values, preferred_element_type=_sum_type(values))
+    return jnp.einsum("...is,...sv->...iv", scores, values, preferred_element_type=sum_type(values))
 
 
 def _chunk(keys: jax.Array, values: jax.Array, size: int | None) -> int:
@@ -266,21 +251,6 @@ def _chunk(keys: jax.Array, values: jax.Array, size: int | None) -> int:
     if size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {size}")
     return max(1, min(size, keys.shape[-2]))
-
-
-def _chunks(array: jax.Array, size: int) -> jax.Array:
-    """[..., S, d] -> [..., ceil(S / size), size, d], with zeros after the end: at least one chunk."""
-    *leading, length, width = array.shape
-    missing = -length % size if length else size
-    if missing:
-        array = jnp.pad(array, [(0, 0)] * len(leading) + [(0, missing), (0, 0)])
-    return array.reshape(*leading, (length + missing) // size, size, width)
-
-
-def _positions(chunks: jax.Array, length: int) -> jax.Array:
-    """[..., n, size, d] -> [..., length, d]: the inverse of `_chunks`."""
-    *leading, count, size, width = chunks.shape
-    return chunks.reshape(*leading, count * size, width)[..., :length, :]
 
 
 def _check_lengths(query: jax.Array, key: jax.Array, value: jax.Array, causal: bool) -> None:
@@ -309,101 +279,15 @@ def nam_scan(
 
         M_t = M_{t-1} + p_w^(t) v_t k_t^T - p_e^(t) M_{t-1} k_t k_t^T,  r_t = M_t q_t
 
-    Returns (M_S in float32, the reads r or None without `queries`). Keys and queries are used as given: pass unit
-    vectors (`unit`). A read sees the write of its own step. For padding, set both probabilities to zero. `initial` is
-    M_0, default zero. With unit keys and p_w = p_e = beta this is the delta rule of fast weight programmers (Schlag et
-    al. 2021), and the form below its WY representation (Bischof & Van Loan 1987; Yang et al. 2024).
-
-    Within a chunk that starts from M, M_t = M + sum_{s <= t} u_s k_s^T with
-    u_t = p_w^(t) v_t - p_e^(t) (M k_t + sum_{s < t} u_s (k_s . k_t)): a unit lower triangular system,
-
-        (I + diag(p_e) tril(K K^T, -1)) U = diag(p_w) V - diag(p_e) K M^T.
-
-    Both right-hand sides, V and K, are solved for all chunks at once; only M' = M + U^T K is passed from chunk to
-    chunk. Everything is float32. With C = `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps,
-    O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns M_0.
+    Returns (M_S in float32, the reads r or None without `queries`). With unit keys this is `linear_recurrence` without
+    decay, which has the details; with p_w = p_e = beta it is the delta rule of fast weight programmers (Schlag et al.
+    2021).
     """
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"{keys.shape[-2]} keys but {values.shape[-2]} values")
-    kind, dtype, length = _sum_type(values), values.dtype, keys.shape[-2]
-    size = max(1, min(chunk_size, length))
-    keys, values, written, erased = (
-        _chunks(array.astype(kind), size)
-        for array in (keys, values, write_probability[..., None], erase_probability[..., None])
+    asked = keys if queries is None else queries
+    memory, reads = linear_recurrence(
+        asked, keys, values, write_probability, erase_probability, initial=initial, chunk_size=chunk_size
     )
-    products = jnp.einsum("...tk,...sk->...ts", keys, keys, precision="highest")
-    inverse = _unit_triangular_inverse(erased * jnp.tril(products, -1))
-    of_values, of_keys = inverse @ (written * values), inverse @ (erased * keys)
-
-    def advance(memory: jax.Array, chunk: tuple[jax.Array, ...]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        keys, of_values, of_keys = chunk
-        updates = of_values - _read_all(memory, of_keys)
-        return memory + _total(keys, updates), (memory, updates)
-
-    memory = jnp.zeros_like(_total(keys[..., 0, :, :], of_values[..., 0, :, :]))
-    memory = memory if initial is None else memory + initial
-    chunks = jax.tree.map(lambda array: jnp.moveaxis(array, -3, 0), (keys, of_values, of_keys))
-    memory, (before, updates) = jax.lax.scan(advance, memory, chunks)
-    if queries is None:
-        return memory, None
-    queries = _chunks(queries.astype(kind), size)
-    before, updates = jnp.moveaxis(before, 0, -3), jnp.moveaxis(updates, 0, -3)
-    reads = _read_all(before, queries) + _read_within(queries, keys, updates)
-    return memory, _positions(reads, length).astype(dtype)
-
-
-@jax.custom_jvp
-def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks.
-
-        [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
-
-    log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
-    Neumann series loses every digit where keys repeat. Blocks of up to `_MASKED` are merged in place, by sums of
-    products: matrix units gain nothing from matrices so small, and they take long to compile for.
-    """
-    count = below.shape[-1]
-    width = 1 << (count - 1).bit_length()
-    size = min(_MASKED, width)
-    below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, width - count)] * 2)
-
-    def blocks(row: int, step: int) -> jax.Array:
-        """Of every `step` columns the first `size`, and the rows that begin `row` below the diagonal."""
-        corners = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
-        return jnp.stack(corners, axis=-3)
-
-    diagonal = blocks(0, size)
-    inverse = jnp.broadcast_to(jnp.eye(size, dtype=below.dtype), diagonal.shape)
-    half = 1
-    while half < size:
-        place = np.arange(size) // half
-        corner = jnp.where((place[:, None] == place + 1) & (place % 2 == 0), diagonal, 0)
-        inverse = inverse - (corner if half == 1 else _small_product(inverse, _small_product(corner, inverse)))
-        half *= 2
-    while size < width:
-        first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
-        corner = -_product(second, _product(blocks(size, 2 * size), first))
-        rows = [first, jnp.zeros_like(first)], [corner, second]
-        inverse = jnp.concatenate([jnp.concatenate(row, axis=-1) for row in rows], axis=-2)
-        size *= 2
-    return inverse[..., 0, :count, :count]
-
-
-@_unit_triangular_inverse.defjvp
-def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """The derivative of Y = (I + B)^-1 is -Y dB Y."""
-    inverse = _unit_triangular_inverse(*primals)
-    return inverse, -_product(inverse, _product(*tangents, inverse))
-
-
-def _small_product(a: Float[Array, "... C C"], b: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
-
-
-_product = functools.partial(jnp.matmul, precision="highest")
-_MASKED = 8
+    return memory, None if queries is None else reads
 
 
 # Further applications (section 6) -------------------------------------------------------------------------------------

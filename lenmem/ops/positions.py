@@ -3,7 +3,7 @@
 Vectors to add: `sinusoidal`. Rotations of queries and keys: `rotary`. Biases of attention logits: `alibi`,
 `t5_buckets` (indices into a learned table), `fire_distances` (inputs of a learned network), and Transformer-XL's:
 `shifted` for positions 0, 1, 2, .., `relative_logits` for positions near each other, `sinusoidal_logits` for any.
-`random_positions` draws positions for any of these.
+`random_positions` draws positions for any of these. `forgetting` is a bias that depends on the input.
 
 Shapes: positions int[..., N], [..., Q] for queries, [..., K] for keys. Everything but `sinusoidal` and `fire_distances`
 is unchanged if all positions are shifted by the same amount.
@@ -179,3 +179,14 @@ def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maxi
     ascending = jnp.minimum(jnp.sort(numbers, axis=-1), maximum - 1)
     spare = [(0, 0)] * lengths.ndim + [(0, capacity - chosen.shape[-1])]
     return jnp.pad(ascending, spare, mode="edge")
+
+
+def forgetting(log_gates: Float[Array, "... N"]) -> Float[Array, "... N N"]:
+    """sum_{l=j+1..i} g_l for queries i and keys j <= i, with g = `log_gates` <= 0; 0 for j > i (Lin et al. 2025).
+
+    Added to the logits of a causal softmax it multiplies each weight by the gates passed since its key: attention
+    forgets, by as much as the input says. With a constant g it is ALiBi. Lin et al., "Forgetting Transformer", ICLR
+    2025 (arXiv 2503.02130), section 3.1. O(N^2).
+    """
+    total = jnp.cumsum(log_gates, axis=-1)
+    return jnp.tril(total[..., :, None] - total[..., None, :])

@@ -7,18 +7,25 @@ from collections.abc import Iterable
 from typing import Any
 
 from lenmem.errors import choices
+from lenmem.tasks.addition import Addition
 from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
 from lenmem.tasks.chomsky import (
     BinaryAddition,
     BinaryMultiplication,
     BucketSort,
+    CompareOccurrence,
     ComputeSqrt,
     CycleNavigation,
+    DivideByTwo,
     DuplicateString,
+    EqualRepeats,
     EvenPairs,
+    InterlockedPairing,
     MissingDuplicate,
+    MissingPalindrome,
     ModularArithmetic,
     ModularArithmeticBrackets,
+    NondeterministicStackManipulation,
     OddsFirst,
     ParityCheck,
     ReverseString,
@@ -27,6 +34,7 @@ from lenmem.tasks.chomsky import (
 )
 from lenmem.tasks.dnc import BinaryAdd, Differentiation, Logic, QuinaryCopy, QuinaryShift, QuinarySort, Search
 from lenmem.tasks.dyck import Dyck
+from lenmem.tasks.flare import Flare
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import (
     BigramFlip,
@@ -47,6 +55,7 @@ from lenmem.tasks.pairs import Pairs
 from lenmem.tasks.panm import DynamicRecall, IDSort, Mix, PanmCopy, PanmPrioritySort, PanmReverse
 from lenmem.tasks.recall import AssociativeRecall
 from lenmem.tasks.scan import Scan
+from lenmem.tasks.tracking import TrackedArithmetic, TrackedArithmeticBrackets, TrackedParity
 
 _TASKS: dict[str, type[Task]] = {
     "copy": Copy,
@@ -98,8 +107,19 @@ _TASKS: dict[str, type[Task]] = {
     "binary_addition": BinaryAddition,
     "binary_multiplication": BinaryMultiplication,
     "compute_sqrt": ComputeSqrt,
+    "compare_occurrence": CompareOccurrence,
+    "interlocked_pairing": InterlockedPairing,
+    "equal_repeats": EqualRepeats,
+    "missing_palindrome": MissingPalindrome,
+    "divide_by_two": DivideByTwo,
+    "nondeterministic_stack_manipulation": NondeterministicStackManipulation,
     "word_problem": WordProblem,
+    "tracked_parity": TrackedParity,
+    "tracked_arithmetic": TrackedArithmetic,
+    "tracked_arithmetic_brackets": TrackedArithmeticBrackets,
     "associative_recall": AssociativeRecall,
+    "addition": Addition,
+    "flare": Flare,
     "pairs": Pairs,
 }
 
@@ -141,12 +161,20 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("modular_arithmetic", "modular_arithmetic_brackets"): "the value of an expression, modulo 5",
     ("solve_equation",): "the unknown number of an equation, modulo 5",
     ("stack_manipulation",): "a stack after pushes and pops",
+    ("nondeterministic_stack_manipulation",): "the same, with one push or pop that is told last",
     ("reverse_string", "duplicate_string", "odds_first"): "bits in reverse, twice, or those at odd places first",
-    ("missing_duplicate",): "the hidden symbol of a string that is written twice",
+    ("missing_duplicate", "missing_palindrome"): "the hidden symbol of a string that is written twice, or a palindrome",
+    ("interlocked_pairing",): "the string, then the string with its two symbols exchanged",
+    ("compare_occurrence", "equal_repeats"): "which symbol is more frequent, or which runs are of the same length",
+    ("divide_by_two",): "a single one at half its distance",
     ("bucket_sort",): "symbols in ascending order",
     ("binary_addition", "binary_multiplication", "compute_sqrt"): "a sum, a product or a root, in bits",
     ("word_problem",): "the running product of elements of a finite group",
+    ("tracked_parity", "tracked_arithmetic", "tracked_arithmetic_brackets"): "the same as the work on state tracking "
+    "measures it: accuracy above chance",
     ("associative_recall",): "the value of each key that is asked for",
+    ("addition",): "the sum of two long numbers: plain, with reversed digits, or with hints of their weights",
+    ("flare",): "whether a string belongs to a formal language, from the files of FLaRe",
     ("pairs",): "your own inputs and answers, from a file or from memory",
 }
 """names -> the answer of the task."""
@@ -186,6 +214,7 @@ def _unknown(kind: str, got: str, allowed: Iterable[str]) -> str:
 __all__ = [
     "ABOUT",
     "AddOrSub",
+    "Addition",
     "Arithmetic",
     "AssociativeRecall",
     "BigramFlip",
@@ -194,27 +223,34 @@ __all__ = [
     "BinaryMultiplication",
     "BucketSort",
     "ByteText",
+    "CompareOccurrence",
     "ComputeSqrt",
     "Copy",
     "CycleNavigation",
     "DependencyListOps",
     "Differentiation",
+    "DivideByTwo",
     "Double",
     "DuplicateString",
     "Dyck",
     "DynamicRecall",
+    "EqualRepeats",
     "EvenPairs",
     "Fibonacci",
+    "Flare",
     "FreshSource",
     "IDSort",
     "InterleavedAdd",
+    "InterlockedPairing",
     "LantmTask",
     "ListOps",
     "Logic",
     "MissingDuplicate",
+    "MissingPalindrome",
     "Mix",
     "ModularArithmetic",
     "ModularArithmeticBrackets",
+    "NondeterministicStackManipulation",
     "OddFirst",
     "OddsFirst",
     "Pairs",
@@ -242,6 +278,9 @@ __all__ = [
     "StackManipulation",
     "TableLookup",
     "Task",
+    "TrackedArithmetic",
+    "TrackedArithmeticBrackets",
+    "TrackedParity",
     "WordProblem",
     "make",
     "name_of",

@@ -97,7 +97,7 @@ class Task:
         return masked_loss(self.spec.outputs, outputs, batch)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Named metrics, one value in [0, 1] per example: float[B]."""
+        """Named metrics, one value per example, 1 at best: float[B]."""
         return {
             "token_accuracy": token_accuracy(outputs, batch),
             "exact_match": exact_match(outputs, batch),
@@ -229,3 +229,21 @@ def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
     """float[B]: 1 if all scored slots are right, else 0 (LANTM's *coarse* score)."""
     return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)
+
+
+def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+    """For bits: `token_accuracy`, the share of slots with all bits right, and `exact_match`, 1 if all slots are."""
+    right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
+    return {
+        "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
+        "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
+    }
+
+
+def scaled_accuracy(accuracy: jax.Array, chance: float) -> jax.Array:
+    """(a - c) / (1 - c) with the token accuracy a and its chance level c: 0 at chance, 1 if all is right, and below 0
+    if fewer slots are right than by chance. 0 if c is 1.
+
+    The score of the work on state tracking (Beck et al. 2024, arXiv 2405.04517; Grazzi et al. 2025, arXiv 2411.12537).
+    """
+    return (accuracy - chance) / (1 - chance) if chance < 1 else jnp.zeros_like(accuracy)

@@ -1,4 +1,7 @@
-"""The fifteen tasks of Delétang et al., "Neural Networks and the Chomsky Hierarchy" (ICLR 2023, arXiv 2207.02098).
+"""The tasks of Delétang et al., "Neural Networks and the Chomsky Hierarchy" (ICLR 2023, arXiv 2207.02098).
+
+The paper has fifteen. Six more are in the first versions of its code and have no printed scores: `compare_occurrence`,
+`interlocked_pairing`, `equal_repeats`, `missing_palindrome`, `divide_by_two`, `nondeterministic_stack_manipulation`.
 
 Trained on lengths 1 to 40, tested on lengths 41 to 500; a length counts input symbols. An answer is a single symbol, or
 a string whose number of slots follows from the length of the input. Where the answer itself may be shorter, it ends
@@ -171,6 +174,8 @@ class _Arithmetic(ChomskyTask):
 
     modulus: Annotated[int, at_least(2)] = 5
     """m: results are taken modulo this number."""
+    operators: ClassVar[str] = "+-*"
+    """The first of the signs: they join two numbers."""
     signs: ClassVar[str] = ""
     """The symbols after the numbers."""
 
@@ -204,7 +209,7 @@ class ModularArithmetic(_Arithmetic):
     def pair(self, key, length, capacity):
         numbers, operators = jax.random.split(key)
         numbers = jax.random.randint(numbers, (capacity,), 0, self.modulus)
-        operators = jax.random.randint(operators, (capacity,), self.modulus, self.symbols)
+        operators = self.modulus + jax.random.randint(operators, (capacity,), 0, len(self.operators))
         places = jnp.arange(capacity)
         tokens = jnp.where(places % 2 == 0, numbers, operators)
 
@@ -226,7 +231,7 @@ class ModularArithmetic(_Arithmetic):
 
 
 def _expression(
-    task: _Arithmetic, key: jax.Array, length: jax.Array | int, capacity: int, operators: str
+    task: _Arithmetic, key: jax.Array, length: jax.Array | int, capacity: int
 ) -> tuple[jax.Array, jax.Array]:
     """(symbols [capacity], value modulo m) of a random expression of `length` symbols, at least 1.
 
@@ -237,11 +242,10 @@ def _expression(
     """
     numbers, chosen, halves = jax.random.split(key, 3)
     numbers = jax.random.randint(numbers, (capacity,), 0, task.modulus)
-    signs = jnp.array([task.symbol(sign) for sign in operators])
-    chosen = signs[jax.random.randint(chosen, (capacity,), 0, len(operators))]
+    chosen = task.modulus + jax.random.randint(chosen, (capacity,), 0, len(task.operators))
     halves = jax.random.uniform(halves, (capacity,))
     opened, closed, minus = task.symbol("("), task.symbol(")"), task.symbol("-")
-    times = task.symbol("*") if "*" in task.signs else -1
+    times = task.symbol("*") if "*" in task.operators else -1
 
     def joined(operator, left, right):
         product = jnp.where(operator == times, left * right, left + jnp.where(operator == minus, -right, right))
@@ -295,7 +299,7 @@ class ModularArithmeticBrackets(_Arithmetic):
     signs: ClassVar[str] = "+-*()"
 
     def pair(self, key, length, capacity):
-        tokens, value = _expression(self, key, length, capacity, "+-*")
+        tokens, value = _expression(self, key, length, capacity)
         return tokens, _single(value)
 
 
@@ -306,12 +310,13 @@ class SolveEquation(_Arithmetic):
     Without products, which could leave x undetermined. Inputs shorter than 3 are zeros, and the answer is 0.
     """
 
+    operators: ClassVar[str] = "+-"
     signs: ClassVar[str] = "+-()x="
 
     def pair(self, key, length, capacity):
         drawn, place = jax.random.split(key)
         size = jnp.maximum(length - 2, 1)
-        tokens, value = _expression(self, drawn, size, capacity, "+-")
+        tokens, value = _expression(self, drawn, size, capacity)
         places = jnp.arange(capacity)
         # x is the first number from a random place on, cyclically.
         after = (places - jax.random.randint(place, (), 0, size)) % size
@@ -369,18 +374,157 @@ class StackManipulation(ChomskyTask):
         commands = jax.random.randint(commands, (capacity,), 2, 5)
         tokens = jnp.where(places < filled, bits, commands)
 
-        def run(state, xs):
-            stack, height = state
-            token, valid = xs
-            pushes = token != 2
-            stack = stack.at[height].set(jnp.where(valid & pushes, token % 3, stack[height]))
-            height = height + jnp.where(valid, jnp.where(pushes, 1, -jnp.minimum(height, 1)), 0)
-            return (stack, height), None
-
         # A bit and the command to push it have the same remainder by 3.
-        start = jnp.zeros(capacity + 1, tokens.dtype), jnp.zeros((), jnp.int32)
-        (stack, height), _ = jax.lax.scan(run, start, (tokens, places < length))
-        return tokens, reversed_prefix(stack, height).at[height].set(2)
+        return tokens, _stack_after(tokens % 3, tokens != 2, places < length)
+
+
+def _stack_after(bits: jax.Array, pushes: jax.Array, valid: jax.Array) -> jax.Array:
+    """The stack after pushing `bits` where `pushes`, and pops elsewhere, top first, and 2, its end: int[N + 1]."""
+
+    def run(state, xs):
+        stack, height = state
+        bit, push, valid = xs
+        stack = stack.at[height].set(jnp.where(valid & push, bit, stack[height]))
+        height = height + jnp.where(valid, jnp.where(push, 1, -jnp.minimum(height, 1)), 0)
+        return (stack, height), None
+
+    start = jnp.zeros(bits.shape[0] + 1, bits.dtype), jnp.zeros((), jnp.int32)
+    (stack, height), _ = jax.lax.scan(run, start, (bits, pushes, valid))
+    return reversed_prefix(stack, height).at[height].set(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareOccurrence(ChomskyTask):
+    """Bits -> 1 if there are at least as many ones as zeros, else 0. As in the published code, a tie is a 1."""
+
+    same_symbols: ClassVar[bool] = False
+
+    def pair(self, key, length, capacity):
+        bits = self.string(key, capacity)
+        ones = jnp.sum(jnp.where(jnp.arange(capacity) < length, bits, 0))
+        return bits, _single(2 * ones >= length)
+
+
+# Nondeterministic context-free ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualRepeats(ChomskyTask):
+    """0^l 1^m 0^n -> which two of the three are equal. 0: l = m, also if all are; 1: m = n; 2: l = n.
+
+    The answer is uniform, and so is the number k = 1 .. length / 2 that occurs twice; the third may be 0. Length 1 is
+    a zero, answered by 0.
+    """
+
+    same_symbols: ClassVar[bool] = False
+
+    @property
+    def classes(self) -> int:
+        return 3
+
+    def pair(self, key, length, capacity):
+        kind, count = jax.random.split(key)
+        kind = jax.random.randint(kind, (), 0, 3)
+        count = jax.random.randint(count, (), 1, jnp.maximum(length // 2, 1) + 1)
+        rest = length - 2 * count
+        first = jnp.where(kind == 1, rest, count)
+        ones = jnp.where(kind == 2, rest, count)
+        places = jnp.arange(capacity)
+        short = jnp.asarray(length) < 2
+        bits = jnp.where(short, 0, (places >= first) & (places < first + ones))
+        return bits.astype(jnp.int32), _single(jnp.where(short | (rest == count), 0, kind))
+
+
+@dataclasses.dataclass(frozen=True)
+class DivideByTwo(ChomskyTask):
+    """A single 1 at place n = 0 .. length - 1 among zeros -> a single 1 at place ceil(n / 2), in as many symbols.
+
+    All answer slots are trained. As published, only two are scored: the one, and the zero before it.
+    """
+
+    def answer_slots(self, length):
+        return length
+
+    def pair(self, key, length, capacity):
+        place, places = jax.random.randint(key, (), 0, length), jnp.arange(capacity)
+        return (places == place).astype(jnp.int32), (places == (place + 1) // 2).astype(jnp.int32)
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """One example; the slot of the one and the slot before it are scored."""
+        example = super().sample(key, length, capacity)
+        return example._replace(score_mask=jnp.append(example.targets[1:], 0) + example.targets > 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class MissingPalindrome(ChomskyTask):
+    """A palindrome with one symbol hidden -> that symbol. Nothing determines a symbol that is hidden in the middle."""
+
+    @property
+    def symbols(self) -> int:
+        return 3
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Bits and the hidden symbol."""
+        return ("0", "1", "?")
+
+    def ceiling_at(self, length: int) -> float:
+        """The middle of an odd length is hidden once in `length` times, and then guessed."""
+        return 1 - 0.5 / length if length % 2 else 1.0
+
+    def pair(self, key, length, capacity):
+        word, place = jax.random.split(key)
+        places = jnp.arange(capacity)
+        bits = jax.random.randint(word, (capacity,), 0, 2, jnp.int32)
+        bits = bits[jnp.clip(jnp.minimum(places, length - 1 - places), 0)]
+        hidden = jax.random.randint(place, (), 0, length)
+        return jnp.where(places == hidden, 2, bits), _single(bits[hidden])
+
+
+@dataclasses.dataclass(frozen=True)
+class NondeterministicStackManipulation(ChomskyTask):
+    """Bits of a stack, bottom first, then commands, one of which is hidden, a bar, and the hidden command -> the stack
+    afterwards, top first, with an end symbol.
+
+    The commands are pop and push, which pushes a 1. A pop of an empty stack does nothing, as in the examples of the
+    published code, which itself keeps the last symbol. Lengths up to 3 are too short to hide a command, and have no
+    bar.
+    """
+
+    ends: ClassVar[bool] = True
+    same_symbols: ClassVar[bool] = False
+
+    @property
+    def symbols(self) -> int:
+        return 6
+
+    @property
+    def classes(self) -> int:
+        return 3
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Bits, commands, the hidden command and the bar."""
+        return ("0", "1", "pop", "push", "?", "|")
+
+    def answer_slots(self, length):
+        return length + 1
+
+    def pair(self, key, length, capacity):
+        bits, commands, size, place = jax.random.split(key, 4)
+        places = jnp.arange(capacity)
+        short = jnp.asarray(length) < 4
+        acted = jnp.where(short, length, length - 2)
+        filled = jax.random.randint(size, (), 1, jnp.maximum(acted, 2))
+        bits = jax.random.randint(bits, (capacity,), 0, 2)
+        commands = jax.random.randint(commands, (capacity,), 2, 4)
+        tokens = jnp.where(places < filled, bits, commands)
+        # A bit and the command to push it have the same remainder by 2.
+        answer = _stack_after(tokens % 2, tokens != 2, places < acted)
+        hidden = jax.random.randint(place, (), filled, jnp.maximum(acted, filled + 1))
+        shown = jnp.where(places == hidden, 4, jnp.where(places == acted, 5, tokens))
+        shown = jnp.where(places == acted + 1, tokens[jnp.minimum(hidden, capacity - 1)], shown)
+        return jnp.where(short, tokens, shown), answer
 
 
 # Context-sensitive ----------------------------------------------------------------------------------------------------
@@ -396,6 +540,23 @@ class DuplicateString(ChomskyTask):
     def pair(self, key, length, capacity):
         bits = self.string(key, capacity)
         return bits, bits[jnp.arange(2 * capacity) % jnp.maximum(length, 1)]
+
+
+@dataclasses.dataclass(frozen=True)
+class InterlockedPairing(ChomskyTask):
+    """a^n b^m -> a^n b^(m + n) a^m: the string, then the string with 0 and 1 exchanged. Length 1 has no b."""
+
+    def answer_slots(self, length):
+        return 2 * length
+
+    def pair(self, key, length, capacity):
+        first, count = jax.random.split(key)
+        first = jax.random.randint(first, (), 0, 2, jnp.int32)
+        count = jax.random.randint(count, (), 1, jnp.maximum(length, 2))
+        places = jnp.arange(2 * capacity)
+        flipped = places >= length
+        bits = first ^ (places - jnp.where(flipped, length, 0) >= count) ^ flipped
+        return bits[:capacity], bits
 
 
 @dataclasses.dataclass(frozen=True)

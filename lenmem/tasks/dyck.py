@@ -33,7 +33,7 @@ import numpy as np
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
 from lenmem.fields import NonNegativeInt, PositiveInt
-from lenmem.tasks.base import Source, Split, Task, masked_mean
+from lenmem.tasks.base import Source, Split, Task, bit_metrics, masked_mean
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Batch, Example, Spec
 
@@ -258,11 +258,7 @@ class Dyck(RowTask):
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         """`token_accuracy`: brackets with all bits right; `exact_match`, the paper's: words with all brackets right."""
-        right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
-        return {
-            "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
-            "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
-        }
+        return bit_metrics(outputs, batch)
 
 
 def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:

@@ -2,7 +2,8 @@
 
 Merrill, Petty & Sabharwal, "The Illusion of State in State-Space Models" (ICML 2024, arXiv 2404.08819), and the work on
 state tracking after it: Z60 can be tracked by a diagonal linear recurrence, A5 and S5 cannot. The published protocols
-differ in lengths; here the network is trained on lengths up to 40 and tested on lengths up to 256.
+differ in lengths; here the network is trained on lengths up to 40 and tested on lengths up to 256. `scaled_accuracy` is
+0 at chance, so that groups of different orders can be compared.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.fields import Lengths
-from lenmem.tasks.base import Task
-from lenmem.types import Example, Spec
+from lenmem.tasks.base import Task, scaled_accuracy
+from lenmem.types import Batch, Example, Spec
 
 MOST_ELEMENTS = 720
 """The largest group: its table has the square of this number of entries."""
@@ -115,3 +116,8 @@ class WordProblem(Task):
         word = jnp.where(mask, jax.random.randint(key, (capacity,), 0, self.elements, jnp.int32), 0)
         products = jax.lax.associative_scan(lambda a, b: table[a, b], word)
         return Example(word, mask, jnp.where(mask, products, 0), mask, mask)
+
+    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """Also `scaled_accuracy`: the token accuracy above chance."""
+        values = super().metrics(outputs, batch)
+        return values | {"scaled_accuracy": scaled_accuracy(values["token_accuracy"], self.spec.chance)}

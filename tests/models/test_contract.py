@@ -26,10 +26,14 @@ from lenmem.models import (
     PANM,
     RAM,
     SLANTM,
+    XLSTM,
     Attention,
+    DeltaNet,
     Elman,
+    LoopedTransformer,
     LSTMAttention,
     LSTMClassifier,
+    Mamba2,
     NAMTransformer,
     NeuralStack,
     PointerNetwork,
@@ -55,6 +59,8 @@ short = Copy(vocabulary=4, train_lengths=(1, 5))
 """What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
 many, more = (Copy(vocabulary=64, train_lengths=(2, longest)) for longest in (10, 12))
 """For Lie access: with fewer tokens, or fewer of them, a controller learns to do without relative moves."""
+parity = WordProblem(group="Z2", train_lengths=(1, 12))
+"""A constant answer gets 0.5 of the slots."""
 far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
 counting = WordProblem(group="Z3", train_lengths=(1, 10), test_lengths=(11, 30))
 """Sums modulo 3, at each position."""
@@ -84,6 +90,7 @@ pointers: dict[str, Any] = {"hidden_size": 32, "embedding_size": 8, "mlp_size": 
 stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
+recurrence: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2, "feedforward_size": 64}
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
 
 CASES = [
@@ -148,11 +155,26 @@ CASES = [
         Transformer(**layer, positions="relative", random_positions=True, max_positions=64),
         within(0.6, 0.753, learning_rate=3e-3),
     ),
+    Case(
+        "transformer_stick_breaking",
+        Transformer(**layer, positions="none", attention="stick_breaking"),
+        within(0.6, 0.672, learning_rate=3e-3),
+    ),
+    Case(
+        "transformer_forgetting",
+        Transformer(**layer, positions="none", attention="forgetting"),
+        within(0.6, 0.666, learning_rate=3e-3, updates=600),
+    ),
+    Case(
+        "looped_transformer",
+        LoopedTransformer(**state, heads=4, feedforward_size=64),
+        within(0.6, 0.745, learning_rate=3e-3),
+    ),
     Case("transformer_seq2seq", TransformerSeq2Seq(**pairs), within(0.8, 0.946, learning_rate=3e-3)),
     Case(
         "transformer_seq2seq_open_loop",
         TransformerSeq2Seq(**pairs, feedback="open_loop"),
-        within(0.75, 0.965, updates=400),
+        within(0.75, 0.948, updates=400),
     ),
     Case(
         "transformer_seq2seq_relative",
@@ -184,9 +206,9 @@ CASES = [
         UniversalTransformer(**state, steps=2, heads=4, feedforward_size=64, kernel_size=3),
         within(0.6, 0.991, updates=200),
     ),
-    Case("bert", BERT(**layer), within(0.55, 0.667, learning_rate=3e-3)),
+    Case("bert", BERT(**layer), within(0.55, 0.663, learning_rate=3e-3)),
     Case("lstm_attention", LSTMAttention(**state), within(0.9, 0.999)),
-    Case("ndr", NDR(**flow), within(0.6, 0.843, learning_rate=3e-3)),
+    Case("ndr", NDR(**flow), within(0.6, 0.82, learning_rate=3e-3)),
     Case(
         "act_absolute_relative",
         NDR(**flow, attention="absolute_relative", gated=False, halting="graves"),
@@ -227,6 +249,22 @@ CASES = [
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),
         within(0.55, 0.73),
     ),
+    Case("delta_net", DeltaNet(**recurrence), within(0.6, 0.937)),
+    Case(
+        "delta_net_negative",
+        DeltaNet(**recurrence | {"heads": 4}, negative_eigenvalues=True, kernel_size=0),
+        beyond(0.75, 0.808, updates=600, learning_rate=2e-2, starts=6),
+        parity,
+    ),
+    Case("gated_delta_net", DeltaNet(**recurrence, decay=True, gated_output=True), within(0.6, 0.901)),
+    Case(
+        "delta_product",
+        DeltaNet(**recurrence, products=2, kernel_size=0, negative_eigenvalues=True),
+        within(0.6, 0.679),
+    ),
+    Case("mamba2", Mamba2(**recurrence, state_size=16), within(0.6, 0.827)),
+    Case("mlstm", XLSTM(**recurrence), within(0.6, 0.932)),
+    Case("slstm", XLSTM(**recurrence, cell="slstm", kernel_size=1), beyond(0.9, 0.985), parity),
 ]
 
 
@@ -234,7 +272,16 @@ VARIANTS = {
     *("lantm_s", "slantm_s", "lantm_actions", "slantm_actions", "ram_tape_sharp", "stack_rnn_no_op"),
     *("location_attention", "hybrid_attention", "transformer_randomized"),
     *("transformer_seq2seq_open_loop", "transformer_seq2seq_universal", "transformer_seq2seq_relative"),
-    *("linear_transformer", "act_absolute_relative", "dnc_stateless", "dnc_improved", "panm_paper", "panm_published"),
+    *(
+        "gated_delta_net",
+        "delta_product",
+        "linear_transformer",
+        "act_absolute_relative",
+        "dnc_stateless",
+        "dnc_improved",
+        "panm_paper",
+        "panm_published",
+    ),
 }
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
 

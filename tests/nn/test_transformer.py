@@ -144,12 +144,34 @@ def test_stick_breaking_attention_looks_to_the_left():
     assert np.abs(changed[:, 4:] - outputs[:, 4:]).max() > 0.01
 
 
-def test_a_transformer_may_break_sticks():
+def test_forgetting_attention_multiplies_weights_by_the_gates_since():
+    """Against float64 products of gates, written out."""
+    attention = MultiHeadAttention(features=8, heads=2, weighting="forgetting")
+    plain = MultiHeadAttention(features=8, heads=2, causal=True)
+    states, mask = jax.random.normal(jax.random.key(0), (2, 6, 8)), jnp.arange(6) < jnp.array([[6], [4]])
+    params = attention.init(jax.random.key(1), states, mask)["params"]
+    params = params | {"forget": jax.tree.map(lambda x: x + 0.3, params["forget"])}
+
+    def weights(module, params):
+        return module.apply({"params": params}, states, mask, mutable=["traces"])[1]["traces"]["attention"][0]
+
+    rest = {name: value for name, value in params.items() if name != "forget"}
+    usual = np.asarray(weights(plain, rest), np.float64)
+    forget = jax.tree.map(np.asarray, params["forget"])
+    gates = 1 / (1 + np.exp(-(np.asarray(states, np.float64) @ forget["kernel"] + forget["bias"])))
+    for row, head, i in np.ndindex(2, 2, 6):
+        faded = [usual[row, head, i, j] * np.prod(gates[row, j + 1 : i + 1, head]) for j in range(6)]
+        expected = np.array(faded) / np.sum(faded)
+        np.testing.assert_allclose(weights(attention, params)[row, head, i], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["stick_breaking", "forgetting"])
+def test_a_transformer_takes_any_weighting(kind):
     """The choice of the model reaches every layer."""
     size = {"hidden_size": 8, "layers": 2, "heads": 2, "feedforward_size": 8}
-    model = Transformer(**size, attention="stick_breaking", spec=Spec(vocabulary=5, output_size=5))
+    model = Transformer(**size, attention=kind, spec=Spec(vocabulary=5, output_size=5))
     inputs, mask = jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)
     variables = model.init(jax.random.key(0), inputs, mask, mask)
     _, traces = model.apply({"params": variables["params"]}, inputs, mask, mask, mutable=["traces"])
     found = [leaf for leaf in jax.tree.leaves(traces) if leaf.ndim == 4]
-    assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights)) == 0) for weights in found)
+    assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights), k=1) == 0) for weights in found)

@@ -215,3 +215,17 @@ def test_random_positions_do_not_depend_on_the_capacity():
     np.testing.assert_array_equal(full[0], np.arange(9))
     with pytest.raises(ValueError, match="maximum must be at least 1"):
         ops.random_positions(jax.random.key(1), lengths, 5, 0)
+
+
+def test_constant_gates_forget_as_alibi_does():
+    """A gate of e^-m at every position is a slope of m; pairs to the right have no bias here."""
+    slope = 2.0**-4
+    bias = ops.forgetting(jnp.full((1, 9), -slope))[0]
+    distance = np.arange(9)[:, None] - np.arange(9)
+    np.testing.assert_allclose(bias, np.where(distance >= 0, -slope * distance, 0), atol=1e-6)
+
+
+def test_forgetting_sums_the_gates_since():
+    gates = -np.random.default_rng(0).exponential(size=(2, 7))
+    expected = [[[gates[b, j + 1 : i + 1].sum() for j in range(7)] for i in range(7)] for b in range(2)]
+    np.testing.assert_allclose(ops.forgetting(jnp.asarray(gates, jnp.float32)), expected, atol=1e-5)

@@ -19,7 +19,9 @@ from lenmem.types import Batch
 NAMES = (
     *("even_pairs", "parity_check", "cycle_navigation", "modular_arithmetic", "modular_arithmetic_brackets"),
     *("solve_equation", "reverse_string", "stack_manipulation", "duplicate_string", "missing_duplicate", "odds_first"),
-    *("bucket_sort", "binary_addition", "binary_multiplication", "compute_sqrt"),
+    *("bucket_sort", "binary_addition", "binary_multiplication", "compute_sqrt", "compare_occurrence"),
+    *("interlocked_pairing", "equal_repeats", "missing_palindrome", "divide_by_two"),
+    "nondeterministic_stack_manipulation",
 )
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 12, 19)
 CAPACITY, ROWS = 24, 12
@@ -37,7 +39,7 @@ def rows(name, capacity=CAPACITY):
     task = make(name)
     lengths = np.repeat(LENGTHS, ROWS)
     batch = jax.jit(lambda key: draw(task, key, jnp.asarray(lengths), capacity))(jax.random.key(0))
-    batch = Batch(*map(np.asarray, batch))
+    batch = jax.tree.map(np.asarray, batch)
     found = []
     for i, length in enumerate(lengths.tolist()):
         inputs, answer, scored = (
@@ -69,8 +71,9 @@ def ended(answer, slots, end):
     return answer + [end] + [0] * (slots - len(answer) - 1)
 
 
-def solve(name, length, inputs, slots):
-    """The answer by other means; also checks that the input is well formed."""
+def solve(name, length, inputs, answer):
+    """The answer by other means; also checks that the input is well formed. `answer` is taken if any is right."""
+    slots = len(answer)
     task = make(name)
     text = [task.input_names[token] for token in inputs]
     match name:
@@ -103,6 +106,45 @@ def solve(name, length, inputs, slots):
             for command in text[filled:]:
                 stack = stack[:-1] if command == "pop" else [*stack, int(command[-1])]
             return ended(stack[::-1], slots, 2)
+        case "nondeterministic_stack_manipulation":
+            if length > 3:
+                *before, bar, told = text
+                assert bar == "|" and before.count("?") == 1 and told in ("pop", "push")
+                text = [told if symbol == "?" else symbol for symbol in before]
+            filled = next((i for i, symbol in enumerate(text) if symbol not in "01"), length)
+            assert filled > 0 and set(text[filled:]) <= {"pop", "push"} and (length < 2 or filled < len(text))
+            stack = [int(symbol) for symbol in text[:filled]]
+            for command in text[filled:]:
+                stack = stack[:-1] if command == "pop" else [*stack, 1]
+            return ended(stack[::-1], slots, 2)
+        case "compare_occurrence":
+            return [int(inputs.count(1) >= inputs.count(0))]
+        case "interlocked_pairing":
+            a, count = inputs[0], inputs.count(inputs[0])
+            other = length - count
+            assert inputs == [a] * count + [1 - a] * other and (other or length == 1)
+            return [a] * count + [1 - a] * (other + count) + [a] * other
+        case "equal_repeats":
+            ones = inputs.count(1)
+            before = inputs.index(1) if ones else length // 2
+            after = length - before - ones
+            assert inputs == [0] * before + [1] * ones + [0] * after
+            pairs = [before == ones, ones == after, before == after]
+            assert any(pairs) or length == 1
+            return [0 if length == 1 or pairs[0] else pairs.index(True)]
+        case "missing_palindrome":
+            place = inputs.index(2)
+            if 2 * place == length - 1:
+                assert inputs == inputs[::-1]
+                return answer  # any
+            words = {bit: [*inputs[:place], bit, *inputs[place + 1 :]] for bit in (0, 1)}
+            fits = [bit for bit, word in words.items() if word == word[::-1]]
+            assert len(fits) == 1 and inputs.count(2) == 1
+            return fits
+        case "divide_by_two":
+            assert inputs.count(1) == 1
+            at = math.ceil(inputs.index(1) / 2)
+            return [int(slot == at) for slot in range(length)]
         case "duplicate_string":
             return inputs * 2
         case "missing_duplicate":
@@ -139,9 +181,13 @@ def solve(name, length, inputs, slots):
 def test_answers_are_those_of_an_independent_solver(name):
     answers = set()
     for length, inputs, answer, scored in rows(name):
-        assert answer == solve(name, length, inputs, len(answer)), (length, inputs)
-        end = answer.index(2) + 1 if make(name).ends else len(answer)
-        assert scored == [True] * end + [False] * (len(answer) - end)
+        assert answer == solve(name, length, inputs, answer), (length, inputs)
+        if name == "divide_by_two":
+            one = answer.index(1)
+            assert scored == [slot in (one - 1, one) for slot in range(length)]
+        else:
+            end = answer.index(2) + 1 if make(name).ends else len(answer)
+            assert scored == [True] * end + [False] * (len(answer) - end)
         answers.add(tuple(answer))
     assert len(answers) > 1
 
@@ -159,7 +205,7 @@ def test_long_numbers():
         for i, length in enumerate((499, 500)):
             inputs = np.asarray(batch.inputs[i])[:length].tolist()
             answer = np.asarray(batch.targets[i])[: task.answer_slots(length)].tolist()
-            assert answer == solve(name, length, inputs, len(answer))
+            assert answer == solve(name, length, inputs, answer)
 
 
 def test_expressions_have_brackets_and_signs():
@@ -180,6 +226,32 @@ def test_numbers_are_uniform():
     assert set(middle) == {1, 2, 3} and min(np.mean(middle == value) for value in (1, 2, 3)) > 0.28
 
 
+def test_the_three_kinds_of_repeats_are_equally_frequent():
+    task = make("equal_repeats")
+    batch = jax.jit(lambda key: draw(task, key, jnp.full(3000, 11), 11))(jax.random.key(0))
+    shares = np.bincount(np.asarray(batch.targets[:, 0]), minlength=3) / 3000
+    np.testing.assert_allclose(shares, 1 / 3, atol=0.04)
+
+
+def test_a_constant_answer_does_not_halve_a_distance():
+    """All zeros: at most one of the two scored slots is right."""
+    task = make("divide_by_two")
+    batch = draw(task, jax.random.key(0), jnp.full(200, 12), 12)
+    scores = task.metrics(jnp.zeros((200, 12, 2)).at[..., 0].set(1.0), batch)
+    assert scores["token_accuracy"].max() == 0.5 and scores["exact_match"].sum() == 0
+
+
+def test_what_is_hidden_in_the_middle_is_a_guess():
+    """The ceiling of an odd length is that of a solver that knows all but the middle, which it takes for 0."""
+    task = make("missing_palindrome")
+    batch = jax.jit(lambda key: draw(task, key, jnp.full(4000, 5), 5))(jax.random.key(3))
+    hidden = np.argmax(np.asarray(batch.inputs) == 2, axis=1)
+    mirrored = np.take_along_axis(np.asarray(batch.inputs), 4 - hidden[:, None], axis=1)[:, 0]
+    right = np.where(hidden == 2, 0, mirrored) == np.asarray(batch.targets[:, 0])
+    assert abs(right.mean() - task.ceiling_at(5)) < 0.02
+    assert (task.ceiling_at(1), task.ceiling_at(4)) == (0.5, 1)
+
+
 def test_padding_after_the_end_is_trained_and_not_scored():
     """The loss sees it, the metrics do not."""
     task = make("stack_manipulation")
@@ -197,7 +269,7 @@ def test_the_spec():
         task = make(name)
         spec = task.spec
         assert (task.train_lengths, task.test_lengths) == ((1, 40), (41, 500))
-        assert spec.chance == (0.2 if spec.output_size == 5 else 0.5)
+        assert spec.chance == (1 / 3 if name == "equal_repeats" else 0.2 if spec.output_size == 5 else 0.5)
         assert len(task.input_names) == spec.vocabulary and len(task.answer_names) == spec.output_size
         lengths = task.curve_lengths
         assert list(lengths) == sorted(set(lengths)) and {1, 40, 41, 500} <= set(lengths) and len(lengths) == 32

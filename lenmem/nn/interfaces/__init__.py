@@ -22,6 +22,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from lenmem.fields import NonNegativeInt
 from lenmem.nn.interfaces.decoding import EncoderDecoder
 from lenmem.nn.interfaces.encoding import Aligned, Completion, Readout, single_answer
 from lenmem.nn.interfaces.packing import (
@@ -32,9 +33,11 @@ from lenmem.nn.interfaces.packing import (
     Embedding,
     Packed,
     after_input,
+    computing,
     pack,
     place,
     require_spec,
+    with_computation,
 )
 from lenmem.nn.interfaces.recurrent import Transducer
 from lenmem.nn.module import Part
@@ -54,11 +57,13 @@ __all__ = [
     "Readout",
     "Transducer",
     "after_input",
+    "computing",
     "pack",
     "place",
     "recurrent",
     "require_spec",
     "sequential",
+    "with_computation",
 ]
 
 
@@ -114,11 +119,21 @@ class FlatModel(Part, kw_only=True):
     """Base of models that are configured by their fields; `reader` builds the network."""
 
     spec: Spec | None = None
+    computation_steps: NonNegativeInt = 0
+    """Computation tokens for each input, between the input and the answer (Delétang et al. 2023: 0, 1 or 2)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.computation_steps and type(self).__call__ is not FlatModel.__call__:
+            raise ValueError(f"{type(self).__name__} reads its input in a way of its own; computation_steps must be 0")
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
         """None, or the reason why this model cannot take the task."""
-        return None if spec.alignment == "aligned" else after_input(spec)
+        if spec.alignment == "aligned":
+            after = "computation tokens come after the input; the task's answers are aligned with its inputs"
+            return after if self.computation_steps else None
+        return after_input(spec)
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
@@ -148,5 +163,10 @@ class FlatModel(Part, kw_only=True):
         if reason := self.supports(spec):
             raise ValueError(f"{type(self).__name__} cannot take the task: {reason}")
         check_batch(spec, inputs, input_mask, target_mask, targets)
-        reader = self.reader(answers=target_mask.shape[-1], train=train)
-        return reader(*self.laid_out(inputs, input_mask), target_mask, targets=targets, train=train)
+        model = self
+        if self.computation_steps:
+            inputs, input_mask = computing(inputs, input_mask, spec, self.computation_steps)
+            # A copy that describes the network. The network itself is made here, as a part of this module.
+            model = self.clone(spec=with_computation(spec, self.computation_steps), computation_steps=0)
+        reader = model.reader(answers=target_mask.shape[-1], train=train)
+        return reader(*model.laid_out(inputs, input_mask), target_mask, targets=targets, train=train)

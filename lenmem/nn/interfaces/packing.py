@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -86,6 +87,33 @@ def place(
     values = jnp.where(reading[..., None], inputs[:, source], 0)
     columns = jax.nn.one_hot(jnp.broadcast_to(special, (rows, special.shape[-1])), kinds, dtype=inputs.dtype)
     return jnp.concatenate([values, jnp.where(reading[..., None], 0, columns)], axis=-1)
+
+
+def with_computation(spec: Spec, steps: int) -> Spec:
+    """The spec of a task whose inputs are as `computing` makes them: one more token or, among floats, one more channel.
+
+    An end symbol may have the id of that token, which no answer contains.
+    """
+    shapes = spec.shapes
+
+    def longer(capacity: int) -> tuple[int, int]:
+        inputs, answers = shapes(capacity) if shapes else (0, 0)
+        return (1 + steps) * inputs, answers
+
+    wider: dict[str, Any] = (
+        {"vocabulary": spec.vocabulary + 1} if spec.takes_tokens else {"channels": spec.channels + 1}
+    )
+    return dataclasses.replace(spec, **wider, shapes=longer if shapes else None)
+
+
+def computing(inputs: jax.Array, input_mask: jax.Array, spec: Spec, steps: int) -> tuple[jax.Array, jax.Array]:
+    """Rows of n inputs, each followed by `steps` n computation tokens, and their mask bool[B, (1 + steps) N].
+
+    The token is id V, the vocabulary; float inputs get one more column, an indicator.
+    """
+    lengths, columns = jnp.sum(input_mask, axis=-1), jnp.arange((1 + steps) * inputs.shape[1])
+    rows = place(inputs, lengths, jnp.zeros((1, len(columns)), jnp.int32), spec, kinds=1)
+    return rows, columns < (1 + steps) * lengths[:, None]
 
 
 def tokens_of(symbols: jax.Array, spec: Spec) -> jax.Array:

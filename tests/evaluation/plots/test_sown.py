@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
-from lenmem import Experiment, Training, models, runs, tasks
+from lenmem import Experiment, Training, drawing, models, runs, tasks
 from lenmem.evaluation import plots
 from lenmem.evaluation.plots.registry import CONTEXT, PICTURES, draws
 from lenmem.evaluation.traces import _flatten
@@ -70,6 +71,21 @@ def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     assert drawn | CONTEXT.keys() >= shapes.keys()
     assert len(files) == len(set(files)) == len(asked)
     assert bool(files) == bool(shapes.keys() - CONTEXT.keys())
+
+
+def test_computation_tokens_have_a_name():
+    """As steps of a recurrent network and as columns of an encoder."""
+    task = tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
+    batch = runs.example_batch(task, 2)
+    a, b = map(str, np.asarray(batch.inputs[0]).tolist())
+    for name in ("lstm", "transformer"):
+        experiment = Experiment(task, models.make(name, computation_steps=1), Training(steps=1))
+        params = experiment.bound_model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
+        run: Any = types.SimpleNamespace(experiment=experiment, seed_params=lambda _, params=params: params["params"])
+        given = drawing._scene(run, batch, None, "", required=False)
+        assert given.inputs == [a, b, "·", "·"]
+        assert given.steps is None or given.steps[1:5] == [a, b, "·", "·"]
+        assert (given.steps is None) == (name == "transformer")
 
 
 def test_read_weights_name_tokens_on_both_axes(asked, tmp_path):

@@ -1,0 +1,65 @@
+"""The training of Delétang et al. (2023) for Table 2, and the same comparison for a CPU."""
+
+from typing import Any
+
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.reproduce import ByLength, Row
+from lenmem.tasks.chomsky import ChomskyTask
+from lenmem.training import Cosine, Optimizer, Training
+
+# The table's models, and ours. All are of width 256, but for the Transformer (five layers of width 64, eight heads; the
+# paper takes the best of five position encodings, these rows relative ones).
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "RNN": ("elman", {"hidden_size": 256}),
+    "Stack-RNN": ("stack_rnn_vector", {"hidden_size": 256}),
+    "Tape-RNN": ("tape_rnn", {"hidden_size": 256}),
+    "Transformer": (
+        "transformer_xl",
+        {"hidden_size": 64, "layers": 5, "heads": 8, "feedforward_size": 256, "dropout": 0.0},
+    ),
+    "LSTM": ("lstm", {"hidden_size": 256, "embedding_size": None}),
+}
+
+LENGTHS = (1, 10, 20, 30, 40, 41, *range(50, 501, 50))
+"""The measured lengths: some of training, and those whose accuracies are averaged."""
+
+
+def paper(task: ChomskyTask, model: str = "RNN") -> Experiment:
+    """One cell of Table 2, with the middle one of the three learning rates."""
+    name, fields = MODELS[model]
+    training = Training(
+        steps=1_000_000,
+        batch_size=128,
+        seeds=10,
+        optimizer=Optimizer("adam", learning_rate=3e-4, clip_norm=1.0),
+        log_every=1000,
+        checkpoint_every=10_000,
+    )
+    return Experiment(task, make(name, **fields), training, Evaluation(lengths=LENGTHS, batch_size=64))
+
+
+def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experiment:
+    """The same cell for a CPU: few steps, at a higher rate that falls to zero, in smaller batches."""
+    experiment = paper(task, model)
+    training = Training(
+        steps=steps,
+        batch_size=32,
+        seeds=3,
+        optimizer=Optimizer("adam", learning_rate=1e-3, schedule=Cosine(), clip_norm=1.0),
+        log_every=100,
+        checkpoint_every=1000,
+    )
+    evaluation = Evaluation(lengths=LENGTHS, batch_size=64)
+    return Experiment(task, experiment.model, training, evaluation)
+
+
+def table_rows(task: ChomskyTask, name: str) -> dict[str, Row]:
+    """A task's rows of Table 2: `<task>-<model>`, and `<task>-<model>-small`."""
+    how = ByLength(LENGTHS, samples=64, mean_over=(41, 500))
+    rows = {}
+    for make_experiment, suffix in ((paper, ""), (small, "-small")):
+        for model, (ours, _) in MODELS.items():
+            where, metrics = {"task": name, "model": model}, {"mean_accuracy": "score"}
+            rows[f"{name}-{ours}{suffix}"] = Row(make_experiment(task, model), "table_2", where, metrics, by_length=how)
+    return rows

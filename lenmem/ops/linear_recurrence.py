@@ -1,0 +1,169 @@
+"""Linear recurrences of a matrix-valued state: decay, erase, write, read; in parallel over chunks.
+
+The networks of this family differ in what is set (`lenmem.nn.linear_recurrence`):
+
+    linear attention, NAM without erasure     S_t = S_{t-1} + w v k^T
+    mLSTM, Mamba-2                            S_t = a S_{t-1} + w v k^T
+    DeltaNet, NAM with erasure                S_t = S_{t-1} (I - e k k^T) + w v k^T
+    Gated DeltaNet                            S_t = a S_{t-1} (I - e k k^T) + w v k^T
+
+with S in R^{d_v x d_k} holding values under keys. The chunked form of the delta rule is its WY representation (Bischof
+& Van Loan 1987; Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", 2024, arXiv
+2406.06484), with decay as in Yang et al., "Gated Delta Networks", 2024 (arXiv 2412.06464).
+
+Shapes: keys and queries [..., S, d_k], values [..., S, d_v], strengths and decays [..., S]; any leading axes.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from lenmem.ops.chunks import chunked, outer_products, read_all, sum_type, unchunked
+
+
+def linear_recurrence_step(
+    state: Float[Array, "... v k"],
+    key: Float[Array, "... k"],
+    value: Float[Array, "... v"],
+    write: Float[Array, "..."],
+    erase: Float[Array, "..."] | None = None,
+    log_decay: Float[Array, "..."] | None = None,
+) -> Float[Array, "... v k"]:
+    """S' = a S (I - e k k^T) + w v k^T, with a = exp(`log_decay`): decay first, then erase, then write. O(d_v d_k)."""
+    if log_decay is not None:
+        state = jnp.exp(log_decay)[..., None, None] * state
+    change = write[..., None] * value
+    if erase is not None:
+        change = change - erase[..., None] * jnp.einsum("...vk,...k->...v", state, key)
+    return state + change[..., :, None] * key[..., None, :]
+
+
+def linear_recurrence(
+    queries: Float[Array, "... S k"],
+    keys: Float[Array, "... S k"],
+    values: Float[Array, "... S v"],
+    write: Float[Array, "... S"],
+    erase: Float[Array, "... S"] | None = None,
+    log_decay: Float[Array, "... S"] | None = None,
+    *,
+    initial: Float[Array, "... v k"] | None = None,
+    chunk_size: int = 32,
+) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"]]:
+    """`linear_recurrence_step` at every step of a sequence, in parallel over chunks, with the reads r_t = S_t q_t.
+
+    Returns (S after the last step, in float32; the reads, in the dtype of the values). Keys and queries are used as
+    given; with erasure pass unit keys (`unit`), since e |k|^2 > 2 diverges. A read sees the write of its own step. For
+    padding, set strengths and `log_decay` to zero. `initial` is S_0, default zero; `erase` None: nothing is erased;
+    `log_decay` None: a = 1, else it must not be positive.
+
+    Within a chunk that starts from S, with A_t = a_1 .. a_t and G_ts = A_t / A_s, S_t = A_t S + sum_{s <= t} G_ts u_s
+    k_s^T where u_t = w_t v_t - e_t (A_t S k_t + sum_{s < t} G_ts u_s (k_s . k_t)): a unit lower triangular system,
+
+        (I + diag(e) tril(G * K K^T, -1)) U = diag(w) V - diag(e A) K S^T.
+
+    Both right-hand sides, V and K, are solved for all chunks at once; only S' = A_C S + U^T diag(A_C / A) K is passed
+    from chunk to chunk. Everything is float32. With chunks of C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S /
+    C sequential steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns S_0.
+
+    Raises ValueError for mismatched lengths or an invalid chunk size.
+    """
+    if chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    if keys.shape[-2] != values.shape[-2]:
+        raise ValueError(f"{keys.shape[-2]} keys but {values.shape[-2]} values")
+    kind, dtype, length = sum_type(values), values.dtype, keys.shape[-2]
+    size = max(1, -(-length // max(1, -(-length // chunk_size))))  # as many chunks as needed, with little padding
+
+    def in_chunks(array: jax.Array) -> jax.Array:
+        return chunked(array.astype(kind), size)
+
+    keys, values, write = in_chunks(keys), in_chunks(values), in_chunks(write[..., None])
+    ratios = since = left = None
+    if log_decay is not None:
+        total = jnp.cumsum(in_chunks(log_decay[..., None]), axis=-2)  # log A_t
+        ratios = jnp.exp(jnp.minimum(total - jnp.swapaxes(total, -1, -2), 0))  # G_ts; above the diagonal unused
+        since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)  # A_t, A_C / A_t
+    updates_of_values, of_keys = write * values, None
+    if erase is not None:
+        erase = in_chunks(erase[..., None])
+        products = _scaled(jnp.einsum("...tk,...sk->...ts", keys, keys, precision="highest"), ratios)
+        inverse = _unit_triangular_inverse(erase * jnp.tril(products, -1))
+        updates_of_values, of_keys = inverse @ updates_of_values, inverse @ (_scaled(keys, since) * erase)
+
+    def advance(state: jax.Array, chunk: tuple) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        keys, updates, of_keys, since, left = chunk
+        if of_keys is not None:
+            updates = updates - read_all(state, of_keys)
+        kept = state if since is None else since[..., -1:, :] * state
+        return kept + outer_products(_scaled(keys, left), updates), (state, updates)
+
+    state = jnp.zeros_like(outer_products(keys[..., 0, :, :], values[..., 0, :, :]))
+    state = state if initial is None else state + initial
+    chunks = jax.tree.map(lambda array: jnp.moveaxis(array, -3, 0), (keys, updates_of_values, of_keys, since, left))
+    state, (before, updates) = jax.lax.scan(advance, state, chunks)
+    queries = in_chunks(queries)
+    before, updates = jnp.moveaxis(before, 0, -3), jnp.moveaxis(updates, 0, -3)
+    scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=kind)
+    within = jnp.einsum("...is,...sv->...iv", jnp.tril(_scaled(scores, ratios)), updates, preferred_element_type=kind)
+    return state, unchunked(_scaled(read_all(before, queries), since) + within, length).astype(dtype)
+
+
+def _scaled(array: jax.Array, factor: jax.Array | None) -> jax.Array:
+    return array if factor is None else factor * array
+
+
+@jax.custom_jvp
+def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    """(I + below)^-1 for a strictly lower triangular matrix, by merging the inverses of ever larger diagonal blocks.
+
+        [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
+
+    log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
+    Neumann series loses every digit where keys repeat. Blocks of up to `_MASKED` are merged in place, by sums of
+    products: matrix units gain nothing from matrices so small, and they take long to compile for.
+    """
+    count = below.shape[-1]
+    width = 1 << (count - 1).bit_length()
+    size = min(_MASKED, width)
+    below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, width - count)] * 2)
+
+    def blocks(row: int, step: int) -> jax.Array:
+        """Of every `step` columns the first `size`, and the rows that begin `row` below the diagonal."""
+        corners = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
+        return jnp.stack(corners, axis=-3)
+
+    diagonal = blocks(0, size)
+    inverse = jnp.broadcast_to(jnp.eye(size, dtype=below.dtype), diagonal.shape)
+    half = 1
+    while half < size:
+        place = np.arange(size) // half
+        corner = jnp.where((place[:, None] == place + 1) & (place % 2 == 0), diagonal, 0)
+        inverse = inverse - (corner if half == 1 else _small_product(inverse, _small_product(corner, inverse)))
+        half *= 2
+    while size < width:
+        first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
+        corner = -_product(second, _product(blocks(size, 2 * size), first))
+        rows = [first, jnp.zeros_like(first)], [corner, second]
+        inverse = jnp.concatenate([jnp.concatenate(row, axis=-1) for row in rows], axis=-2)
+        size *= 2
+    return inverse[..., 0, :count, :count]
+
+
+@_unit_triangular_inverse.defjvp
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """The derivative of Y = (I + B)^-1 is -Y dB Y."""
+    inverse = _unit_triangular_inverse(*primals)
+    return inverse, -_product(inverse, _product(*tangents, inverse))
+
+
+def _small_product(a: Float[Array, "... C C"], b: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
+
+
+_product = functools.partial(jnp.matmul, precision="highest")
+_MASKED = 8

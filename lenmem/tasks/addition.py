@@ -1,0 +1,167 @@
+"""Addition of long numbers, in the formats of the work on its length generalisation.
+
+    plain            1 2 + 9 1 =  ->  1 0 3          highest digit first
+    reversed         2 1 + 1 9 =  ->  3 0 1          lowest digit first (McLeish et al. 2024, arXiv 2405.17399)
+    reversed_answer  1 2 + 9 1 =  ->  3 0 1          only the sum (Cho et al. 2024, arXiv 2405.20671)
+    index_hints      #7 2 #8 1 + #7 1 #8 9 =  ->  #7 3 #8 0 #9 1
+
+In the last one each digit stands behind a token for its weight, the same in all numbers: consecutive hints from a
+random start (Zhou et al. 2024, arXiv 2402.09371), here with the lowest digit first. The answer contains them, and they
+are scored. Published lengths: 1 to 20 digits in training and up to 100 in the test (McLeish et al.), or 1 to 30 (Cho et
+al., whose numbers are `padded`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, ClassVar, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem.fields import Lengths, PositiveInt
+from lenmem.tasks.base import Task
+from lenmem.tasks.lantm import add_digits
+from lenmem.types import Example, Spec
+
+PLUS, EQUALS, HINT = 10, 11, 12
+"""Ids above the digits 0 .. 9. Hints, if there are any, are the ids from HINT on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Addition(Task):
+    """Two numbers -> their sum. Length: n digits of one of them; the other has 1 to n, uniformly.
+
+    Numbers are uniform among those of their size. The sum ends with an end symbol, unless numbers are padded.
+    """
+
+    unit: ClassVar[str] = "digits"
+
+    format: Literal["plain", "reversed", "reversed_answer", "index_hints"] = "reversed"
+    """The order of digits, and whether hints stand before them."""
+    padded: bool = False
+    """Both numbers have n digits and the sum n + 1, with zeros in front of the highest digit, and there is no end."""
+    train_lengths: Lengths = (1, 20)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Fewest and most digits in training, both included."""
+    test_lengths: Lengths = (21, 100)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Fewest and most digits in the test, both included."""
+    hints: PositiveInt = 128
+    """Number of hint tokens; a sum of n + 1 digits needs as many."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check(max(self.train_lengths[1], self.test_lengths[1]))
+
+    def _check(self, digits: int) -> None:
+        if self.hinted and digits >= self.hints:
+            raise ValueError(f"hints is {self.hints}; sums of numbers of {digits} digits need {digits + 1}")
+
+    @property
+    def hinted(self) -> bool:
+        """Whether hints stand before digits."""
+        return self.format == "index_hints"
+
+    @property
+    def spec(self) -> Spec:
+        """Digits, signs and hints; the sum uses the same ids, and the end symbol is the next one."""
+        symbols = len(self.input_names)
+        return Spec(
+            vocabulary=symbols,
+            output_size=symbols + (not self.padded),
+            shared_ids=True,
+            delimited=True,
+            length_rule="given" if self.padded else "end",
+            end_id=None if self.padded else symbols,
+            chance=_chance(self.train_lengths, self.padded, self.hinted),
+            shapes=self.shapes,
+        )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Digits, signs and hints."""
+        return (*map(str, range(10)), "+", "=", *(f"#{i}" for i in range(self.hints * self.hinted)))
+
+    @property
+    def answer_names(self) -> tuple[str, ...]:
+        """The same, and the end symbol."""
+        return (*self.input_names, "end")[: self.spec.output_size]
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """The training lengths, then every fifth test length, and the last."""
+        first, last = self.test_lengths
+        trained = range(self.train_lengths[0], self.train_lengths[1] + 1)
+        return tuple(sorted({*trained, *range(first, last + 1, 5), last}))
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): two numbers of `capacity` digits with both signs, and a sum of one digit more with its end."""
+        each = 1 + self.hinted
+        return 2 * each * capacity + 2, self._slots(capacity)
+
+    def _slots(self, length: Any) -> Any:
+        return (1 + self.hinted) * (length + 1) + (not self.padded)
+
+    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
+        """One example; padding is 0."""
+        self._check(capacity)
+        of_one, of_other, of_size, of_order, of_start = jax.random.split(key, 5)
+        size = jax.random.randint(of_size, (), 1, length + 1)
+        shorter_first = jax.random.bernoulli(of_order)
+        sizes = jnp.where(shorter_first, size, length), jnp.where(shorter_first, length, size)
+        numbers = [_number(key, size, capacity) for key, size in zip((of_one, of_other), sizes, strict=True)]
+        total = add_digits(numbers[0], numbers[1], 10)
+        total_size = jnp.max(jnp.where(total > 0, jnp.arange(1, capacity + 2), 1))
+        if self.padded:
+            sizes, total_size = (length, length), length + 1
+        start = jax.random.randint(of_start, (), 0, jnp.maximum(self.hints - length, 1))
+
+        each = 1 + self.hinted
+        place = jnp.arange(self.shapes(capacity)[0])
+        plus = each * sizes[0]
+        equals = plus + 1 + each * sizes[1]
+        first = self._written(numbers[0], sizes[0], place, start)
+        second = self._written(numbers[1], sizes[1], place - plus - 1, start)
+        inputs = jnp.where(place < plus, first, jnp.where(place == plus, PLUS, second))
+        inputs = jnp.where(place < equals, inputs, jnp.where(place == equals, EQUALS, 0))
+
+        slot, size = jnp.arange(self._slots(capacity)), each * total_size
+        answer = self._written(total, total_size, slot, start, answer=True)
+        score_mask = slot < size + (not self.padded)
+        targets = jnp.where(slot < size, answer, jnp.where(score_mask, len(self.input_names), 0))
+        return Example(inputs, place <= equals, targets, slot < self._slots(length), score_mask)
+
+    def _written(self, digits: jax.Array, size: Any, place: jax.Array, start: jax.Array, answer: bool = False):
+        """The tokens at these places of a number of `size` digits, which are given lowest first."""
+        number, hint = jnp.divmod(place, 1 + self.hinted)
+        highest_first = self.format == "plain" or (self.format == "reversed_answer" and not answer)
+        weight = size - 1 - number if highest_first else number
+        digit = digits[jnp.clip(weight, 0, digits.shape[0] - 1)]
+        return jnp.where(hint == 0, HINT + start + weight, digit) if self.hinted else digit
+
+
+def _number(key: jax.Array, size: jax.Array | int, capacity: int) -> jax.Array:
+    """int[capacity]: a uniform number of `size` digits, lowest first. Only a single digit may be 0."""
+    below, top = jax.random.split(key)
+    place = jnp.arange(capacity)
+    digits = jax.random.randint(below, (capacity,), 0, 10, jnp.int32)
+    top = jax.random.randint(top, (), jnp.where(size > 1, 1, 0), 10, jnp.int32)
+    return jnp.where(place < size - 1, digits, jnp.where(place == size - 1, top, 0))
+
+
+@functools.cache
+def _chance(lengths: tuple[int, int], padded: bool, hinted: bool, draws: int = 4000) -> float:
+    """Expected share of the scored slots that the best constant answer gets right, by that many sums."""
+    rng, shares = np.random.default_rng(0), np.zeros(11)
+    for _ in range(draws):
+        length = int(rng.integers(lengths[0], lengths[1] + 1))
+        total = 0
+        for size in (length, int(rng.integers(1, length + 1))):
+            digits = rng.integers(0, 10, size)
+            digits[0] = rng.integers(size > 1, 10)
+            total += int("".join(map(str, digits)))
+        written = f"{total:0{length + 1}d}" if padded else str(total)
+        counts = np.array([*(written.count(str(digit)) for digit in range(10)), not padded])
+        shares += counts / ((1 + hinted) * len(written) + (not padded))
+    return float(shares.max() / draws)

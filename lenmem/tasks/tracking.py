@@ -1,0 +1,103 @@
+"""Parity and modular arithmetic as the work on state tracking measures them.
+
+Beck et al., "xLSTM" (NeurIPS 2024, arXiv 2405.04517); Grazzi et al., "Unlocking State-Tracking in Linear RNNs Through
+Negative Eigenvalues" (ICLR 2025, arXiv 2411.12537). They differ from the tasks of the same kind in
+`lenmem.tasks.chomsky`:
+
+    length    all tokens of a row with its answer; trained on 3 to 40, tested on 40 to 256
+    answer    one symbol, predicted at the last token of the input: `=`, or the last bit
+    score     scaled accuracy, (a - c) / (1 - c) with the accuracy a and the chance c: 1/2 or 1/5
+
+As published, length 40 is trained and tested, and the expression in brackets has no products. Interfaces that put an
+end token behind every input also do so here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lenmem.fields import Lengths
+from lenmem.tasks.base import scaled_accuracy
+from lenmem.tasks.chomsky import ChomskyTask, ModularArithmetic, ModularArithmeticBrackets, ParityCheck
+from lenmem.types import Batch, Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class _Tracked(ChomskyTask):
+    """Lengths, reading and score of the protocol. Length: tokens, with the answer."""
+
+    unit: ClassVar[str] = "tokens with the answer"
+
+    train_lengths: Lengths = (3, 40)
+    """Smallest and largest training length, both included. Up to 3, all lengths are 3."""
+    test_lengths: Lengths = (40, 256)
+    """Smallest and largest test length, both included."""
+
+    @property
+    def spec(self) -> Spec:
+        """Nothing is read between the input and the answer."""
+        return dataclasses.replace(super().spec, delimited=True)
+
+    def shapes(self, capacity):
+        return max(capacity, 3), 1
+
+    def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        """Also `scaled_accuracy`: the accuracy above chance."""
+        values = super().metrics(outputs, batch)
+        return values | {"scaled_accuracy": scaled_accuracy(values["token_accuracy"], self.spec.chance)}
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackedParity(_Tracked, ParityCheck):
+    """n - 1 bits -> the parity of their sum."""
+
+    def input_size(self, length):
+        return jnp.maximum(length, 3) - 1
+
+    def pair(self, key, length, capacity):
+        return super().pair(key, self.input_size(length), max(capacity, 3))
+
+
+@dataclasses.dataclass(frozen=True)
+class _TrackedExpression(_Tracked):
+    """An expression and `=` -> its value modulo m."""
+
+    def written(self, length):
+        """Symbols of the expression."""
+        raise NotImplementedError
+
+    def input_size(self, length):
+        return self.written(length) + 1
+
+    def pair(self, key, length, capacity):
+        size, columns = self.written(length), self.shapes(capacity)[0]
+        tokens, value = super().pair(key, size, columns)
+        return jnp.where(jnp.arange(columns) == size, self.input_names.index("="), tokens), value
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackedArithmetic(_TrackedExpression, ModularArithmetic):
+    """n op n op .. n = with + - * -> the value modulo m; products come before sums. An even length is one shorter."""
+
+    signs: ClassVar[str] = "+-*="
+
+    def written(self, length):
+        return (jnp.maximum(length, 3) - 1) // 2 * 2 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackedArithmeticBrackets(_TrackedExpression, ModularArithmeticBrackets):
+    """An expression with + -, brackets and unary minus, then = -> its value modulo m.
+
+    As published, the expression is 3 shorter than the length, which is at least 5: a padding token counts too.
+    """
+
+    operators: ClassVar[str] = "+-"
+    signs: ClassVar[str] = "+-()="
+
+    def written(self, length):
+        return jnp.maximum(length, 5) - 3

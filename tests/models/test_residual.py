@@ -1,0 +1,238 @@
+"""DeltaNet, Mamba-2 and xLSTM against float64 twins that go step by step, with matrices written out."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem import models
+from lenmem.models.delta_net import DeltaNet
+from lenmem.models.mamba import Mamba2
+from lenmem.models.xlstm import XLSTM
+from lenmem.nn.residual import ResidualEncoder, ShortConvolution
+from lenmem.tasks.chomsky import ParityCheck
+from lenmem.tasks.lantm import Copy
+from tests.models.contract import briefly
+from tests.models.twin import sigmoid, softplus
+
+WIDTH, HEADS, LENGTH = 8, 2, 9
+SMALL = {"hidden_size": WIDTH, "heads": HEADS, "layers": 2, "feedforward_size": 6}
+MODELS = {
+    "delta": DeltaNet(**SMALL),
+    "negative": DeltaNet(**SMALL, negative_eigenvalues=True),
+    "gated": DeltaNet(**SMALL, decay=True, gated_output=True),
+    "product": DeltaNet(**SMALL, negative_eigenvalues=True, products=3, decay=True, kernel_size=2),
+    "plain": DeltaNet(**SMALL, kernel_size=0),
+    "mamba": Mamba2(**{**SMALL, "feedforward_size": None}, state_size=3, kernel_size=3),
+    "mlstm": XLSTM(**SMALL),
+    "slstm": XLSTM(**SMALL, cell="slstm"),
+}
+
+
+def silu(x):
+    return x * sigmoid(x)
+
+
+def rms(x, epsilon):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + epsilon)
+
+
+def normed(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def convolved(p, xs):
+    """The last K states, each with its kernel: the kernel's last row belongs to the oldest."""
+    kernel, outputs = p["kernel"], []
+    for t in range(len(xs)):
+        total = p.get("bias", 0.0)
+        for back in range(min(len(kernel), t + 1)):
+            total = total + kernel[back] * xs[t - back]
+        outputs.append(silu(total))
+    return np.array(outputs)
+
+
+def blocked(p, x):
+    """A block-diagonal matrix, written out."""
+    count, size, _ = p["kernel"].shape
+    matrix = np.zeros((count * size, count * size))
+    for i, block in enumerate(p["kernel"]):
+        matrix[i * size : (i + 1) * size, i * size : (i + 1) * size] = block
+    return x @ matrix
+
+
+def delta(model, p, xs):
+    size, n = WIDTH // HEADS, model.products
+
+    def vectors(name):
+        x = xs @ p[name]["kernel"]
+        return convolved(p[f"{name}_convolution"], x) if model.kernel_size else silu(x)
+
+    queries, keys, values = vectors("query"), vectors("key"), vectors("value")
+    beta = sigmoid(xs @ p["strength"]["kernel"]) * (2 if model.negative_eigenvalues else 1)
+    states, outputs = [np.zeros((size, size)) for _ in range(HEADS)], []
+    for t in range(len(xs)):
+        reads = []
+        for head in range(HEADS):
+            at = slice(head * size, (head + 1) * size)
+            if model.decay:
+                rate, bias = np.exp(p["decay"]["log_rate"][head]), p["decay"]["step_bias"][head]
+                states[head] = states[head] * np.exp(
+                    -rate * softplus((xs[t] @ p["decay_signal"]["kernel"])[head] + bias)
+                )
+            for i in range(n):
+                key = keys[t].reshape(n, WIDTH)[i, at]
+                key = key / np.sqrt(np.sum(key**2) + 1e-10)
+                strength = beta[t].reshape(n, HEADS)[i, head]
+                states[head] = states[head] @ (np.eye(size) - strength * np.outer(key, key))
+                states[head] = states[head] + strength * np.outer(values[t].reshape(n, WIDTH)[i, at], key)
+            query = queries[t, at] / np.sqrt(np.sum(queries[t, at] ** 2) + 1e-10)
+            read = states[head] @ query / np.sqrt(size)
+            reads.append(rms(read, 1e-5) * p["read_norm"]["scale"])
+        read = np.concatenate(reads)
+        outputs.append(read * silu(xs[t] @ p["gate"]["kernel"]) if model.gated_output else read)
+    return np.array(outputs) @ p["out"]["kernel"]
+
+
+def mamba(model, p, xs):
+    inner, size = 2 * WIDTH, 2 * WIDTH // HEADS
+    mixed = convolved(p["convolution"], xs @ p["in"]["kernel"])
+    states, outputs = np.zeros((HEADS, size, model.state_size)), []
+    for t, u in enumerate(xs):
+        x, key, query = np.split(mixed[t], [inner, inner + model.state_size])
+        reads = []
+        for head in range(HEADS):
+            mine = x[head * size : (head + 1) * size]
+            step = softplus((u @ p["step"]["kernel"])[head] + p["decay"]["step_bias"][head])
+            decay = np.exp(-np.exp(p["decay"]["log_rate"][head]) * step)
+            states[head] = decay * states[head] + step * np.outer(mine, key)
+            reads.append(states[head] @ query + p["skip"][head, 0, 0] * mine)
+        outputs.append(rms(np.concatenate(reads) * silu(u @ p["gate"]["kernel"]), 1e-5))
+    return (np.array(outputs) * p["read_norm"]["scale"]) @ p["out"]["kernel"]
+
+
+def mlstm(model, p, xs):
+    """Without the stabiliser m: the gates as they are, and a bound of 1 on the denominator."""
+    inner, size = 2 * WIDTH, 2 * WIDTH // HEADS
+    raw = xs @ p["in"]["kernel"]
+    seen = convolved(p["convolution"], raw)
+    queries, keys, values = blocked(p["query"], seen), blocked(p["key"], seen), blocked(p["value"], raw)
+    cells, sums, outputs = np.zeros((HEADS, size, size)), np.zeros((HEADS, size)), []
+    for t in range(len(xs)):
+        joined = np.concatenate([queries[t], keys[t], values[t]])
+        write = np.exp(joined @ p["input_gate"]["kernel"] + p["input_gate"]["bias"])
+        forget = sigmoid(joined @ p["forget_gate"]["kernel"] + p["forget_gate"]["bias"])
+        reads = []
+        for head in range(HEADS):
+            at = slice(head * size, (head + 1) * size)
+            key = keys[t, at] / np.sqrt(size)
+            cells[head] = forget[head] * cells[head] + write[head] * np.outer(values[t, at], key)
+            sums[head] = forget[head] * sums[head] + write[head] * key
+            # The published 1e-6 is added to the denominator after it was divided by e^m.
+            reads.append(normed(cells[head] @ queries[t, at] / max(abs(sums[head] @ queries[t, at]), 1.0)))
+        outputs.append(np.concatenate(reads) * p["read_norm"]["scale"] + p["skip"] * seen[t])
+    assert inner == len(outputs[0])
+    return (np.array(outputs) * silu(xs @ p["gate"]["kernel"])) @ p["out"]["kernel"]
+
+
+def slstm(model, p, xs):
+    size = WIDTH // HEADS
+    seen = convolved(p["convolution"], xs)
+    cell, count, last = np.zeros(WIDTH), np.zeros(WIDTH), np.zeros(WIDTH)
+    outputs = []
+    for t in range(len(xs)):
+        gates = []
+        for i, (name, x) in enumerate(
+            [("input_gate", seen[t]), ("forget_gate", seen[t]), ("value", xs[t]), ("output_gate", xs[t])]
+        ):
+            recurrent = blocked({"kernel": p["recurrent"][i]}, last)
+            gates.append(blocked(p[name], x) + recurrent + p["bias"][i].reshape(WIDTH))
+        into, forget, value, output = gates
+        cell = sigmoid(forget) * cell + np.exp(into) * np.tanh(value)
+        count = sigmoid(forget) * count + np.exp(into)
+        last = sigmoid(output) * cell / count
+        outputs.append(normed(last.reshape(HEADS, size)).reshape(WIDTH) * p["read_norm"]["scale"])
+    return np.array(outputs)
+
+
+def encoder_twin(model, p, xs):
+    mixer = {DeltaNet: delta, Mamba2: mamba, XLSTM: slstm if getattr(model, "cell", "") == "slstm" else mlstm}
+    for i in range(model.layers):
+        xs = xs + mixer[type(model)](model, p[f"mixer_{i}"], rms(xs, 1e-6) * p[f"mixer_norm_{i}"]["scale"])
+        if model.feedforward_size is not None:
+            hidden = rms(xs, 1e-6) * p[f"feedforward_norm_{i}"]["scale"]
+            gate = silu(hidden @ p[f"feedforward_gate_{i}"]["kernel"])
+            xs = xs + (gate * (hidden @ p[f"feedforward_in_{i}"]["kernel"])) @ p[f"feedforward_out_{i}"]["kernel"]
+    return rms(xs, 1e-6) * p["norm"]["scale"]
+
+
+def encoder_of(model):
+    return ResidualEncoder(mixer=model.mixer, layers=model.layers, feedforward_size=model.feedforward_size)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_encoder_is_its_twin(name):
+    model = MODELS[name]
+    encoder = encoder_of(model)
+    states = jax.random.normal(jax.random.key(0), (2, LENGTH, WIDTH))
+    mask = jnp.arange(LENGTH) < jnp.array([[LENGTH], [5]])
+    shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), states, mask))["params"]
+    draws = np.random.default_rng(1)
+    params = jax.tree.map(lambda x: jnp.asarray(draws.uniform(-0.7, 0.7, x.shape), x.dtype), shapes)
+    got = briefly(lambda params: encoder.apply({"params": params}, states, mask))(params)
+    wide = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    for row, length in enumerate((LENGTH, 5)):
+        expected = encoder_twin(model, wide, np.asarray(states[row, :length], np.float64))
+        np.testing.assert_allclose(got[row, :length], expected, atol=3e-4)
+        assert not np.any(got[row, length:])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_position_sees_nothing_after_it(name):
+    encoder = encoder_of(MODELS[name])
+    states = jax.random.normal(jax.random.key(0), (1, 70, WIDTH))  # more than one chunk
+    mask = jnp.ones((1, 70), bool)
+    variables = encoder.init(jax.random.key(1), states, mask)
+    run = briefly(lambda states: encoder.apply(variables, states, mask))
+    before, after = run(states), run(states.at[:, 66].add(1.0))
+    np.testing.assert_allclose(before[:, :66], after[:, :66], atol=1e-6)
+    assert np.all(np.abs(before[:, 66] - after[:, 66]).max(axis=-1) > 1e-3)
+
+
+@pytest.mark.parametrize("cell", ["mlstm", "slstm"])
+def test_exponential_gates_do_not_overflow(cell):
+    """Input gates of e^200 are far beyond float32; outputs and gradients stay finite."""
+    encoder = encoder_of(XLSTM(**SMALL, cell=cell))
+    states, mask = 3 * jax.random.normal(jax.random.key(0), (1, 30, WIDTH)), jnp.ones((1, 30), bool)
+    params = encoder.init(jax.random.key(1), states, mask)["params"]
+    mixer = params["mixer_0"]
+    if cell == "slstm":
+        mixer = mixer | {"bias": mixer["bias"].at[0].set(200.0)}
+    else:
+        mixer = mixer | {"input_gate": mixer["input_gate"] | {"bias": jnp.full(HEADS, 200.0)}}
+    total = briefly(jax.value_and_grad(lambda p: jnp.sum(encoder.apply({"params": p}, states, mask) ** 2)))
+    value, gradients = total(params | {"mixer_0": mixer})
+    assert jnp.isfinite(value)
+    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+
+
+def test_the_convolution_shifts():
+    """A kernel that is 1 for the state two positions back."""
+    module = ShortConvolution(kernel_size=3)
+    states = jnp.arange(1.0, 6.0)[None, :, None]
+    params = {"kernel": jnp.array([[0.0], [0.0], [1.0]])}
+    got = module.apply({"params": params}, states)
+    np.testing.assert_allclose(got[0, :, 0], silu(np.array([0.0, 0.0, 1.0, 2.0, 3.0])), rtol=1e-6)
+
+
+def test_heads_that_do_not_fit_are_one_clear_line():
+    model = models.make("delta_net", Copy().spec, hidden_size=10, heads=4)
+    batch = (jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool), jnp.ones((1, 3), bool))
+    with pytest.raises(ValueError, match="4 heads do not divide a hidden size of 10"):
+        model.init(jax.random.key(0), *batch)
+
+
+def test_aligned_tasks_are_read_as_they_come():
+    assert models.supports(DeltaNet(), ParityCheck().spec) is None

@@ -1,0 +1,132 @@
+"""`linear_recurrence`: the chunked form against a NumPy loop in float64, and its special cases."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem import ops
+
+scan = functools.partial(jax.jit, static_argnames="chunk_size")(ops.linear_recurrence)
+FORMS = list(itertools.product([False, True], [False, True]))
+"""Whether it erases, whether it decays."""
+
+
+def drawn(length=13, width=4, of_values=3, erases=True, decays=True, seed=0, batch=(2,)):
+    """Keyword arguments of `linear_recurrence`, with unit keys and strengths of erasure up to 2."""
+    rng = np.random.default_rng(seed)
+    keys = rng.normal(size=(*batch, length, width))
+    arguments = {
+        "keys": keys / np.linalg.norm(keys, axis=-1, keepdims=True),
+        "values": rng.normal(size=(*batch, length, of_values)),
+        "write": rng.uniform(0, 2, (*batch, length)),
+        "erase": rng.uniform(0, 2, (*batch, length)) if erases else None,
+        "log_decay": -rng.exponential(0.5, (*batch, length)) if decays else None,
+        "queries": rng.normal(size=(*batch, length, width)),
+        "initial": rng.normal(size=(*batch, of_values, width)),
+    }
+    return {name: value if value is None else jnp.asarray(value, jnp.float32) for name, value in arguments.items()}
+
+
+def twin(keys, values, write, erase, log_decay, queries, initial):
+    """S_t = a S (I - e k k^T) + w v k^T for one row, step by step in float64."""
+    state, reads = np.asarray(initial, float), []
+    for t in range(len(keys)):
+        key, value = np.asarray(keys[t], float), np.asarray(values[t], float)
+        decay = 1.0 if log_decay is None else np.exp(float(log_decay[t]))
+        strength = 0.0 if erase is None else float(erase[t])
+        state = decay * state @ (np.eye(len(key)) - strength * np.outer(key, key))
+        state = state + float(write[t]) * np.outer(value, key)
+        reads.append(state @ np.asarray(queries[t], float))
+    return state, np.array(reads)
+
+
+def row(arguments, i):
+    return {name: None if value is None else value[i] for name, value in arguments.items()}
+
+
+@pytest.mark.parametrize("chunk_size", [1, 5, 64])
+@pytest.mark.parametrize(("erases", "decays"), FORMS)
+def test_it_is_the_recurrence(erases, decays, chunk_size):
+    arguments = drawn(erases=erases, decays=decays)
+    state, reads = scan(**arguments, chunk_size=chunk_size)
+    for i in range(2):
+        expected_state, expected = twin(**row(arguments, i))
+        np.testing.assert_allclose(state[i], expected_state, atol=1e-5)
+        np.testing.assert_allclose(reads[i], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("erases", "decays"), FORMS)
+def test_gradients_are_those_of_its_steps(erases, decays):
+    arguments = drawn(length=11, erases=erases, decays=decays)
+    given = {name: value for name, value in arguments.items() if value is not None}
+
+    def loss(state, reads):
+        return jnp.sum(jnp.sin(reads)) + jnp.sum(jnp.cos(state))
+
+    @jax.jit
+    def chunked(given):
+        return loss(*ops.linear_recurrence(**given, chunk_size=4))
+
+    @jax.jit
+    def stepwise(given):
+        state, reads = given["initial"], []
+        for t in range(11):
+            at = {name: given[name][:, t] for name in ("write", "erase", "log_decay") if name in given}
+            state = ops.linear_recurrence_step(state, given["keys"][:, t], given["values"][:, t], **at)
+            reads.append(jnp.einsum("bvk,bk->bv", state, given["queries"][:, t]))
+        return loss(state, jnp.stack(reads, axis=1))
+
+    np.testing.assert_allclose(chunked(given), stepwise(given), rtol=1e-5)
+    for name, gradient in jax.grad(chunked)(given).items():
+        np.testing.assert_allclose(gradient, jax.grad(stepwise)(given)[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(("erases", "decays"), FORMS)
+def test_it_can_be_split_anywhere_and_padded(erases, decays):
+    arguments = drawn(erases=erases, decays=decays)
+    state, reads = scan(**arguments, chunk_size=4)
+    sequences = {name: value for name, value in arguments.items() if name != "initial" and value is not None}
+    first = {name: value[:, :6] for name, value in sequences.items()}
+    middle, early = scan(**first, initial=arguments["initial"], chunk_size=4)
+    after, late = scan(**{name: value[:, 6:] for name, value in sequences.items()}, initial=middle, chunk_size=4)
+    np.testing.assert_allclose(jnp.concatenate([early, late], axis=1), reads, atol=1e-5)
+    np.testing.assert_allclose(after, state, atol=1e-5)
+    quiet = {name: value.at[:, 6:].set(0) for name, value in sequences.items() if value.ndim == 2}
+    padded, _ = scan(**sequences | quiet, initial=arguments["initial"], chunk_size=4)
+    np.testing.assert_allclose(padded, middle, atol=1e-6)
+
+
+def test_reflections_count_modulo_two():
+    """With e = 2, I - 2 k k^T for k = (1, -1) / sqrt 2 exchanges two coordinates: parity, at any length."""
+    bits = np.random.default_rng(0).integers(0, 2, 500)
+    keys = jnp.broadcast_to(jnp.array([1.0, -1.0]) / jnp.sqrt(2.0), (500, 2))
+    queries = jnp.broadcast_to(jnp.array([1.0, 0.0]), (500, 2))
+    nothing, initial = jnp.zeros((500, 1)), jnp.array([[1.0, 0.0]])
+    _, reads = scan(queries, keys, nothing, nothing[:, 0], jnp.asarray(2.0 * bits, jnp.float32), initial=initial)
+    np.testing.assert_allclose(reads[:, 0], 1 - np.cumsum(bits) % 2, atol=1e-3)
+
+
+def test_strong_decay_is_finite_and_forgets():
+    arguments = drawn(length=40) | {"log_decay": jnp.full((2, 40), -90.0)}
+    state, reads = scan(**arguments, chunk_size=16)
+    last = jnp.einsum("b,bv,bk->bvk", arguments["write"][:, -1], arguments["values"][:, -1], arguments["keys"][:, -1])
+    np.testing.assert_allclose(state, last, atol=1e-6)
+    gradients = jax.grad(lambda decay: jnp.sum(scan(**arguments | {"log_decay": decay}, chunk_size=16)[1]))(
+        arguments["log_decay"]
+    )
+    assert jnp.all(jnp.isfinite(reads)) and jnp.all(jnp.isfinite(gradients))
+
+
+def test_nothing_and_wrong_sizes():
+    arguments = drawn(length=0)
+    state, reads = scan(**arguments)
+    np.testing.assert_array_equal(state, arguments["initial"])
+    assert reads.shape == (2, 0, 3)
+    with pytest.raises(ValueError, match="chunk_size must be at least 1, not 0"):
+        ops.linear_recurrence(**drawn(), chunk_size=0)
+    with pytest.raises(ValueError, match="13 keys but 12 values"):
+        ops.linear_recurrence(**drawn() | {"values": drawn(length=12)["values"]})
