@@ -61,6 +61,10 @@ OVERHEAD_SECONDS = 40.0
 NETWORKS: dict[str, dict[str, Any]] = {
     "lstm": {"embedding_size": 16},
     "gru": {"embedding_size": 16},
+    "elman": {},
+    "stack_rnn_vector": {},
+    "stack_lstm": {},
+    "tape_rnn": {},
     "attention": {"embedding_size": 16},
     "pointer_network": {"embedding_size": 16},
     "neural_stack": {"embedding_size": 16, "width": 16},

@@ -23,8 +23,8 @@ class LSTM(FlatModel):
     """Number of cells of each layer."""
     layers: PositiveInt = 1
     """Number of layers; each reads the outputs of the one below."""
-    embedding_size: PositiveInt = 128
-    """Width of the input embedding."""
+    embedding_size: PositiveInt | None = 128
+    """Width of the input embedding; None: the input itself, tokens one-hot."""
     dropout: UnitInterval = 0.0
     """Dropout between layers."""
     learned_start: bool = True
