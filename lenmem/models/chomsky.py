@@ -17,9 +17,10 @@ instead of tanh. A step of it is
 and a linear head answers from relu(h). For tapes, v comes from an MLP with two rectified hidden layers. The published
 code takes one softmax over the actions of all stacks, so that several stacks share one unit of probability; here each
 has its own, which for one stack is the same. It also takes L from the batch, whose rows are equally long there; here
-each row has its own L. State and memories start at zero, inputs are one-hot, weights start as normals of standard
-deviation 1 / sqrt(fan-in) that are cut at two of them, biases as zero. No parameter depends on T. Values pushed deeper
-than T are lost; tapes are circular, and a jump by L is one by L modulo T.
+each row has its own L. State and memories start at zero, inputs are one-hot. The cells' weights start as normals of
+standard deviation 1 / sqrt(fan-in) that are cut at two of them (the LSTM has that deviation after the cut), biases as
+zero. No parameter depends on T. Values pushed deeper than T are lost; tapes are circular, and a jump by L is one by L
+modulo T.
 
 Cost per step: O(H (X + H + n W) + n T W).
 """
@@ -105,8 +106,9 @@ class MemoryCell(Part):
     def __call__(self, carry: tuple[PyTree, ...], step: Step) -> tuple[tuple[PyTree, ...], jax.Array]:
         """Reads, thinks, then writes."""
         state, memory, *known = carry
-        seen = memory[..., 0, :].reshape(*memory.shape[:-3], self.memories * self.width)
-        inputs = jnp.concatenate([step.inputs, seen.astype(step.inputs.dtype)], axis=-1)
+        seen = memory[..., 0, :]
+        flat = seen.reshape(*seen.shape[:-2], -1).astype(step.inputs.dtype)
+        inputs = jnp.concatenate([step.inputs, flat], axis=-1)
         state, hidden = self.core(state, step._replace(inputs=inputs))
 
         def each(outputs):
@@ -117,7 +119,7 @@ class MemoryCell(Part):
         memory = self.moved(memory, each(self.values(hidden, self.memories * self.width)), actions, *known)
 
         self.sow("traces", "actions", actions)
-        self.sow("traces", "seen", memory[..., 0, :])
+        self.sow("traces", "seen", seen)
         return (state, memory, *known), nn.relu(hidden)
 
     @nn.nowrap

@@ -74,7 +74,8 @@ class StackTwin:
         self.stacks = [[np.zeros(self.width)] * self.slots for _ in range(model.stacks)]
 
     def step(self, x):
-        h = self.controller.see(np.concatenate([x, *(stack[0] for stack in self.stacks)]))
+        seen = [stack[0] for stack in self.stacks]
+        h = self.controller.see(np.concatenate([x, *seen]))
         logits, values = linear(self.p["act"], h), linear(self.p["new"], h)
         actions = [softmax(logits[3 * i : 3 * i + 3]) for i in range(len(self.stacks))]
         for i, (push, pop, stay) in enumerate(actions):
@@ -84,7 +85,7 @@ class StackTwin:
             self.stacks[i] = [
                 push * above[t] + pop * below[t + 1] + stay * self.stacks[i][t] for t in range(self.slots)
             ]
-        self.seen = {"actions": actions, "seen": [stack[0] for stack in self.stacks]}
+        self.seen = {"actions": actions, "seen": seen}
         return h
 
 
@@ -97,7 +98,8 @@ class TapeTwin:
         self.tapes = [[np.zeros(self.width)] * self.slots for _ in range(model.tapes)]
 
     def step(self, x):
-        h = self.controller.see(np.concatenate([x, *(tape[0] for tape in self.tapes)]))
+        seen = [tape[0] for tape in self.tapes]
+        h = self.controller.see(np.concatenate([x, *seen]))
         logits = linear(self.p["act"], h)
         values = linear(self.p["new"], relu(linear(self.p["second"], relu(linear(self.p["first"], h)))))
         actions = [softmax(logits[5 * i : 5 * i + 5]) for i in range(len(self.tapes))]
@@ -114,7 +116,7 @@ class TapeTwin:
                 sum(p * written[(t + by) % self.slots] for p, by in zip(probabilities, distances, strict=True))
                 for t in range(self.slots)
             ]
-        self.seen = {"actions": actions, "seen": [tape[0] for tape in self.tapes]}
+        self.seen = {"actions": actions, "seen": seen}
         return h
 
 
