@@ -9,6 +9,7 @@ import dataclasses
 import importlib.metadata
 import inspect
 import platform
+import re
 import shlex
 import sys
 import typing
@@ -336,6 +337,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(str(error), 1)
     except (ValueError, OSError) as error:
         _fail(str(error), 2)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        _fail(_out_of_memory(str(error)), 1)
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
         raise SystemExit(stopping.status()) from None
@@ -784,6 +789,13 @@ def _version() -> str:
     """The versions that a bug report needs."""
     packages = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("jax", "flax", "optax"))
     return f"lenmem {__version__} ({packages}, Python {platform.python_version()})"
+
+
+def _out_of_memory(said: str) -> str:
+    """In words what XLA says if an array does not fit."""
+    asked = re.search(r"allocat\w* (\d+) bytes", said)
+    size = f" {int(asked[1]) / 2**30:,.1f} GiB" if asked else " more"
+    return f"out of memory: a step needs{size}; try a smaller batch, network or memory, or fewer seeds"
 
 
 def _fail(message: str, status: int) -> None:

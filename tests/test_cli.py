@@ -360,6 +360,17 @@ def test_a_configuration_that_is_wrong_is_one_message(tmp_path, capsys, text, me
     assert message in fails(capsys, "train", str(tmp_path / "wrong.py"))
 
 
+def test_memory_that_does_not_exist_is_one_message(tmp_path, monkeypatch, capsys):
+    """A stack of 10^10 cells, for 32 rows."""
+    monkeypatch.chdir(tmp_path)
+    words = "train reverse_string --model stack_rnn_vector --model.slots 10000000000 --training.steps 10"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(f"{words} --training.log-every 10 --training.checkpoint-every 0".split())
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert re.fullmatch(r"error: out of memory: a step needs [\d,.]+ GiB; try a smaller batch, .*\n", error)
+
+
 def test_a_pair_that_cannot_work_shows_its_reason():
     class Picky(type(experiment().model)):
         def supports(self, spec):
