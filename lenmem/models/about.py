@@ -49,7 +49,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Ruoss et al. 2023",
     ),
     ("transformer_stick_breaking", "transformer_forgetting"): (
-        "the same without positions: attention to the nearest match on the left, and attention that forgets by gates",
+        "the Transformer without positions, whose attention takes the nearest match on the left, or forgets by gates",
         "Tan et al. 2025, Lin et al. 2025",
     ),
     ("looped_transformer",): ("one causal layer, applied once for every column of a row", "Fan et al. 2024"),
