@@ -17,6 +17,7 @@ import pytest
 
 from lenmem import configs, papers
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.queue import read_queue
 from lenmem.reproduce import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
@@ -39,6 +40,12 @@ def script() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_queue_names_each_row_once():
+    queue = read_queue(RESULTS / "queue.txt")  # ValueError for a row that does not exist
+    names = [(entry.paper, entry.name) for entry in queue]
+    assert len(names) > 300 and len(set(names)) == len(names)
 
 
 # --- records ----------------------------------------------------------------------------------------------------------
