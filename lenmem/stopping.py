@@ -121,8 +121,9 @@ class _Watch:
         if training is None or training.may_end_now():
             _say("stopping")
             self._leave()
-        training.request()
+        # First the message: a training that stops at once would end the process before it.
         _say("stopping: the current steps are finished and saved; a second Ctrl-C ends at once, without saving")
+        training.request()
         if not training.ended.wait(PATIENCE if training.alone else None):
             with training.lock:  # never released, so the training cannot continue
                 if not training.ended.is_set():
@@ -230,6 +231,7 @@ def leave(status: int) -> NoReturn:
 
 
 def _say(text: str) -> None:
+    """Prints a line on stderr, and goes on without it if nobody reads."""
     said = threading.Thread(target=lambda: print(text, file=sys.stderr, flush=True), daemon=True)
     said.start()
-    said.join(0.5)
+    said.join(1)
