@@ -116,9 +116,17 @@ def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
     return {f"{name}-{model}": row_of(task, paper(task, model, **options), name, model) for model in _able(task)}
 
 
-def small_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
-    """The same table at width 128: rows `<task>-<model>-small`."""
-    return {f"{name}-{model}-small": row_of(task, small(task, model, **options), name, model) for model in _able(task)}
+LONG = 20_000
+"""Steps of the rows `-long`, for networks that have not learnt the trained lengths after those of `-small`."""
+
+
+def small_rows(task: PanmTask, name: str, steps: int) -> dict[str, Row]:
+    """The same table at width 128: rows `<task>-<model>-small` of this many steps, and `<task>-<model>-long`."""
+    return {
+        f"{name}-{model}-{suffix}": row_of(task, small(task, model, steps), name, model)
+        for suffix, steps in (("small", steps), ("long", LONG))
+        for model in _able(task)
+    }
 
 
 def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, int]]], **options: Any) -> dict[str, Row]:

@@ -5,6 +5,8 @@ lenmem reproduce panm/copy_small --rows copy-panm-small
 
 Rows: `copy-<model>-small`, and `copy-panm_a<n>_c<m>-small` with n Mode-1 and m Mode-2 pointers, as in Figures 7 and 8.
 
+Rows `copy-<model>-long` are the same with 20,000 steps.
+
 Records: `results/panm/copy-<model>-small.json`, after 2,000 steps; the paper trains for 50,000.
 """
 

@@ -5,6 +5,8 @@ lenmem reproduce panm/mix_small --rows mix-panm-small
 
 The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8 and are no reference for this task.
 
+Rows `mix-<model>-long` are the same with 20,000 steps.
+
 Record: `results/panm/mix-panm-small.json`, after 2,000 steps; the paper trains for 50,000.
 """
 

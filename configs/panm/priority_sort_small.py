@@ -3,6 +3,8 @@
 lenmem train panm/priority_sort_small
 lenmem reproduce panm/priority_sort_small --rows priority_sort-panm-small
 
+Rows `priority_sort-<model>-long` are the same with 20,000 steps.
+
 Record: `results/panm/priority_sort-panm-small.json`, after 3,000 steps; the paper trains for 50,000.
 """
 

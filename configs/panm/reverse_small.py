@@ -3,6 +3,8 @@
 lenmem train panm/reverse_small
 lenmem reproduce panm/reverse_small --rows reverse-panm-small
 
+Rows `reverse-<model>-long` are the same with 20,000 steps.
+
 Records: `results/panm/reverse-<model>-small.json`, after 2,000 steps; the paper trains for 50,000. A stack pops its
 values in reverse order at any length, so the neural stack needs no pointers here.
 """
