@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -34,6 +35,34 @@ def test_publishing_is_documented_as_it_is():
     assert trusted == {"pypi": "pypi", "testpypi": "testpypi"}
     assert "| environment name | `pypi` |" in page and "the environment `testpypi`" in page
     assert all(jobs[name]["needs"] == "build" for name in trusted)
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == lenmem.__version__
+    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    assert newest == f"## {lenmem.__version__} ({citation['date-released']})"
+
+
+def test_the_workflows_call_the_steps_of_ci():
+    """Together they run each step, but for the newest Python: theirs are fixed."""
+    script = ROOT / ".ci/run"
+    known = re.search(r"^steps=\((.*)\)$", script.read_text(), re.MULTILINE)
+    assert known is not None
+    called = set()
+    for name in ("tests.yml", "docs.yml"):
+        for job in yaml.safe_load((ROOT / ".github/workflows" / name).read_text())["jobs"].values():
+            matrix = job.get("strategy", {}).get("matrix", {}).get("step", [])
+            for step in (step["run"] for step in job["steps"] if "run" in step):
+                if step.startswith("bash .ci/run "):
+                    called |= set(matrix) if "matrix.step" in step else {step.removeprefix("bash .ci/run ")}
+    assert called == set(known[1].split()) - {"newest"}
+
+
+def test_ci_names_its_steps():
+    run = subprocess.run(["bash", ROOT / ".ci/run", "lnt"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == ".ci/run: there is no step lnt; the steps are readme processor slow docs lint newest\n"
 
 
 @pytest.mark.slow

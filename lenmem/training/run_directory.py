@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import json
 import os
@@ -27,6 +26,11 @@ from lenmem.training.environment import describe_environment
 from lenmem.training.resume import experiment_differences
 from lenmem.training.step import State, initial_parameters, initial_state, selected
 from lenmem.types import PyTree
+
+try:
+    import fcntl
+except ImportError as error:
+    raise ImportError("lenmem.training needs fcntl, which Windows does not have; use WSL there") from error
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 

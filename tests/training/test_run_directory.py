@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 import tarfile
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 import lenmem
-from lenmem.training import CheckpointError, checkpoint, train
+from lenmem.training import CheckpointError, checkpoint, run_directory, train
 from lenmem.training.environment import describe_environment
 from lenmem.training.run_directory import CHECKPOINTS, abstract_state
 from tests.training.tiny import experiment
@@ -27,6 +29,12 @@ def test_a_checkpoint_says_what_it_was_made_with(tmp_path):
     assert environment["date"].endswith("+00:00")
     assert environment["commit"] is None or len(environment["commit"]) == 40
     assert environment["python"] == now["python"]
+
+
+def test_windows_is_told_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with pytest.raises(ImportError, match="needs fcntl, which Windows does not have; use WSL"):
+        runpy.run_path(run_directory.__file__)
 
 
 def test_loading_reads_the_parameters_alone(tmp_path):
