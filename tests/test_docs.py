@@ -43,7 +43,7 @@ docstrings = run(DOCS / "docstrings.py")
 
 def test_every_example_is_shown_and_tested():
     shown = set(re.findall(r"literalinclude\} examples/(\w+)\.py", "".join(path.read_text() for path in PAGES)))
-    assert shown == {path.stem for path in EXAMPLES} == {"own_encoder", "nnx_bridge"}
+    assert shown == {path.stem for path in EXAMPLES} == {"own_encoder", "nnx_bridge", "tracker"}
 
 
 def test_an_encoder_of_ones_own_ignores_padding():
@@ -57,6 +57,20 @@ def test_an_encoder_of_ones_own_ignores_padding():
     assert outputs.shape == (*batch.targets.shape, experiment.task.spec.output_size)
     other = apply(jnp.where(batch.input_mask, batch.inputs, 1 - batch.inputs))
     np.testing.assert_array_equal(outputs[batch.target_mask], other[batch.target_mask])
+
+
+def test_a_tracker_gets_every_line():
+    example = run(DOCS / "examples/tracker.py")
+    lines = [
+        (entry["step"], {f"loss/seed {i}": x for i, x in enumerate(entry["loss"])}) for entry in example.result.history
+    ]
+    assert example.logged == lines
+    assert [step for step, _ in lines] == [10, 20]
+
+
+def test_the_operations_of_the_how_to_page_run():
+    for code in re.findall(r"^```python\n(.*?)^```", (DOCS / "howto.md").read_text(), re.MULTILINE | re.DOTALL):
+        exec(compile(code, "howto.md", "exec", dont_inherit=True), {})
 
 
 @pytest.mark.learning
