@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         training,
         types,
         workers,
+        zoo,
     )
     from lenmem.configs import load_config
     from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
@@ -129,4 +130,5 @@ __all__ = [
     "training",
     "types",
     "workers",
+    "zoo",
 ]

@@ -43,6 +43,7 @@ from lenmem.training import DivergedError, Optimizer, Result, Training, checkpoi
 from lenmem.training.environment import describe_environment
 from lenmem.training.lanes import owner_of, replaced
 from lenmem.training.run_directory import CHECKPOINTS
+from lenmem.zoo import shelf
 
 console = Console()
 bars = Bars(console)
@@ -140,7 +141,7 @@ class Predict:
     example: int = 0
     """Number of the example among those of that length."""
     seed: int | None = None
-    """Seed whose network is used. None: the first seed that did not diverge."""
+    """Seed whose network is used. None: the first seed that did not diverge; of a network of the zoo, its best one."""
     answers: int | None = None
     """Number of answer slots. None: as many as the task has for such an input."""
     modules: Modules = ()
@@ -236,7 +237,7 @@ class Plot:
     length: int | None = None
     """Length of the example. None: the longest training length."""
     seed: int | None = None
-    """Seed whose network is used. None: the first seed that did not diverge."""
+    """Seed whose network is used. None: the first seed that did not diverge; of a network of the zoo, its best one."""
     example: int = 0
     """Which example."""
     step: int | None = None
@@ -304,6 +305,40 @@ class Import:
 
     directory: Path | None = None
     """Directory of the run. None: runs/<name of the file>, with a number if that holds a run."""
+    modules: Modules = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareRuns:
+    """Measure trained networks (runs, files, or names of the zoo) and show their curves side by side."""
+
+    lengths: tuple[int, ...] = ()
+    """Lengths to measure. None given: those of each experiment."""
+    samples: int | None = None
+    """Examples per length. None: that of each experiment."""
+    directory: Path | None = None
+    """Where the picture goes, in a folder `comparison`. None: runs/compare."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Zoo:
+    """List the trained networks that every verb takes as `zoo:NAME`; add, push or pull one.
+
+    lenmem zoo [WORD]                       networks, of one paper or task
+    lenmem zoo card NAME                    what is known of a network
+    lenmem zoo add RUN [options]            put a run into zoo/, with a model card
+    lenmem zoo push NAME TARGET             send it: owner/name on Hugging Face, or ./directory
+    lenmem zoo pull SOURCE [--name NAME]    fetch one into zoo/
+    """
+
+    name: str | None = None
+    """Name of the new network, such as own/copy-gru. None: own/<name of the run>, or that of the source."""
+    licence: str = shelf.LICENCE
+    """`add`: licence of the parameters, as Hugging Face calls it."""
+    notes: str = ""
+    """`add`: what else its card is to say of its limits."""
+    command: str = ""
+    """`add`: the command that trained it, for its card."""
     modules: Modules = ()
 
 
@@ -417,8 +452,11 @@ def predict(arguments: list[str]) -> None:
 
 
 def compare(arguments: list[str]) -> None:
-    """`lenmem compare CONFIG [--models ...]` or `lenmem compare --tasks ... --models ...`."""
+    """`lenmem compare CONFIG [--models ...]`, `compare --tasks ... --models ...`, or `compare RUN RUN ...`."""
     first = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    if first is not None and runs.is_run(first):
+        _compare_runs(arguments)
+        return
     if first is not None and is_task(first):
         arguments, first = ["--tasks", *arguments], None
     named = first is not None
@@ -473,6 +511,104 @@ def compare(arguments: list[str]) -> None:
     console.print(cross_table(results))
     plots.plot_cross_table(results, folder / "cross_table.png")
     console.print(f"wrote {folder}/cross_table.png and comparison.json")
+
+
+def _compare_runs(arguments: list[str]) -> None:
+    """`lenmem compare RUN RUN ...`: their curves in one table and one picture."""
+    from lenmem.evaluation import plots
+    from lenmem.evaluation.tables import tables_that_fit
+
+    names, rest = _names_ahead(arguments)
+    options = _options(CompareRuns, "compare RUN", rest)
+    opened = [runs.open_run(name) for name in names]
+    curves = []
+    for name, run in zip(names, opened, strict=True):
+        asked = run.experiment.evaluation
+        asked = dataclasses.replace(
+            asked, lengths=options.lengths or asked.lengths, samples=options.samples or asked.samples
+        )
+        experiment = dataclasses.replace(run.experiment, evaluation=asked)
+        label = name.removeprefix(shelf.PREFIX)
+        curves.append(runs.measure(experiment, run.params, alive=run.alive, label=label))
+    for table in tables_that_fit(curves, console):
+        console.print(table)
+    command = shlex.join(["lenmem", "compare", *arguments])
+    folder = runs.comparison_directory(options.directory or Path("runs/compare"), command)
+    folder.mkdir(parents=True, exist_ok=True)
+    plots.plot_curves(curves, folder / "curve.png")
+    cells: dict[tuple[str, str], Any] = {(curve.task, curve.label): curve for curve in curves}
+    of_cell = {(c.task, c.label): run.experiment for c, run in zip(curves, opened, strict=True)}
+    runs.save_comparison(folder / "comparison.json", command, describe_environment(), of_cell, cells)
+    console.print(f"wrote {folder}/curve.png and comparison.json")
+
+
+def zoo(arguments: list[str]) -> None:
+    """`lenmem zoo [WORD]`, and `lenmem zoo card | add | push | pull ...`."""
+    what, *rest = arguments or [""]
+    takes = {"card": ("NAME",), "add": ("RUN",), "push": ("NAME", "TARGET"), "pull": ("SOURCE",)}
+    if what not in takes:
+        words, rest = _names_ahead(arguments)
+        _options(Zoo, "zoo [WORD]", rest)
+        _say_zoo(words)
+        return
+    given, rest = ahead(rest, modules="+")
+    words, rest = _names_ahead(rest)
+    options = _options(Zoo, f"zoo {what}", rest)
+    if len(words) != len(takes[what]):
+        raise ValueError(f"usage: lenmem zoo {what} {' '.join(takes[what])}; lenmem zoo --help says more")
+    from lenmem.zoo import cards, hub
+
+    if what == "card":
+        _say(cards.card(shelf.find(words[0])))
+    elif what == "add":
+        run = runs.open_run(words[0], modules=configs.own_modules(given.modules or ()))
+        name = options.name or f"own/{run.directory.name}"
+        folder = cards.add(run, name, licence=options.licence, notes=options.notes, command=options.command)
+        _say(f"wrote {folder}: {', '.join(cards.FILES)}; every verb takes {shelf.PREFIX}{name}")
+    elif what == "push":
+        _say(f"sent to {hub.push(words[0], words[1])}")
+    else:
+        _say(f"fetched; every verb takes {shelf.PREFIX}{hub.pull(words[0], options.name)}")
+
+
+def _say_zoo(words: Sequence[str]) -> None:
+    """The networks whose name contains all words, as a table."""
+    known = shelf.entries()
+    short = {entry.name: name for name, entry in shelf.short_names(known.values()).items()}
+    chosen = [entry for name, entry in known.items() if all(word.removeprefix(shelf.PREFIX) in name for word in words)]
+    if not chosen:
+        raise ValueError(f"no network of the zoo is called {' '.join(words)}.{nearest(' '.join(words), known)}")
+    table = Table(box=None, pad_edge=False)
+    for title in ("network", "model", "trained on", "95% up to", "kB", ""):
+        table.add_column(title, no_wrap=title == "network", justify="right" if title == "kB" else "left")
+    for entry in chosen:
+        low, high = entry.train_lengths
+        notes = [f"= {short[entry.name]}"] if entry.name in short else []
+        notes += [] if entry.path else ["elsewhere"]
+        table.add_row(
+            escape(entry.name),
+            entry.model,
+            f"{low} to {high}",
+            str(entry.reach) if entry.reach else "none",
+            f"{entry.size / 1000:.0f}",
+            escape(", ".join(notes)),
+        )
+    console.print(table)
+    if any(entry.path is None for entry in chosen):
+        _say(
+            "\nelsewhere: not on this machine; LENMEM_ZOO says where, the results/ of a clone or its address (https://...)"
+        )
+    _say(
+        f"\n{len(chosen)} networks. Use one as zoo:NAME, as in: lenmem predict zoo:lantm/reverse --length 70\n"
+        "95% up to: the longest measured length with at least 95% exact match, of the best seed.\n"
+        "A short name (=) means the network of a task that reaches furthest beyond its training lengths."
+    )
+
+
+def _names_ahead(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words before the first option, and the rest."""
+    count = next((n for n, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    return list(arguments[:count]), list(arguments[count:])
 
 
 def sweep(arguments: list[str]) -> None:
@@ -713,6 +849,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "map": (draw_map, Map),
     "export": (export, Export),
     "import": (import_file, Import),
+    "zoo": (zoo, Zoo),
     "list": (list_names, List),
 }
 

@@ -36,6 +36,7 @@ from lenmem.training.run_directory import (
     write_metrics,
 )
 from lenmem.types import PyTree
+from lenmem.zoo import shelf
 
 SUFFIX = ".safetensors"
 
@@ -83,16 +84,19 @@ class Run:
     manifest: dict[str, Any]
     alive: np.ndarray
     """bool[S]: seeds without a non-finite loss or gradient up to this step."""
+    preferred: int | None = None
+    """The seed that is used where none is asked for. None: the first one that did not diverge."""
 
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:
-        """The outputs of one seed's network. None: the first seed that did not diverge."""
+        """The outputs of one seed's network. None: `preferred`, else the first seed that did not diverge."""
         params = self.seed_params(seed)
         with parameters_fit():
             return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
 
     def seed_params(self, seed: int | None = None) -> PyTree:
-        """The parameters of a seed, without the seed axis. None: the first alive one. ValueError for a diverged
-        seed."""
+        """The parameters of a seed, without the seed axis. None: `preferred`, else the first alive one. ValueError for
+        a diverged seed."""
+        seed = self.preferred if seed is None else seed
         seeds, living = self.experiment.training.seeds, np.flatnonzero(self.alive).tolist()
         if seed is not None and not 0 <= seed < seeds:
             raise ValueError(f"seed is {seed}; the run has seeds 0 to {seeds - 1}")
@@ -112,13 +116,16 @@ def load(
     optimizer: optax.GradientTransformation | None = None,
 ) -> Run:
     """Loads the run in `directory`, at its latest checkpoint or at `step` among its checkpoints and snapshots; or the
-    run in a file that `export_run` wrote.
+    run in a file that `export_run` wrote; or a network of the zoo, `zoo:lantm/reverse` (`lenmem zoo` lists them), whose
+    best seed is then `preferred`.
 
     No code is executed: the manifest is plain data, whose classes are looked up inside lenmem and among `modules`, the
     classes or Python modules of the user's own models and tasks. A custom Optax transformation is not saved with a run:
     to continue training, pass it again as `optimizer`; nothing else needs it. Raises ValueError (`CheckpointError` if
     the checkpoint is missing or damaged).
     """
+    if shelf.is_name(directory):
+        return _load_entry(shelf.find(directory), step, modules, optimizer)
     directory = Path(directory)
     if directory.suffix == SUFFIX and not directory.is_dir():
         return _load_file(directory, step, modules, optimizer)
@@ -174,7 +181,7 @@ def import_run(
     Raises ValueError for a file without the optimiser state, and for a directory that holds a run. No code is executed.
     `optimizer` is the custom Optax transformation of the run, if it has one (see `load`).
     """
-    path, directory = Path(path), Path(directory)
+    path, directory = shelf.find(path).file() if shelf.is_name(path) else Path(path), Path(directory)
     if holds_run(directory):
         raise ValueError(f"{directory} already holds a run; choose another directory")
     run = _load_file(path, None, modules, optimizer)
@@ -212,6 +219,21 @@ def _load_file(
         raise ValueError(f"{path} says which of {len(alive)} seeds diverged; it has {experiment.training.seeds}")
     params = jax.tree.map(np.asarray, params)
     return Run(experiment, params, at, path.with_suffix(""), metadata, np.array(alive, bool))
+
+
+def _load_entry(
+    entry: shelf.Entry,
+    step: int | None,
+    modules: Iterable[type | ModuleType],
+    optimizer: optax.GradientTransformation | None,
+) -> Run:
+    """A network of the zoo, with the fields under which it was measured. Its pictures go to `runs/zoo`."""
+    run = _load_file(entry.file(), step, modules, optimizer)
+    changed = entry.record.get("after_training", {})
+    model = run.experiment.model.clone(**changed) if changed else run.experiment.model
+    experiment = dataclasses.replace(run.experiment, model=model)
+    directory = Path("runs") / "zoo" / entry.name
+    return dataclasses.replace(run, experiment=experiment, directory=directory, preferred=entry.best_seed)
 
 
 def _experiment_in(

@@ -18,7 +18,7 @@ import numpy as np
 from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve, curve_of
 from lenmem.evaluation.metrics import Apply, ApplyModel
-from lenmem.experiment import Experiment, Run, load
+from lenmem.experiment import SUFFIX, Experiment, Run, load
 from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
 from lenmem.training import checkpoint, processes
@@ -28,6 +28,7 @@ from lenmem.training.optimizer import Optimizer
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS, holds_run
 from lenmem.types import Batch, PyTree
+from lenmem.zoo import shelf
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -360,11 +361,16 @@ def _listed(names: Sequence[str], most: int = 40) -> str:
 
 
 def open_run(directory: str | Path, step: int | None = None, modules: Iterable[type | ModuleType] = ()) -> Run:
-    """`lenmem.load` for a run's path, its name under `runs/`, or a file."""
+    """`lenmem.load` for a run's path, its name under `runs/`, a file, or a name of the zoo."""
     return load(find_run(directory), step=step, modules=modules)
 
 
+def is_run(name: str) -> bool:
+    """Whether a word on the command line means a trained network: a run, a file, or a name of the zoo."""
+    return shelf.is_name(name) or name.endswith(SUFFIX) or holds_run(find_run(name))
+
+
 def find_run(directory: str | Path) -> Path:
-    """A run's path, given as a path or as a name under `runs/`."""
+    """A run's path, given as a path or as a name under `runs/`. Names of the zoo are left as they are."""
     path = Path(directory)
     return Path("runs") / path if not path.is_dir() and (Path("runs") / path).is_dir() else path

@@ -16,6 +16,7 @@ import yaml
 
 import lenmem
 from lenmem import configs, papers
+from lenmem.zoo import shelf
 
 ROOT = Path(__file__).parent.parent
 
@@ -81,6 +82,9 @@ def test_the_wheel_works_without_the_clone(tmp_path: Path):
     assert {"lenmem/py.typed", "lenmem/_configs/lantm/_recipe.py"} <= shipped
     assert {f"lenmem/papers/{paper}.json" for paper in papers.names()} <= shipped
     assert {f"lenmem/_configs/{name}.py" for name in configs.names()} <= shipped
+    travelling = {entry.name for entry in shelf.travelling(shelf.entries().values())}
+    assert {f"lenmem/_zoo/{name}.safetensors" for name in travelling} <= shipped
+    assert len([name for name in shipped if name.startswith("lenmem/_zoo/")]) == len(travelling) + 1
     assert {name.split("/")[0] for name in shipped} == {"lenmem", f"lenmem-{lenmem.__version__}.dist-info"}
     assert not [name for name in shipped if "__pycache__" in name]
 
@@ -107,4 +111,6 @@ def test_the_wheel_works_without_the_clone(tmp_path: Path):
     listed = output(str(tmp_path / "venv/bin/lenmem"), "list")
     assert all(name in listed for name in configs.names())
     assert "steps" in output(str(tmp_path / "venv/bin/lenmem"), "train", "lantm/copy", "--help")
+    assert "lantm/reverse-lantm-L" in output(str(tmp_path / "venv/bin/lenmem"), "zoo", "lantm/reverse")
+    assert "right" in output(str(tmp_path / "venv/bin/lenmem"), "predict", "zoo:panm/dyck_2", "--length", "4")
     assert not list(empty.iterdir())

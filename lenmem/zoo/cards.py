@@ -1,0 +1,199 @@
+"""A network as a folder that can be given away: its parameters, its record, and a model card.
+
+model.safetensors    the parameters of all seeds, and the experiment as plain data
+model.json           the record: curves by length, commit, command
+README.md            the card, in the format of Hugging Face: a YAML head, then text
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lenmem import papers, runs, tasks
+from lenmem.errors import nearest
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.experiment import Run, export_run
+from lenmem.serialize import from_plain, write_json
+from lenmem.zoo import shelf
+from lenmem.zoo.shelf import Entry
+
+FILES = ("model.safetensors", "model.json", "README.md")
+LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "other")
+"""Identifiers of Hugging Face that are allowed in a card."""
+_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)+")
+
+
+def add(
+    run: Run, name: str, *, zoo: Path = Path("zoo"), licence: str = "apache-2.0", notes: str = "", command: str = ""
+) -> Path:
+    """Puts a run into the zoo of the working directory, as a folder with a card; returns the folder.
+
+    The curve is the run's own, or is measured if it has none. Nothing is overwritten: ValueError for a name that is
+    taken, one that is no path such as `own/copy-gru`, and an unknown licence.
+    """
+    if licence not in LICENCES:
+        raise ValueError(f"licence is {licence!r}; allowed are {', '.join(LICENCES)}.{nearest(licence, LICENCES)}")
+    folder = free(name, zoo)
+    saved = run.directory / "curve.json"
+    last = run.step == run.experiment.training.steps
+    curve = LengthCurve.from_dict(shelf.read(saved)) if saved.exists() and last else runs.measure(run)
+    environment = run.manifest.get("environment", {})
+    record = {
+        "task": tasks.name_of(run.experiment.task),
+        "alive": run.alive.tolist(),
+        "curves": [curve.to_dict()],
+        "steps": run.step,
+        "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(run.params)),
+        "experiment": run.manifest["experiment"],
+        "after_training": {},
+        "environment": environment,
+        "command": command,
+        "licence": licence,
+        "notes": notes,
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        export_run(run, Path(scratch) / "model.safetensors")
+        entry = Entry(name, record, Path(scratch) / "model.safetensors", 0)
+        write_folder(entry, folder)
+    return folder
+
+
+def write_folder(entry: Entry, folder: Path) -> None:
+    """Writes the three files of a network. The parameters come last: without them, a folder is no network."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = entry.file().read_bytes()
+    own = entry.path.with_name("README.md") if entry.path and entry.path.name == FILES[0] else None
+    text = own.read_text() if own is not None and own.exists() else card(entry)
+    (folder / "README.md").write_text(text)
+    write_json(folder / "model.json", entry.record)
+    (folder / "model.safetensors").write_bytes(data)
+
+
+def free(name: str, zoo: Path) -> Path:
+    """The folder for a new network. ValueError if the name is not one, or taken."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the name is {name!r}; it must be a path such as own/copy-gru")
+    folder = zoo / name
+    if name in shelf.entries() or (folder.is_dir() and any(folder.iterdir())):
+        raise ValueError(f"the zoo has {name} already; give another --name")
+    return folder
+
+
+def card(entry: Entry) -> str:
+    """The model card of a network: what it is, its data, how far it goes, its limits, command, commit and licence."""
+    record = entry.record
+    experiment = record["experiment"]
+    model, task = entry.model, _task_name(experiment["task"])
+    low, high = entry.train_lengths
+    seeds, dead = len(record["alive"]), record["alive"].count(False)
+    environment = record.get("environment", {})
+    paper = entry.paper if entry.paper in papers.names() else None
+    lines = [
+        *_head(entry, task),
+        f"# {model} on {task}",
+        "",
+        f"A {model} with {record['parameters']:,} parameters, trained for {record['steps']:,} steps on `{task}` of "
+        f"length {low} to {high}, in {seeds} seeds"
+        + (f", {dead} of which diverged" if dead else "")
+        + ". It answers one "
+        "question: does a network that was trained on short sequences still work on longer ones?",
+        "",
+        *([f"The network and the task are those of {papers.about(paper)['title']}.", ""] if paper else []),
+        "## Data",
+        "",
+        "Examples of the task, which lenmem draws or reads with these settings:",
+        "",
+        *_json(experiment["task"]),
+        "## Exact match by length",
+        "",
+        *_table(entry),
+        "",
+        f"Longest measured length with at least {shelf.MASTERED:.0%}, by seed: "
+        f"{', '.join(str(n) if n else 'none' for n in entry.reaches)}. Seed {entry.best_seed} goes furthest.",
+        "",
+        "## Limits",
+        "",
+        f"Nothing is known beyond length {max(entry.exact, default=high)}, nor of other sizes of the task."
+        + ("" if entry.solved else " It does not work beyond its training lengths.")
+        + (f" {record['notes']}" if record.get("notes") else ""),
+        "",
+        "## Use",
+        "",
+        "```sh",
+        f"lenmem evaluate model.safetensors --lengths {high} {2 * high}",
+        f"lenmem predict model.safetensors --length {high} --seed {entry.best_seed}",
+        "```",
+        "",
+        "Loading the file runs no code from it.",
+        "",
+        "## Origin",
+        "",
+        f"Command: `{record.get('command') or 'not recorded'}`.",
+        f"Commit of lenmem: `{environment.get('commit') or 'not recorded'}`"
+        + (", with changes that were not committed." if environment.get("dirty") else "."),
+        f"Date: {str(environment.get('date', 'not recorded'))[:10]}; versions: "
+        + ", ".join(f"{package} {version}" for package, version in environment.get("versions", {}).items())
+        + ".",
+        f"Licence: {record.get('licence', shelf.LICENCE)}.",
+        "",
+        "The experiment:",
+        "",
+        *_json({part: experiment[part] for part in ("model", "training")}),
+    ]
+    return "\n".join(lines)
+
+
+def _task_name(plain: Mapping[str, Any]) -> str:
+    """The name of a task that is given as plain data; of a class outside of lenmem, that of the class."""
+    try:
+        return tasks.name_of(from_plain(dict(plain)))
+    except ValueError:
+        return str(plain["class"]).rpartition(".")[2]
+
+
+def _head(entry: Entry, task: str) -> list[str]:
+    """The YAML head. JSON is YAML, so that values need no quoting of their own."""
+    far = max(entry.exact, default=0)
+    results = {
+        "task": {"type": "other", "name": task},
+        "dataset": {"type": task, "name": f"{task}, length {entry.reach or far}"},
+        "metrics": [
+            {
+                "type": "exact_match",
+                "value": round(entry.exact.get(entry.reach or far, [0.0])[entry.best_seed], 4),
+                "name": "exact match of the best seed",
+            }
+        ],
+    }
+    fields = {
+        "library_name": "lenmem",
+        "license": entry.record.get("licence", shelf.LICENCE),
+        "tags": ["lenmem", "jax", "flax", "length-generalisation", entry.model.lower()],
+        "model-index": [{"name": entry.name, "results": [results]}],
+    }
+    return ["---", *(f"{key}: {json.dumps(value)}" for key, value in fields.items()), "---", ""]
+
+
+def _table(entry: Entry) -> list[str]:
+    """Median and best seed at up to twelve lengths."""
+    lengths = sorted(entry.exact)
+    shown = [lengths[n] for n in np.unique(np.linspace(0, len(lengths) - 1, min(12, len(lengths))).round().astype(int))]
+    cells = [entry.exact[length] for length in shown]
+    return [
+        "| length | " + " | ".join(map(str, shown)) + " |",
+        "|---" * (len(shown) + 1) + "|",
+        "| median | " + " | ".join(f"{np.median(row):.0%}" for row in cells) + " |",
+        "| best | " + " | ".join(f"{max(row):.0%}" for row in cells) + " |",
+    ]
+
+
+def _json(value: Any) -> list[str]:
+    return ["```json", json.dumps(value, indent=1), "```", ""]
