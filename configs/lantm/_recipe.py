@@ -80,6 +80,12 @@ ADAM = Training(
 )
 """Our own training: the same number of updates by Adam, with the rate falling to zero along a cosine."""
 
+WARM = dataclasses.replace(
+    ADAM,
+    optimizer=Optimizer("adam", learning_rate=3e-2, schedule=Cosine(warmup=0.1), clip_norm=1.0, b2=0.9),
+)
+"""The quickstart's training at the paper's number of updates: a larger rate after a warm-up."""
+
 
 def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
     """One cell of Table 1b at the paper's scale."""
@@ -134,7 +140,8 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
 
     Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
     with the constant 0 for the read head's gate, as in the published code; `uniform`, Table A.1's other initialisation;
-    both of these; and `adam`, our own training with either gate.
+    both of these; `adam`, our own training with either gate; and `warm`, that of the quickstart, with forget gates that
+    start half open.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},
@@ -158,6 +165,9 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
                     experiment = paper(in_regime, column, **variants.get(variant[:-1], {}))
                     experiment = dataclasses.replace(experiment, training=ADAM)
                     rows[f"{stem}-{variant}adam-{regime}"] = Row(experiment, "table_1b", where, PRINTED)
+                warm = paper(in_regime, column, read_gate_bias=0.0, forget_bias=0.0)
+                warm = dataclasses.replace(warm, training=WARM)
+                rows[f"{stem}-warm-{regime}"] = Row(warm, "table_1b", where, PRINTED)
                 with_interpolation = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
                 experiment = paper(in_regime, column, action_interpolation=True)
                 rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, with_interpolation)
