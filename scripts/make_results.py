@@ -72,8 +72,8 @@ A row is one printed line of a paper's table, and each number in it a figure. A 
 If a row has several variants, the one with the highest accuracy at trained lengths is counted; results beyond them are
 not used for the choice. Networks that are in no paper ({", ".join(f"`{name}`" for name in OWN)}) are counted only if
 there is no other. "Chosen on test" counts the rows whose best network is within {NEAR:g} points or above. This is the
-best of all variants and seeds by exact match on the test split, the way in which that paper chose its numbers; the
-others did not.
+best of all variants and seeds on the test split, by exact match or the paper's own score: the way in which these
+papers chose their numbers. The others did not.
 """
 
 EMPTY = """
@@ -193,7 +193,7 @@ class Standing(NamedTuple):
     verdict: str | None
     """`not trained`, `within`, `above` or `below`; None if the paper prints no number to compare with."""
     chosen: tuple[Record, int]
-    """Record and seed of the best network of all variants, by exact match on the test split."""
+    """Record and seed of the best network of all variants, by its scores on the test split."""
     chosen_verdict: str | None
 
 
@@ -270,7 +270,8 @@ def _learnt(record: Record) -> tuple[float, ...]:
 def _on_test(network: tuple[Record, int]) -> tuple[float, ...]:
     """Accuracies of a network on the test split."""
     record, seed = network
-    cells = [record["measured"].get(metric) for metric in ("exact_match", "token_accuracy", "longest_length")]
+    scores = ("exact_match", "mean_accuracy", "token_accuracy", "longest_length")
+    cells = [record["measured"].get(metric) for metric in scores]
     return tuple(-1.0 if cell is None or cell["seeds"][seed] is None else cell["seeds"][seed] for cell in cells)
 
 
@@ -405,7 +406,7 @@ def _selection(paper: str, records: Sequence[Record]) -> str:
     if papers.about(paper)["chosen_on_test"]:
         ours = (
             f"Ours are {' or '.join(rules)}, the median over seeds. Beside it stands the best network of all variants "
-            "and seeds of the printed row, chosen on the test split by exact match, as in the paper."
+            "and seeds of the printed row, chosen on the test split, as in the paper."
         )
     return f"{papers.about(paper)['chosen_by_paper']} {ours}"
 
