@@ -29,7 +29,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     # README's examples, which CI also runs, are optimised.) XLA aborts a process that passes an unknown flag.
     starts = [sys.executable, "-c", "import jax; jax.devices()"]
     quick = "backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1"
-    options = [f"--xla_{option}" for option in quick]
+    # Devices of one program wait for each other, and XLA would abort after 40 s; on busy cores that is too soon.
+    patient = "cpu_collective_call_terminate_timeout_seconds=1800"
+    options = [f"--xla_{option}" for option in (*quick, patient)]
     for some in (options, *([option] for option in options)):  # all at once; if one is unknown, one by one
         tried = os.environ | {"XLA_FLAGS": " ".join([flags, *some])}
         if set(some) <= set(flags.split()):

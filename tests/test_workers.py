@@ -24,6 +24,9 @@ def test_the_contract_is_shared_out_model_by_model():
         assert group(f"{contract}::{name}") == f"{contract}[dnc]"
     for name in ("test_contract[dnc_improved-padding]", "test_it_learns[dnc_improved]"):
         assert group(f"{contract}::{name}") == f"{contract}[dnc_improved]"
-    for name in ("test_a_flawed_model_fails[jit-check_capacity_and_traces]", "test_every_named_model_is_under_contract"):
+    for name in (
+        "test_a_flawed_model_fails[jit-check_capacity_and_traces]",
+        "test_every_named_model_is_under_contract",
+    ):
         assert group(f"{contract}::{name}") == contract
     assert group("tests/test_cli.py::test_typed_inputs[copy-3 127]") == "tests/test_cli.py"
