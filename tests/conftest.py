@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,13 +21,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MPLBACKEND", "agg")
 # OpenMP threads that wait for each other block cores for other workers: t-SNE took 20 times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Every operation of a program would carry ten lines of traceback, which take a tenth of the time to compile it.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 if "PYTEST_XDIST_WORKER" not in os.environ:
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
     # A test runs a few steps of a tiny network, for which optimised compilation takes longer than running. (The
     # README's examples, which CI also runs, are optimised.) XLA aborts a process that passes an unknown flag.
     starts = [sys.executable, "-c", "import jax; jax.devices()"]
     quick = "backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1"
-    options = [f"--xla_{option}" for option in quick]
+    # Devices of one program wait for each other, and XLA would abort after 40 s; on busy cores that is too soon.
+    patient = "cpu_collective_call_terminate_timeout_seconds=1800"
+    options = [f"--xla_{option}" for option in (*quick, patient)]
     for some in (options, *([option] for option in options)):  # all at once; if one is unknown, one by one
         tried = os.environ | {"XLA_FLAGS": " ".join([flags, *some])}
         if set(some) <= set(flags.split()):
@@ -111,8 +116,26 @@ def pytest_terminal_summary(terminalreporter, config):
                 terminalreporter.line(f"{worst:6.3f} {bar:6.3f}  {stated or '-':>6}  {report.nodeid}")
 
 
-def pytest_collection_modifyitems(items):
-    """Keeps the tests of a file, or of a named group, on one worker, since they share compiled functions."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """`--dist=loadfile`, with the file that is most of the suite shared out model by model.
+
+    Tests that share fixtures and compiled programs thus stay on one worker. The groups are made from names, not from
+    the mark `xdist_group`, since pytest 9.2 ignores the names that pytest-xdist 3.8 gives marked tests.
+    """
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group(nodeid)
+
+    return ByGroup(config, log)
+
+
+def group(nodeid: str) -> str:
+    """`tests/a.py` of `tests/a.py::test_b[c]`; of a test of the contract with its model's name."""
+    file = nodeid.partition("::")[0]
+    case = re.search(r"test_contract\.py::test_(?:contract|it_learns)\[(\w+)", nodeid)
+    return f"{file}[{case[1]}]" if case else file

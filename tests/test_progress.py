@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import time
+import types
 from contextlib import contextmanager
 
 import jax
@@ -81,34 +81,55 @@ def test_trees_say_how_far_they_are(capfd):
     assert not printed.out + printed.err
 
 
-def lines_of(monkeypatch, seconds: float, terminal: bool = False) -> str:
+class Clock:
+    """In the place of `time` and of timers: time passes only in `pass_by`, so that no machine is too slow."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.alarms = 100.0, []
+        monkeypatch.setattr(bars.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(bars, "_after", self.after)
+
+    def after(self, delay, action):
+        alarm = (self.now + delay, action)
+        self.alarms.append(alarm)
+        return types.SimpleNamespace(cancel=lambda: alarm in self.alarms and self.alarms.remove(alarm))
+
+    def pass_by(self, seconds):
+        end = self.now + seconds
+        for alarm in [alarm for alarm in self.alarms if alarm[0] <= end]:
+            self.alarms.remove(alarm)
+            self.now, action = alarm
+            action()
+        self.now = end
+
+
+def output(monkeypatch, seconds: float, terminal: bool = False) -> str:
     """The output for work in two halves of `seconds` each."""
-    monkeypatch.setattr(bars, "QUIET", 0.2)
-    monkeypatch.setattr(bars, "BETWEEN", 0.0)
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
-    with progress.listened(bars.Bars(console).shown), progress.track("digging") as at:
-        time.sleep(seconds)
-        at(0.5)
-        time.sleep(seconds)
-        at(1.0)
+    clock, shown = Clock(monkeypatch), bars.Bars(console)
+    with progress.listened(shown.shown), progress.track("digging") as at:
+        for share in (0.5, 1.0):
+            clock.pass_by(seconds)
+            at(share)
+            shown.progress.refresh()
+    assert not clock.alarms
     return console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_is_quick_is_not_mentioned(monkeypatch, terminal):
-    assert "digging" not in lines_of(monkeypatch, 0.0, terminal)
+    assert "digging" not in output(monkeypatch, 0.4 * bars.QUIET, terminal)
 
 
 def test_what_takes_long_has_lines(monkeypatch):
-    lines = lines_of(monkeypatch, 0.5).splitlines()
-    assert lines[0] == "digging: under way"
-    assert lines[1].startswith("digging: 50%, about ")
-    assert lines[1].endswith(" s left")
-    assert lines[2].startswith("digging: took ")
+    assert (bars.QUIET, bars.BETWEEN) == (3, 10)
+    assert output(monkeypatch, 8).splitlines() == ["digging: under way", "digging: took 16 s"]
+    lines = output(monkeypatch, 20).splitlines()
+    assert lines == ["digging: under way", "digging: 50%, about 20 s left", "digging: took 40 s"]
 
 
 def test_what_takes_long_has_a_bar_on_a_terminal(monkeypatch):
-    shown = lines_of(monkeypatch, 0.6, terminal=True)
+    shown = output(monkeypatch, bars.QUIET + 1, terminal=True)
     assert "digging" in shown
     assert "50%" in shown
 

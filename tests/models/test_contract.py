@@ -289,11 +289,7 @@ VARIANTS = {
 each_check = pytest.mark.parametrize("check", contract.CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
 each_case = pytest.mark.parametrize(
     "case",
-    [
-        # The file is most of the suite, so its models are shared out one by one.
-        pytest.param(case, marks=[pytest.mark.xdist_group(case.name), *[pytest.mark.slow] * (case.name in VARIANTS)])
-        for case in CASES
-    ],
+    [pytest.param(case, marks=[pytest.mark.slow] * (case.name in VARIANTS)) for case in CASES],
     ids=lambda case: case.name,
 )
 
