@@ -32,7 +32,10 @@ from lenmem.serialize import from_plain
 
 Record = dict[str, Any]
 
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+MARKS = "<!-- scorecard:begin (written by scripts/make_results.py) -->\n", "<!-- scorecard:end -->"
+"""The summary stands between them in the README."""
 
 FACTORS = (2, 4, 8, 16)
 """Multiples of the longest training length at which curves are printed."""
@@ -84,7 +87,7 @@ Nothing has been measured yet. To measure a row, run for instance:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes or checks the file, and returns the exit status."""
+    """Writes or checks the page and the line in the README, and returns the exit status."""
     parser = argparse.ArgumentParser(description="Write results/README.md from the records beside it.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is out of date")
     parser.add_argument("--redraw", action="store_true", help="write all pictures anew, not those that changed")
@@ -94,11 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{options.results} is no folder")
     target = options.results / "README.md"
     records, comparisons = read_records(options.results), read_comparisons(options.results)
-    text, pictures = page(records, comparisons), pictures_of(records, comparisons)
+    texts, pictures = {target: page(records, comparisons)}, pictures_of(records, comparisons)
+    if options.results == RESULTS:
+        before, _, rest = (ROOT / "README.md").read_text().partition(MARKS[0])
+        texts[ROOT / "README.md"] = before + MARKS[0] + summary(records) + MARKS[1] + rest.partition(MARKS[1])[2]
     stale = [name for name, picture in pictures.items() if _digest_in(options.results / name) != picture.digest]
     left = sorted(set((options.results / "pictures").glob("*.png")) - {options.results / name for name in pictures})
     if options.check:
-        if target.is_file() and target.read_text() == text and not stale and not left:
+        if all(path.is_file() and path.read_text() == text for path, text in texts.items()) and not stale and not left:
             return 0
         wrong = ", ".join([*stale, *(path.name for path in left)])
         print(
@@ -110,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         path.unlink()
     for name in pictures if options.redraw else stale:
         _write(options.results / name, pictures[name])
-    target.write_text(text)
+    for path, text in texts.items():
+        path.write_text(text)
     print(f"wrote {target}")
     return 0
 
@@ -297,13 +304,33 @@ def _scorecard(records: Sequence[Record]) -> list[str]:
             counts = [len(table["rows"]), len(of_table)]
             verdicts = [standing.verdict for standing in of_table]
             counts += [verdicts.count(kind) for kind in ("within", "above", "below", "not trained", None)]
-            chosen = sum(standing.chosen_verdict in ("within", "above") for standing in of_table)
-            counts.append(chosen if papers.about(paper)["chosen_on_test"] else 0)
+            counts.append(sum(chosen_as_in_the_paper(paper, one) in ("within", "above") for one in of_table))
             sums += counts
             cells = [str(count) if count or number < 2 else "" for number, count in enumerate(counts)]
             rows.append([papers.about(paper)["short"], table["caption"].partition(". ")[0].rstrip("."), *cells])
     rows.append(["**all**", "", *(f"**{count}**" for count in sums)])
     return _markdown(header, rows, 2)
+
+
+def summary(records: Sequence[Record]) -> str:
+    """The scorecard in a sentence."""
+    found = standings(records)
+    tables = {(paper, name): table for paper in papers.names() for name, table in papers.tables(paper).items()}
+    measured = {key[:2] for key in found}
+    printed = sum(len(table["rows"]) for key, table in tables.items() if table["unit"] in COMPARED or key in measured)
+    good = [
+        any(kind in ("within", "above") for kind in (standing.verdict, chosen_as_in_the_paper(paper, standing)))
+        for (paper, *_), standing in found.items()
+    ]
+    return (
+        f"Of {printed} printed rows of {len(papers.names())} papers, {len(found)} have been measured; {sum(good)} are "
+        f"within {NEAR:g} points of the paper or above it in every figure.\n"
+    )
+
+
+def chosen_as_in_the_paper(paper: str, standing: Standing) -> str | None:
+    """The verdict on the network chosen on the test split, if the paper chose its own there."""
+    return standing.chosen_verdict if papers.about(paper)["chosen_on_test"] else None
 
 
 # --- a table ----------------------------------------------------------------------------------------------------------

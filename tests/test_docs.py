@@ -43,11 +43,12 @@ docstrings = run(DOCS / "docstrings.py")
 
 def test_every_example_is_shown_and_tested():
     shown = set(re.findall(r"literalinclude\} examples/(\w+)\.py", "".join(path.read_text() for path in PAGES)))
-    assert shown == {path.stem for path in EXAMPLES} == {"own_encoder", "nnx_bridge", "tracker"}
+    assert shown == {path.stem for path in EXAMPLES} == {"own_encoder", "own_module", "nnx_bridge", "tracker"}
 
 
-def test_an_encoder_of_ones_own_ignores_padding():
-    experiment = run(DOCS / "examples/own_encoder.py").experiment
+@pytest.mark.parametrize("example", ["own_encoder", "own_module"])
+def test_a_network_of_ones_own_ignores_padding(example):
+    experiment = run(DOCS / f"examples/{example}.py").experiment
     model, batch = experiment.bound_model, jax.vmap(lambda key: experiment.task.sample(key, 3, 5))
     batch = batch(jax.random.split(jax.random.key(0), 2))
     arguments = batch.input_mask, batch.target_mask
