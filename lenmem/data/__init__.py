@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         listops,
         mathematics,
         pairs,
+        parallel_text,
         rows,
         scan,
         stories,
+        subwords,
         tfds,
         trees,
     )
@@ -36,9 +38,11 @@ __all__ = [
     "listops",
     "mathematics",
     "pairs",
+    "parallel_text",
     "rows",
     "scan",
     "stories",
+    "subwords",
     "tfds",
     "trees",
 ]

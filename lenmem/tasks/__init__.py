@@ -58,6 +58,7 @@ from lenmem.tasks.recall import AssociativeRecall
 from lenmem.tasks.scan import Scan
 from lenmem.tasks.stories import Stories
 from lenmem.tasks.tracking import TrackedArithmetic, TrackedArithmeticBrackets, TrackedParity
+from lenmem.tasks.translation import Translation
 
 _TASKS: dict[str, type[Task]] = {
     "copy": Copy,
@@ -96,6 +97,7 @@ _TASKS: dict[str, type[Task]] = {
     "place_value": PlaceValue,
     "babi": Babi,
     "stories": Stories,
+    "translation": Translation,
     "even_pairs": EvenPairs,
     "parity_check": ParityCheck,
     "cycle_navigation": CycleNavigation,
@@ -161,6 +163,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("dyck",): "the brackets that may come next",
     ("add_or_sub", "place_value"): "a sum or difference, or one digit of a number, asked in words",
     ("babi", "stories"): "the answer to a question about a story: bAbI from its files, and drawn stories",
+    ("translation",): "a sentence in another language, from parallel texts",
     ("even_pairs", "parity_check"): "whether two bits differ, or the parity of a string",
     ("cycle_navigation",): "where moves on a cycle end",
     ("modular_arithmetic", "modular_arithmetic_brackets"): "the value of an expression, modulo 5",
@@ -288,6 +291,7 @@ __all__ = [
     "TrackedArithmetic",
     "TrackedArithmeticBrackets",
     "TrackedParity",
+    "Translation",
     "WordProblem",
     "make",
     "name_of",

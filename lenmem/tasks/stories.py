@@ -17,11 +17,11 @@ from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, joined, make_rows
 from lenmem.fields import Lengths, NonNegativeInt, PositiveInt
 from lenmem.tasks.base import Split
-from lenmem.tasks.questions import QuestionTask
+from lenmem.tasks.text import TextTask
 
 
 @dataclasses.dataclass(frozen=True)
-class Stories(QuestionTask):
+class Stories(TextTask):
     """`ada heads for the attic . where is ada ?` -> `attic`. Length: sentences of the story.
 
     The stories of `lenmem.data.stories` are drawn once, each different, and cached on disk. Kinds are equally frequent,
