@@ -8,7 +8,7 @@ A directory (`en`, `en-10k`, `en-valid` or `en-valid-10k` of tasks_1-20_v1-2) ha
     3 Where is Mary?<TAB>bathroom<TAB>1
 
 Numbers start again at 1 with each story. A question has its answer, with commas between several words, and the numbers
-of the sentences that support it. It is asked about all sentences of its story above it.
+of the sentences that support it, of which there may be none. It is asked about all sentences of its story above it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _question(fields: list[str], story: list[Sentence], number: int, task: int) 
     given = tuple(word for part in answer.split(",") for word in words(part))
     if not given or not words(text):
         raise ValueError(f"got the question {text!r} with the answer {answer!r}; neither may be empty")
-    if not support.split() or not all(word.isdecimal() and 0 < int(word) < number for word in support.split()):
+    if not all(word.isdecimal() and 0 < int(word) < number for word in support.split()):
         raise ValueError(f"its support is {support!r}; expected numbers of sentences above it")
     return Question(task, tuple(story), words(text), given)
 

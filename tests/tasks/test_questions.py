@@ -117,15 +117,6 @@ def test_sizes_do_not_depend_on_the_files(directory):
     assert Babi(directory="nowhere").spec == other.spec  # so that a configuration can be read without them
 
 
-DAMAGE = {
-    "2 Ann went to the hall.": ("4 Ann went to the hall.", "line 2: its number is 4; after 1 comes 2, or 1 in a new"),
-    "\thall\t1": ("\thall", "line 3: it has 2 fields; a question has three, with tabs"),
-    "\thall\t2": ("\thall\t7", "line 3: its support is '7'; expected numbers of sentences above it"),
-    "hall.": ("\n", "line 2: got ''; a line is a number, a blank, and a sentence"),
-    "Where is Ann? ": (" ", "line 3: got '3  .*'; a line is a number"),
-}
-
-
 @pytest.mark.parametrize(
     "contents, message",
     [
@@ -223,14 +214,14 @@ def test_stories_that_cannot_be_drawn(fields, message):
         Stories(**(SMALL | fields)).tables()
 
 
-@pytest.mark.parametrize("name", ["transformer_seq2seq", "transformer_panm"])
-def test_a_training_writes_accuracy_and_loss_by_epoch(directory, name):
+def test_a_training_writes_accuracy_and_loss_by_epoch(directory):
     """As the configuration of the paper does: the test is scored after each pass over the training questions."""
     folder, _ = directory
     task = Babi(directory=str(folder), tasks=tuple(NAMES), validation_share=0.0)
-    model = models.make(name, hidden_size=16, heads=2, feedforward_size=16, encoder_layers=1, decoder_layers=2)
+    sizes = {"hidden_size": 16, "heads": 2, "feedforward_size": 16, "encoder_layers": 1, "decoder_layers": 2}
     options = {"validation_split": "test", "validate_every": 2, "selection_metric": "loss", "log_every": 2}
-    result = train(Experiment(task, model, Training(steps=4, batch_size=8, seeds=2, **options)))
+    training = Training(steps=4, batch_size=8, seeds=2, **options)
+    result = train(Experiment(task, models.make("transformer_panm", **sizes), training))
     for entry in result.history:
         assert {"test/loss", "test/exact_match"} <= entry.keys() and len(entry["test/loss"]) == 2
     assert result.alive.all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -165,41 +166,31 @@ def test_bleu_is_that_of_the_library():
 
 
 def test_a_training_writes_perplexity_by_epoch_and_evaluate_adds_bleu(directory, tmp_path, monkeypatch, capsys):
+    """The parameters with the lowest perplexity are kept."""
     monkeypatch.chdir(tmp_path)
     task = Translation(directory=str(directory), vocabulary_size=WHOLE_WORDS, validation_share=0.0)
     options = {"selection": "running_ood", "selection_metric": "perplexity", "validate_every": 1, "log_every": 1}
-    training = Training(steps=3, batch_size=16, seeds=2, validation_batches=2, **options)
-    evaluation = Evaluation(lengths=(10, 30), samples=4, test_examples=20, batch_size=10)
-    experiment = Experiment(task, small(task), training, evaluation)
-    result = train(experiment, directory="runs/tiny")
-    history = [entry["test/perplexity"] for entry in read_metrics(Path("runs/tiny"))]
-    assert np.shape(history) == (3, 2) and np.all(np.array(history) > 1)
-    assert [entry["test/perplexity"] for entry in result.history] == history
+    training = Training(steps=3, batch_size=10, seeds=2, validation_batches=2, **options)
+    evaluation = Evaluation(lengths=(30,), samples=10, test_examples=20, batch_size=10)
+    result = train(Experiment(task, small(task), training, evaluation), directory="runs/tiny")
+    history = np.array([entry["test/perplexity"] for entry in read_metrics(Path("runs/tiny"))])
+    assert history.shape == (3, 2) and np.all(history > 1)
+    assert [entry["test/perplexity"] for entry in result.history] == history.tolist()
     cli.main(["evaluate", "runs/tiny"])
     printed = capsys.readouterr().out
-    assert "perplexity on the test: " in printed and "(20 answers, per subword)" in printed
-    assert "BLEU on the test: " in printed
-    cli.main(["plot", "runs/tiny", "--length", "10"])
-    monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    cli.main(["evaluate", "runs/tiny"])
-    assert "BLEU needs: pip install 'lenmem[text]'" in capsys.readouterr().out
+    (kept,) = re.findall(r"perplexity on the test: ([\d.]+), ([\d.]+) \(20 answers, per subword\)", printed)
+    np.testing.assert_allclose([float(value) for value in kept], history.min(axis=0), atol=0.01)
+    assert re.search(r"BLEU on the test: \d+\.\d+, \d+\.\d+ \(nrefs:1", printed)
 
 
 def test_a_missing_library_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(ValueError, match=r"^BLEU needs: pip install 'lenmem\[text\]'$"):
+        translation.bleu([["ein"]], ["ein"])
     with pytest.raises(ValueError, match=r"^subwords need: pip install 'lenmem\[text\]'$"):
         Translation(vocabulary_size=257).tables()
     assert tasks.make("translation").spec.vocabulary == 8000  # so that tasks can be listed
-
-
-def test_the_kept_parameters_have_the_lowest_perplexity():
-    task = Translation(vocabulary_size=WHOLE_WORDS, validation_share=0.0)
-    options = {"selection": "running_ood", "selection_metric": "perplexity", "validate_every": 1, "log_every": 1}
-    training = Training(steps=4, batch_size=8, validation_batches=3, **options)
-    result = train(Experiment(task, small(task), training))
-    best = min(entry["test/perplexity"][0] for entry in result.history)
-    kept = score(small(task), result.params, task, 24, batch_size=8)["perplexity"]
-    assert kept[0] == pytest.approx(best, rel=1e-5)
 
 
 def test_example_sentences_are_grammatical():
