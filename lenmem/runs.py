@@ -92,20 +92,20 @@ def text_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> li
     task, evaluation = experiment.task, experiment.evaluation
     if not isinstance(task, Translation):
         return []
-    params, options = without_dead(params, alive), {"batch_size": evaluation.batch_size}
+    params, size = without_dead(params, alive), evaluation.batch_size
     samples = min(evaluation.test_examples, len(task.tables()["test"]))
-    perplexity = score(experiment.bound_model, params, task, samples, **options)["perplexity"]
-    lines = [f"perplexity on the test: {_listed(perplexity)} ({samples} answers, per subword)"]
+    perplexity = score(experiment.bound_model, params, task, samples, size)["perplexity"]
+    lines = [f"perplexity on the test: {_two_places(perplexity)} ({samples} answers, per subword)"]
     try:
         result = translation.bleu(
-            *translation.answers(experiment.bound_model, params, task, samples, **options),
+            *translation.answers(experiment.bound_model, params, task, samples, batch_size=size),
         )
     except ValueError as missing:
         return [*lines, str(missing)]
-    return [*lines, f"BLEU on the test: {_listed(np.where(alive, result.scores, np.nan))} ({result.signature})"]
+    return [*lines, f"BLEU on the test: {_two_places(np.where(alive, result.scores, np.nan))} ({result.signature})"]
 
 
-def _listed(values: np.ndarray) -> str:
+def _two_places(values: np.ndarray) -> str:
     return ", ".join(f"{value:.2f}" for value in values)
 
 

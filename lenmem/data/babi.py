@@ -143,7 +143,7 @@ def _question(fields: list[str], story: list[Sentence], number: int, task: int) 
 
 
 def _example(tasks: Iterable[int] | None) -> list[Question]:
-    kind_of = {number: kind for kind, number in stories.BABI.items()}
+    kind_of = dict(zip(stories.BABI.values(), stories.KINDS, strict=True))
     found = []
     for task in kind_of if tasks is None else tasks:
         if task not in kind_of:

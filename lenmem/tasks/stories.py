@@ -29,7 +29,6 @@ class Stories(TextTask):
     """
 
     unit: ClassVar[str] = "sentences"
-    end: ClassVar[int] = len(stories.vocabulary())
 
     kinds: tuple[stories.Kind, ...] = stories.KINDS
     """The kinds of stories that are learnt together."""
@@ -61,6 +60,11 @@ class Stories(TextTask):
     def splits(self) -> dict[Split, tuple[int, int]]:
         """The usual ones, and one for each kind."""
         return super().splits | dict.fromkeys(self.kinds, self.test_lengths)
+
+    @property
+    def end(self) -> int:
+        """The id of the end symbol."""
+        return len(self.input_names)
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import Literal
 
 import jax
 
@@ -24,8 +24,10 @@ class TextTask(RowTask):
     batches: Literal["bucketed", "mixed"] = "bucketed"
     """Training batches: `bucketed`, inputs of similar length, or `mixed`, random rows."""
 
-    end: ClassVar[int]
-    """The id of the end symbol: the number of ids of words."""
+    @property
+    def end(self) -> int:
+        """The id of the end symbol: the number of ids of words."""
+        raise NotImplementedError
 
     @property
     def spec(self) -> Spec:

@@ -140,8 +140,8 @@ def _contents(task: Translation) -> Contents:
 
     def build() -> dict[str, np.ndarray]:
         encoding = subwords.learnt((text for pair in pairs[:count] for text in pair), task.vocabulary_size)
-        sides = [subwords.encoded(encoding, side) for side in zip(*pairs, strict=True)]
-        arrays = make_rows(*sides).arrays
+        inputs, answers = (subwords.encoded(encoding, side) for side in zip(*pairs, strict=True))
+        arrays = make_rows(inputs, answers).arrays
         return {str(i): array for i, array in enumerate(arrays)} | {
             "encoding": np.frombuffer(encoding.encode(), np.uint8)
         }

@@ -169,9 +169,10 @@ def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None, *, ti
     validated = sorted({key for entry in entries for key in entry if key.endswith("/perplexity")})
     figure = Figure(figsize=(5.6 + 4.4 * len(validated), 3.6), layout="constrained")
     axes = figure.subplots(1, 1 + len(validated), squeeze=False)[0]
-    for ax, key in zip(axes, ("loss", *validated), strict=True):
+    seeds = _seeds_by_step(axes[0], entries, "loss", "training loss")
+    for ax, key in zip(axes[1:], validated, strict=True):
         split, _, metric = key.rpartition("/")
-        seeds = _seeds_by_step(ax, entries, key, f"{metric} on the split {split}" if split else "training loss")
+        _seeds_by_step(ax, entries, key, f"{metric} on the split {split}")
     notes = [f"median and each of {seeds} seeds"] if seeds > 1 else []
     if "seconds" in entries[-1]:
         notes.append(f"{float(np.max(entries[-1]['seconds'])):.0f} s")
