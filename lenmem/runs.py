@@ -96,10 +96,9 @@ def text_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> li
     samples = min(evaluation.test_examples, len(task.tables()["test"]))
     perplexity = score(experiment.bound_model, params, task, samples, size)["perplexity"]
     lines = [f"perplexity on the test: {_two_places(perplexity)} ({samples} answers, per subword)"]
+    texts, references = translation.answers(experiment.bound_model, params, task, samples, batch_size=size)
     try:
-        result = translation.bleu(
-            *translation.answers(experiment.bound_model, params, task, samples, batch_size=size),
-        )
+        result = translation.bleu(texts, references)
     except ValueError as missing:
         return [*lines, str(missing)]
     return [*lines, f"BLEU on the test: {_two_places(np.where(alive, result.scores, np.nan))} ({result.signature})"]
