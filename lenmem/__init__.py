@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lenmem import (
         aot,
         bars,
+        catalogue,
         cli,
         configs,
         data,
@@ -92,6 +93,7 @@ __all__ = [
     "__version__",
     "aot",
     "bars",
+    "catalogue",
     "cli",
     "configs",
     "data",

@@ -343,6 +343,17 @@ class Zoo:
 
 
 @dataclasses.dataclass(frozen=True)
+class Data:
+    """Say where a data set is published, and check the files that are there.
+
+    Nothing is downloaded. Without a name, all data sets are listed.
+    """
+
+    directory: Path | None = None
+    """A directory to check: names, sizes, hashes where they are published, and every line."""
+
+
+@dataclasses.dataclass(frozen=True)
 class List:
     """List the configurations, tasks and models."""
 
@@ -426,6 +437,8 @@ def evaluate(arguments: list[str]) -> None:
 
     curve = runs.measure(experiment, run.params, alive=run.alive)
     console.print(curve_table([curve], rows=max(20, len(options.lengths))))
+    for line in runs.text_scores(experiment, run.params, run.alive):
+        _say(line)
     if options.save:
         runs.save_curves(run.directory, [curve])
         console.print(f"wrote {run.directory}/curve.csv and curve.png")
@@ -793,6 +806,27 @@ def import_file(arguments: list[str]) -> None:
     _say(f"  {resuming(directory, run.experiment, given)}")
 
 
+def data(arguments: list[str]) -> None:
+    """`lenmem data`, `lenmem data NAME` or `lenmem data NAME --directory D`."""
+    from lenmem import catalogue
+
+    if not arguments or arguments[0].startswith("-"):
+        if _options(Data, "data", arguments).directory is not None:
+            raise ValueError(f"say which data set is in the directory: {', '.join(catalogue.names())}")
+        for name in catalogue.names():
+            _say(f"{name:12} {catalogue.find(name).title}")
+        for name, text in catalogue.DRAWN.items():
+            _say(f"{name}: {text}")
+        return
+    name, options = arguments[0], _options(Data, f"data {arguments[0]}", arguments[1:])
+    if options.directory is None:
+        _say(catalogue.described(name))
+        return
+    with progress.track(f"reading {name}"):
+        lines = catalogue.checked(name, options.directory)
+    _say("\n".join([*lines, f"{options.directory} can be used: {catalogue.find(name).use}"]))
+
+
 def list_names(arguments: list[str]) -> None:
     """`lenmem list [--markdown]`: configurations, tasks, models, and the pairs that do not fit together."""
     if _options(List, "list", arguments).markdown:
@@ -850,6 +884,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "export": (export, Export),
     "import": (import_file, Import),
     "zoo": (zoo, Zoo),
+    "data": (data, Data),
     "list": (list_names, List),
 }
 

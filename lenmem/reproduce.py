@@ -324,8 +324,8 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     """Records beside the paper: for every row the median over seeds, the best seed, and the printed number, in percent.
 
     Metrics that the paper prints are joined by slashes, in the order of the header. The best seed is a single seed
-    (`best_seed`), so its numbers belong together. A dash stands for diverged seeds and for numbers that are not
-    printed.
+    (`best_seed`), so its numbers belong together. If the paper prints a mean and a deviation, so does a column here. A
+    dash stands for diverged seeds and for numbers that are not printed.
     """
     if not records:
         raise ValueError("no records given; a table needs at least one")
@@ -334,7 +334,9 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     names = " / ".join(map(metric_name, compared))
     table = Table(caption=f"{names}{unit(records[0])}; parameters kept: {rules}", caption_justify="left")
     table.add_column("row")
-    for column in ("median", "best seed", "paper", "seeds"):
+    stated = [papers.find(record["paper"], record["table"], **record["where"]) for record in records]
+    with_mean = any(printed.get("std") is not None for printed in stated)
+    for column in ("median", *(("mean ± std",) if with_mean else ()), "best seed", "paper", "seeds"):
         table.add_column(column, justify="right")
     for record in records:
         best = best_seed(record)
@@ -342,11 +344,24 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
         table.add_row(
             escape(record["row"]),
             " / ".join("-" if cell is None else shown(cell["median"]) for cell in cells),
+            *(
+                (" / ".join("-" if cell is None else mean_and_std(cell["seeds"]) for cell in cells),)
+                if with_mean
+                else ()
+            ),
             " / ".join("-" if cell is None else shown(cell["seeds"][best]) for cell in cells),
             " / ".join("-" if cell is None or cell["paper"] is None else f"{cell['paper']:g}" for cell in cells),
             str(len(record["alive"])),
         )
     return table
+
+
+def mean_and_std(seeds: Sequence[float | None]) -> str:
+    """Mean and standard deviation (of a sample, over n - 1) of the seeds that did not diverge, as `85.2 ± 1.9`."""
+    living = [value for value in seeds if value is not None]
+    if not living:
+        return "-"
+    return shown(float(np.mean(living))) + (f" ± {np.std(living, ddof=1):.1f}" if len(living) > 1 else "")
 
 
 def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:

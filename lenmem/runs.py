@@ -16,11 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import configs, models, tasks
+from lenmem.evaluation import translation
 from lenmem.evaluation.lengths import LengthCurve, curve_of
-from lenmem.evaluation.metrics import Apply, ApplyModel
+from lenmem.evaluation.metrics import Apply, ApplyModel, score
 from lenmem.experiment import SUFFIX, Experiment, Run, load
 from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
+from lenmem.tasks.translation import Translation
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import Training
 from lenmem.training.loop import Result, train
@@ -83,6 +85,27 @@ def measure(
         label=label or type(experiment.model).__name__,
         batch_size=evaluation.batch_size,
     )
+
+
+def text_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
+    """Perplexity and BLEU on the test of every seed, in words; nothing for a task whose answers are no texts."""
+    task, evaluation = experiment.task, experiment.evaluation
+    if not isinstance(task, Translation):
+        return []
+    params, size = without_dead(params, alive), evaluation.batch_size
+    samples = min(evaluation.test_examples, len(task.tables()["test"]))
+    perplexity = score(experiment.bound_model, params, task, samples, size)["perplexity"]
+    lines = [f"perplexity on the test: {_two_places(perplexity)} ({samples} answers, per subword)"]
+    texts, references = translation.answers(experiment.bound_model, params, task, samples, batch_size=size)
+    try:
+        result = translation.bleu(texts, references)
+    except ValueError as missing:
+        return [*lines, str(missing)]
+    return [*lines, f"BLEU on the test: {_two_places(np.where(alive, result.scores, np.nan))} ({result.signature})"]
+
+
+def _two_places(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.2f}" for value in values)
 
 
 def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:

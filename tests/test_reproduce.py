@@ -26,6 +26,7 @@ from lenmem.reproduce import (
     Row,
     best_seed,
     compared_metrics,
+    mean_and_std,
     reproduce,
     reproduce_config,
     results_table,
@@ -355,6 +356,15 @@ def test_the_table_puts_the_papers_numbers_beside_ours():
     assert "token accuracy / exact match, in percent" in text
     with pytest.raises(ValueError, match="no records given"):
         results_table([])
+
+
+def test_a_mean_and_its_deviation_stand_beside_those_of_the_paper():
+    where = {"task": "babi", "model": "panm", "split": "0.8-0.2"}
+    record = fake([80.0, None, 84.0], [60.0, None, 60.0], (85, None))
+    text = printed(results_table([record | {"paper": "panm", "table": "table_3", "where": where}]))
+    assert "mean ± std" in text and "82.0 ± 2.8" in text and "85" in text
+    assert "±" not in printed(results_table([fake([99.0], [98.0])]))
+    assert [mean_and_std(seeds) for seeds in ([], [None], [3.0], [99.999, 100.0])] == ["-", "-", "3.0", "99.9 ± 0.0"]
 
 
 def test_only_what_the_paper_prints_is_compared():

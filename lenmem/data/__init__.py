@@ -7,8 +7,42 @@ from typing import TYPE_CHECKING
 from lenmem import lazy
 
 if TYPE_CHECKING:
-    from lenmem.data import cache, cifar10, ctl, imdb, listops, mathematics, pairs, rows, scan, tfds, trees
+    from lenmem.data import (
+        babi,
+        cache,
+        cifar10,
+        ctl,
+        flare,
+        imdb,
+        listops,
+        mathematics,
+        pairs,
+        parallel_text,
+        rows,
+        scan,
+        stories,
+        subwords,
+        tfds,
+        trees,
+    )
 else:
     __getattr__, __dir__ = lazy.attach(__name__)
 
-__all__ = ["cache", "cifar10", "ctl", "imdb", "listops", "mathematics", "pairs", "rows", "scan", "tfds", "trees"]
+__all__ = [
+    "babi",
+    "cache",
+    "cifar10",
+    "ctl",
+    "flare",
+    "imdb",
+    "listops",
+    "mathematics",
+    "pairs",
+    "parallel_text",
+    "rows",
+    "scan",
+    "stories",
+    "subwords",
+    "tfds",
+    "trees",
+]

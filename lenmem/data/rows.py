@@ -45,10 +45,27 @@ def make_rows(
 ) -> Rows:
     """Rows from lists of integers (or bytes); inputs are cut at `input_size`, if it is given."""
     cut = [row[:input_size] for row in inputs] if input_size else inputs
-    return Rows(*padded(*_joined(cut)), *padded(*_joined(answers)))
+    return Rows(*padded(*_concatenated(cut)), *padded(*_concatenated(answers)))
 
 
-def _joined(rows: Sequence[Sequence[int] | bytes]) -> tuple[np.ndarray, np.ndarray]:
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, one after another, padded to the widest."""
+    widths = [
+        max(array.shape[1] for array in side) for side in zip(*((p.inputs, p.answers) for p in parts), strict=True)
+    ]
+
+    def wide(arrays: Sequence[np.ndarray], width: int) -> np.ndarray:
+        return np.concatenate([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays])
+
+    return Rows(
+        wide([part.inputs for part in parts], widths[0]),
+        np.concatenate([part.input_lengths for part in parts]),
+        wide([part.answers for part in parts], widths[1]),
+        np.concatenate([part.answer_lengths for part in parts]),
+    )
+
+
+def _concatenated(rows: Sequence[Sequence[int] | bytes]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(row) for row in rows], np.int32)
     try:
         return np.frombuffer(b"".join(bytes(row) for row in rows), np.uint8), lengths

@@ -29,6 +29,7 @@ from lenmem.evaluation.metrics import (
     per_seed,
     score,
     seeds,
+    with_perplexity,
 )
 from lenmem.fields import PositiveInt, check_fields
 from lenmem.keys import namespaced
@@ -231,9 +232,12 @@ def curve_of(
         for members, parts, count, share in running:
             fetched = fetch_parts(parts, count, lambda part, done=done, share=share: at(done + part * share))
             done += share
+            means = {}
             for name, value in fetched.items():
                 examples = per_seed(value).reshape(value.shape[1], len(members), -1)[:, :, :samples]
-                columns.setdefault(name, []).append(examples.mean(axis=-1))
+                means[name] = examples.mean(axis=-1)
+            for name, value in with_perplexity(means).items():
+                columns.setdefault(name, []).append(value)
     ceiling = np.array([task.ceiling_at(length) for length in lengths])
     return LengthCurve(
         label=label,

@@ -19,15 +19,16 @@ import numpy as np
 
 from lenmem import progress
 from lenmem.errors import parameters_fit
-from lenmem.tasks.base import Source, Split, Task
+from lenmem.tasks.base import Source, Split, Task, slot_losses
 from lenmem.types import Batch, PyTree
 
 PARTS = 20
 """Number of calls a computation is divided into when its progress is reported."""
 SEEDS = "seeds"
 """Name of the mapped axis of seeds."""
-Apply = Callable[[PyTree, jax.Array, jax.Array, jax.Array], jax.Array]
-"""`(params, inputs, input_mask, target_mask) -> outputs`: the network of one seed. Traced under the axis `SEEDS`."""
+Apply = Callable[..., jax.Array]
+"""`(params, inputs, input_mask, target_mask, targets=None) -> outputs`: the network of one seed. Traced under the axis
+`SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
 Metrics = Callable[[jax.Array, Batch], dict[str, jax.Array]]
 """`(outputs, batch) -> metric -> float[B]`."""
 
@@ -38,10 +39,10 @@ class ApplyModel:
 
     model: nn.Module
 
-    def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any) -> Any:
-        """The model call for evaluation, without teacher forcing and noise."""
+    def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> Any:
+        """The model call for evaluation, without noise; with `targets`, given the right answer so far."""
         with parameters_fit():
-            return self.model.apply({"params": params}, inputs, input_mask, target_mask, targets=None, train=False)
+            return self.model.apply({"params": params}, inputs, input_mask, target_mask, targets=targets, train=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +52,39 @@ class TaskMetrics:
     task: Task
     loss: bool = False
 
-    def __call__(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """The task's metrics of the answers to a batch."""
+    def __call__(
+        self, outputs: jax.Array, batch: Batch, given_answers: jax.Array | None = None
+    ) -> dict[str, jax.Array]:
+        """The task's metrics of the answers to a batch, and of the outputs given the right answers so far."""
         metrics = self.task.metrics(outputs, batch)
+        if given_answers is not None:
+            metrics = metrics | nats_and_slots(given_answers, batch)
         if self.loss:
-            metrics = metrics | {"loss": jnp.broadcast_to(self.task.loss(outputs, batch), outputs.shape[:1])}
+            judged = outputs if given_answers is None else given_answers
+            metrics = metrics | {"loss": jnp.broadcast_to(self.task.loss(judged, batch), outputs.shape[:1])}
         return metrics
+
+
+NATS, SLOTS = "nats", "slots"
+
+
+def nats_and_slots(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+    """-log p of the whole answer, and its number of slots: float[B] each.
+
+    Over any examples, sum(nats) / sum(slots) is the mean loss of a slot, and exp of it the perplexity.
+    """
+    losses = slot_losses("tokens", outputs, batch.targets)
+    nats = jnp.sum(jnp.where(batch.score_mask, losses, 0), axis=-1)
+    return {NATS: nats, SLOTS: jnp.sum(batch.score_mask, axis=-1).astype(nats.dtype)}
+
+
+def with_perplexity(means: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means over the same examples, with their perplexity, exp(mean nats / mean slots), in place of the two."""
+    if NATS not in means:
+        return means
+    rest = {name: value for name, value in means.items() if name not in (NATS, SLOTS)}
+    with np.errstate(over="ignore"):  # a network that is sure of wrong answers has a perplexity of infinity
+        return rest | {"perplexity": np.exp(means[NATS] / means[SLOTS])}
 
 
 def evaluate(
@@ -82,7 +110,7 @@ def evaluate(
     if batches < 1:
         raise ValueError(f"batches must be at least 1, got {batches}")
     values = example_metrics(apply, params, metrics, source, key, np.arange(start, start + batches))
-    return {name: per_example.mean(axis=(0, 2)) for name, per_example in values.items()}
+    return with_perplexity({name: per_example.mean(axis=(0, 2)) for name, per_example in values.items()})
 
 
 def score(
@@ -104,7 +132,8 @@ def score(
     batch_size = min(batch_size, samples)
     source, numbers = task.source(split, batch_size), np.arange(-(-samples // batch_size))
     values = example_metrics(ApplyModel(model), params, TaskMetrics(task), source, jax.random.key(seed), numbers)
-    return {name: per_seed(per_example)[:, :samples].mean(axis=1) for name, per_example in values.items()}
+    examples = {name: per_seed(per_example)[:, :samples] for name, per_example in values.items()}
+    return with_perplexity({name: of_seed.mean(axis=1) for name, of_seed in examples.items()})
 
 
 def per_seed(values: np.ndarray) -> np.ndarray:
@@ -203,7 +232,10 @@ def _metrics(
         batch = source.batch(key, item)
 
         def of_seed(params: PyTree) -> dict[str, jax.Array]:
-            return metrics(apply(params, batch.inputs, batch.input_mask, batch.target_mask), batch)
+            asked = batch.inputs, batch.input_mask, batch.target_mask
+            if isinstance(metrics, TaskMetrics) and metrics.task.forced:
+                return metrics(apply(params, *asked), batch, apply(params, *asked, batch.targets))
+            return metrics(apply(params, *asked), batch)
 
         of_seeds = jax.vmap(of_seed, axis_name=SEEDS)(params)
         return {name: jnp.where(alive[:, None], value, jnp.nan) for name, value in of_seeds.items()}

@@ -100,7 +100,8 @@ class TransformerSeq2Seq(Numbered, FlatModel):
     """Positions of the answer slots; None: `positions`."""
     pointers: bool = False
     """The decoder's last layer is PANM (Le et al. 2024, section 3.3): pointers to the encoder's states, and a
-    controller of width `hidden_size` that reads the output of the other layers. Answers are then not `tied`."""
+    controller of width `hidden_size` that reads the output of the other layers, or the answer so far if there are none.
+    Answers are then not `tied`."""
     bits: PositiveInt = 10
     """Bits of the pointers' addresses. There must be more addresses than inputs and delimiters."""
     address_heads: NonNegativeInt = 2
@@ -132,8 +133,6 @@ class TransformerSeq2Seq(Numbered, FlatModel):
                 "with feedback='open_loop' only added positions distinguish answer slots: positions is "
                 f"{decoder_positions!r}, and must be 'absolute', 'sinusoidal' or 'learned'"
             )
-        if self.pointers and self.decoder_layers < 2:
-            raise ValueError(f"pointers replace the last of at least 2 layers; decoder_layers is {self.decoder_layers}")
         spec = require_spec(self.spec, self)
         root = self.hidden_size**0.5
         table_init, input_scale, position_scale = {

@@ -82,7 +82,8 @@ class TransformerDecoder(Numbered, Part):
     another, with the same result: a step then runs every layer once, over one slot, with cached keys and values of the
     earlier ones. With M slots and N states a step costs O(layers (d (d + feedforward_size) + (N + M) d)).
 
-    Without added positions, slots are distinguished only by their inputs.
+    Without added positions, slots are distinguished only by their inputs. Without layers, the outputs are the inputs
+    and their positions, for a network above that reads the encoder's states itself.
     """
 
     hidden_size: int = 128
@@ -112,7 +113,7 @@ class TransformerDecoder(Numbered, Part):
             "positions": encoding,
             "dropout": self.dropout,
         }
-        count = 1 if self.shared_layers else self.layers
+        count = min(self.layers, 1) if self.shared_layers else self.layers
         self.stack = [DecoderLayer(**shape, **self.dtypes) for _ in range(count)]
         scales = {"input_scale": self.input_scale, "position_scale": self.position_scale, "dropout": self.dropout}
         sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
@@ -138,11 +139,13 @@ class TransformerDecoder(Numbered, Part):
     ) -> tuple[Cache, DecoderInputs]:
         """[B, N, e], bool[B, N], the answer slots bool[B, M] -> (an empty cache, the constant inputs of all steps)."""
         memory, slots = self.memory_of(states, mask), valid.shape[-1]
-        rows, _, *shape = memory[0].keys.shape
-        empty = [jnp.zeros((rows, slots, *shape), memory[0].keys.dtype) for _ in range(self.layers)]
+        of_layers = [memory[self.layer_of(number)[0]].keys for number in range(self.layers)]
+        empty = [jnp.zeros((keys.shape[0], slots, *keys.shape[2:]), keys.dtype) for keys in of_layers]
         tables: list[jax.Array | None] = [None] * len(self.stack)
         if not self.random_positions:
-            tables = [layer.attention.table(slots, memory[0].keys.dtype) for layer in self.stack]
+            tables = [
+                layer.attention.table(slots, own.keys.dtype) for layer, own in zip(self.stack, memory, strict=True)
+            ]
         given = DecoderInputs(memory, self.slots_of(valid, deterministic=deterministic), tables)
         return Cache(empty, list(empty), jnp.zeros((), jnp.int32)), given
 
@@ -151,7 +154,7 @@ class TransformerDecoder(Numbered, Part):
         slot, all_keys, all_values = carry.slot, [], []
         at = jax.lax.dynamic_slice_in_dim(memory.positions, slot, 1, axis=-1)
         states = self.place(self.checked(step.inputs)[:, None], at, deterministic=step.deterministic)
-        visible = (jnp.arange(carry.keys[0].shape[1]) <= slot)[None, None]
+        visible = (jnp.arange(memory.positions.shape[-1]) <= slot)[None, None]
         for number in range(self.layers):
             index, layer = self.layer_of(number)
             new = layer.attention.entries(states, visible, deterministic=step.deterministic)

@@ -53,9 +53,12 @@ from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
 from lenmem.tasks.pairs import Pairs
 from lenmem.tasks.panm import DynamicRecall, IDSort, Mix, PanmCopy, PanmPrioritySort, PanmReverse
+from lenmem.tasks.questions import Babi
 from lenmem.tasks.recall import AssociativeRecall
 from lenmem.tasks.scan import Scan
+from lenmem.tasks.stories import Stories
 from lenmem.tasks.tracking import TrackedArithmetic, TrackedArithmeticBrackets, TrackedParity
+from lenmem.tasks.translation import Translation
 
 _TASKS: dict[str, type[Task]] = {
     "copy": Copy,
@@ -92,6 +95,9 @@ _TASKS: dict[str, type[Task]] = {
     "dyck": Dyck,
     "add_or_sub": AddOrSub,
     "place_value": PlaceValue,
+    "babi": Babi,
+    "stories": Stories,
+    "translation": Translation,
     "even_pairs": EvenPairs,
     "parity_check": ParityCheck,
     "cycle_navigation": CycleNavigation,
@@ -156,6 +162,8 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("panm_id_sort",): "for each token, the token with the same id",
     ("dyck",): "the brackets that may come next",
     ("add_or_sub", "place_value"): "a sum or difference, or one digit of a number, asked in words",
+    ("babi", "stories"): "the answer to a question about a story: bAbI from its files, and drawn stories",
+    ("translation",): "a sentence in another language, from parallel texts",
     ("even_pairs", "parity_check"): "whether two bits differ, or the parity of a string",
     ("cycle_navigation",): "where moves on a cycle end",
     ("modular_arithmetic", "modular_arithmetic_brackets"): "the value of an expression, modulo 5",
@@ -217,6 +225,7 @@ __all__ = [
     "Addition",
     "Arithmetic",
     "AssociativeRecall",
+    "Babi",
     "BigramFlip",
     "BinaryAdd",
     "BinaryAddition",
@@ -276,11 +285,13 @@ __all__ = [
     "Source",
     "Split",
     "StackManipulation",
+    "Stories",
     "TableLookup",
     "Task",
     "TrackedArithmetic",
     "TrackedArithmeticBrackets",
     "TrackedParity",
+    "Translation",
     "WordProblem",
     "make",
     "name_of",

@@ -47,6 +47,8 @@ class Task:
     """Examples of any length can be drawn. False: only examples of the lengths in `curve_lengths`."""
     unit: ClassVar[str] = "tokens"
     """What a length counts."""
+    forced: ClassVar[bool] = False
+    """The perplexity of answers is measured too, for which a network is given the right answer so far: for tokens."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -14,15 +14,14 @@ from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lenmem.data import mathematics
 from lenmem.data.cache import cached
-from lenmem.data.rows import Rows, make_rows
+from lenmem.data.rows import Rows, joined, make_rows
 from lenmem.fields import NonNegativeInt, PositiveInt, at_least
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask
+from lenmem.tasks.rows import RowTask, ended_example
 from lenmem.types import Example, Spec
 
 DIGITS = "0123456789"
@@ -161,30 +160,11 @@ class MathematicsTask(RowTask):
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
         """Validation, interpolation and test."""
-        parts = [tables[split] for split in ("validation", "interpolate", "test")]
-        widths = [max(part.arrays[i].shape[1] for part in parts) for i in (0, 2)]
-
-        def wide(array: np.ndarray, width: int) -> np.ndarray:
-            return np.pad(array, ((0, 0), (0, width - array.shape[1])))
-
-        return Rows(
-            np.concatenate([wide(part.inputs, widths[0]) for part in parts]),
-            np.concatenate([part.input_lengths for part in parts]),
-            np.concatenate([wide(part.answers, widths[1]) for part in parts]),
-            np.concatenate([part.answer_lengths for part in parts]),
-        )
+        return joined([tables[split] for split in ("validation", "interpolate", "test")])
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One question; padding is 0."""
-        question, length, answer, answer_length = (array.astype(jnp.int32) for array in row)
-        inputs, slots = self.shapes(capacity)
-        question = jnp.pad(question, (0, max(0, inputs - question.shape[0])))[:inputs]
-        answer = jnp.pad(answer, (0, max(0, slots - answer.shape[0])))[:slots]
-        slot = jnp.arange(slots)
-        score_mask = slot <= answer_length
-        targets = jnp.where(slot < answer_length, answer, jnp.where(score_mask, END, 0))
-        target_mask = score_mask if self.length_given else jnp.ones_like(score_mask)
-        return Example(question, jnp.arange(inputs) < length, targets, target_mask, score_mask)
+        return ended_example(row, self.shapes(capacity), END, length_given=self.length_given)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 
 from lenmem.data import ctl, trees
 from lenmem.data.cache import cached
-from lenmem.data.rows import Rows, padded
+from lenmem.data.rows import Rows, joined, padded
 from lenmem.fields import NonNegativeInt, PositiveInt, at_least, between
 from lenmem.tasks.base import Source, Split
 from lenmem.tasks.buckets import BalancedSource, BucketedSource
@@ -63,9 +63,9 @@ class DepthTask(RowTask):
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
         """All splits except training. Depths without a held-out row use training rows."""
-        held = _joined([rows for split, rows in tables.items() if split != "train"])
+        held = joined([rows for split, rows in tables.items() if split != "train"])
         train = tables["train"]
-        return _joined([held, train[~np.isin(self.row_lengths(train), self.row_lengths(held))]])
+        return joined([held, train[~np.isin(self.row_lengths(train), self.row_lengths(held))]])
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One expression and its label; padding is 0."""
@@ -83,14 +83,6 @@ class DepthTask(RowTask):
         if self.batches == "bucketed":
             return BucketedSource(self, batch_size)
         return BalancedSource(self, batch_size, self.pool)
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    """The rows of all parts, padded to the widest."""
-    width = max(part.inputs.shape[1] for part in parts)
-    inputs = [np.pad(part.inputs, ((0, 0), (0, width - part.inputs.shape[1]))) for part in parts]
-    rest = zip(*(part.arrays[1:] for part in parts), strict=True)
-    return Rows(np.concatenate(inputs), *(np.concatenate(arrays) for arrays in rest))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,7 +269,7 @@ class TreeTask(DepthTask):
         """All splits except training, and depths 9 .. 12."""
         beyond = range(self.test_lengths[1] + 1, self.curve_lengths[-1] + 1)
         curve = [self._rows(self._set("curve", depth, (depth, depth))) for depth in beyond]
-        return _joined([super().held_out(tables), *curve])
+        return joined([super().held_out(tables), *curve])
 
     def counts(self, split: Split, depths: tuple[int, int]) -> dict[int, int]:
         """depth -> number of examples, equal up to rounding."""
@@ -358,7 +350,7 @@ class Arithmetic(TreeTask):
         tables = super().tables()
         single = self._rows(trees.single_operations())
         for number, split in enumerate(("train",) if self.disjoint else ("train", "validation", "iid")):
-            rows = _joined([tables[split], single])
+            rows = joined([tables[split], single])
             tables[split] = rows[np.random.default_rng((self.data_seed, 100, number)).permutation(len(rows))]
         return tables
 

@@ -13,14 +13,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lenmem.data.pairs import EXAMPLE, Columns, PairRows, Tokens, pair_rows, read_pairs, tokenised
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, UnitInterval
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, share_of, split_off
+from lenmem.tasks.rows import RowTask, ended_example, held_out_rows, share_of, split_off
 from lenmem.types import Example, Spec
 
 Version = tuple[str, int, int]
@@ -174,21 +173,12 @@ class Pairs(RowTask):
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
         """Validation and test; training pairs for lengths without a held-out pair."""
-        held = np.concatenate([tables[split].input_lengths for split in ("validation", "test")])
-        train = tables["train"]
-        parts = (tables["validation"], tables["test"], train[~np.isin(train.input_lengths, held)])
-        return Rows(*(np.concatenate(arrays) for arrays in zip(*(part.arrays for part in parts), strict=True)))
+        return held_out_rows(self, tables)
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One pair; padding is 0."""
-        inputs, length, answer, answer_length = (array.astype(jnp.int32) for array in row)
-        inputs = jnp.pad(inputs, (0, max(0, capacity - inputs.shape[0])))[:capacity]
-        slot = jnp.arange(answer.shape[0] + 1)
-        score_mask = slot <= answer_length
         end = len(self.file.answer_tokens)
-        targets = jnp.where(slot < answer_length, jnp.append(answer, 0), jnp.where(score_mask, end, 0))
-        target_mask = score_mask if self.length_given else jnp.ones_like(score_mask)
-        return Example(inputs, jnp.arange(capacity) < length, targets, target_mask, score_mask)
+        return ended_example(row, self.shapes(capacity), end, length_given=self.length_given)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

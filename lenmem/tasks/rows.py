@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data.rows import Rows, take
+from lenmem.data.rows import Rows, joined, take
 from lenmem.keys import namespaced
 from lenmem.tasks.base import Source, Split, Task
 from lenmem.types import Batch, Example
@@ -130,6 +130,32 @@ def split_off(rows: Rows, count: int, seed: int, groups: np.ndarray | None = Non
     first = int(np.sum(place[group] < 0))
     rest, held = order[:first], order[first:]
     return rows[np.random.default_rng(seed).permutation(rest)], rows[held]
+
+
+def ended_example(
+    row: tuple[jax.Array, ...], shapes: tuple[int, int], end: int, *, length_given: bool = False
+) -> Example:
+    """A row of tokens and its answer, which `end` follows, in N input and M answer slots; padding is 0.
+
+    All M slots are asked for; with `length_given`, only those of the answer and its end.
+    """
+    inputs, length, answer, answer_length = (array.astype(jnp.int32) for array in row)
+    inputs, answer = (
+        jnp.pad(array[:size], (0, max(0, size - array.shape[0])))
+        for array, size in zip((inputs, answer), shapes, strict=True)
+    )
+    slot = jnp.arange(shapes[1])
+    score_mask = slot <= answer_length
+    targets = jnp.where(slot < answer_length, answer, jnp.where(score_mask, end, 0))
+    target_mask = score_mask if length_given else jnp.ones_like(score_mask)
+    return Example(inputs, jnp.arange(shapes[0]) < length, targets, target_mask, score_mask)
+
+
+def held_out_rows(task: RowTask, tables: dict[Split, Rows]) -> Rows:
+    """The rows of validation and test; training rows for lengths that these lack."""
+    held = joined([tables["validation"], tables["test"]])
+    train = tables["train"]
+    return joined([held, train[~np.isin(task.row_lengths(train), task.row_lengths(held))]])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

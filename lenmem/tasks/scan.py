@@ -28,7 +28,7 @@ from lenmem.data.rows import Rows, make_rows
 from lenmem.data.scan import Pair, read_file, read_tfds
 from lenmem.fields import NonNegativeInt, UnitInterval, between
 from lenmem.tasks.base import Split, exact_match, token_accuracy
-from lenmem.tasks.rows import RowTask, split_off
+from lenmem.tasks.rows import RowTask, held_out_rows, split_off
 from lenmem.types import Batch, Example, Spec
 
 WORDS = (
@@ -183,11 +183,7 @@ class Scan(RowTask):
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
         """Validation and test; training pairs for lengths (such as 1) without a held-out pair."""
-        held = np.concatenate([tables[split].answer_lengths for split in ("validation", "test")])
-        train = tables["train"]
-        used = train[~np.isin(train.answer_lengths, held)]
-        parts = (tables["validation"], tables["test"], used)
-        return Rows(*(np.concatenate(arrays) for arrays in zip(*(part.arrays for part in parts), strict=True)))
+        return held_out_rows(self, tables)
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One pair; padding is 0."""

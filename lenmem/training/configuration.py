@@ -32,7 +32,7 @@ class Training:
     """Parameters to keep: the last; those of the best validation (ties to the latest); or those of the best score on
     the *test* range seen during training. The last rule selects on test lengths, and results are marked with it."""
     selection_metric: str = "exact_match"
-    """Metric for the selection, of which the largest is best; or `loss`, of which the smallest is best."""
+    """Metric for the selection, of which the largest is best; or `loss` or `perplexity`, of which the smallest is."""
     selection_window: PositiveInt = 1
     """The score is the mean over this many latest validations, once there are that many."""
     validation_split: str = "validation"

@@ -155,10 +155,10 @@ class ApplyLane:
     seeds: int
     """Number of lanes per combination."""
 
-    def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any) -> Any:
+    def __call__(self, params: PyTree, *batch: Any) -> Any:
         """The model's outputs, with the numbers of the lane."""
         combination = jax.lax.axis_index(SEEDS) // self.seeds
-        return ApplyModel(at_lane(self.model, dict(self.numbers), combination))(params, inputs, input_mask, target_mask)
+        return ApplyModel(at_lane(self.model, dict(self.numbers), combination))(params, *batch)
 
 
 def lanes_program(experiment: Any, numbers: Numbers, key: jax.Array) -> Program:

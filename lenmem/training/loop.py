@@ -205,5 +205,5 @@ def _validate(
     if training.selection != "last":
         if metric not in scores:
             raise ValueError(f"training.selection_metric is {metric!r}; the task has {', '.join(scores)}, and loss")
-        state = keep_best(state, jax.numpy.asarray(scores[metric] * (-1 if metric == "loss" else 1)))
+        state = keep_best(state, jax.numpy.asarray(scores[metric] * (-1 if metric in ("loss", "perplexity") else 1)))
     return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}

@@ -54,10 +54,11 @@ def drawn(model, call=CALL):
         ("none", False, {}),
         ("alibi", True, {"random_positions": True, "max_positions": 30}),
         ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
+        ("absolute", True, {"decoder_layers": 1, "pointers": True}),
     ],
 )
 def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields, monkeypatch):
-    """Each answer equals one causal pass without a cache over the greedy answers before it; targets are not used."""
+    """Each answer equals one causal pass without a cache over the greedy answers before it, in training and outside."""
     numbered = Numbered.numbered  # positions in training are the same as outside of it
     monkeypatch.setattr(
         Numbered, "numbered", lambda *arguments, deterministic: numbered(*arguments, deterministic=True)
@@ -65,13 +66,14 @@ def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, sha
     monkeypatch.setattr(pointers, "sample_base", lambda key, bits, shape: jnp.zeros(shape, jnp.int32))
     model = small(positions=positions, shared_layers=shared, dropout=0.0, **fields)
     params = drawn(model)
-    greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL, targets=jnp.full((2, 5), 99)))(params))
+    greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL))(params))
     rngs = {"address": jax.random.key(1)}
     whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True, rngs=rngs))
+    scored = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets))
     answers = np.argmax(greedy, -1)
-    for told in (answers, np.where(np.arange(5) < 2, answers, 0)):  # Only earlier answers matter.
-        outputs = whole(params, jnp.asarray(told))
-        until = 5 if told is answers else 3
+    for told, told_to in ((answers, whole), (np.where(np.arange(5) < 2, answers, 0), whole), (answers, scored)):
+        outputs = told_to(params, jnp.asarray(told))
+        until = 5 if told is answers else 3  # Only earlier answers matter.
         for row, m in enumerate(ANSWERS):
             np.testing.assert_allclose(outputs[row, : min(m, until)], greedy[row, : min(m, until)], atol=3e-5)
     assert len({tuple(row) for row in np.round(greedy[1], 4)}) > 1
@@ -175,7 +177,6 @@ def test_values_and_channels():
         ({"embedding": "normal"}, "embedding is 'normal'; allowed are scaledinit, opennmt, noscale, xavier"),
         ({"feedback": "free"}, "feedback is 'free'; allowed are open_loop, teacher_forced"),
         ({"feedback": "open_loop", "positions": "relative"}, "positions is 'relative', and must be 'absolute'"),
-        ({"pointers": True, "decoder_layers": 1}, "pointers replace the last of at least 2 layers"),
         ({"heads": 3}, "3 heads do not divide a width of 8"),
         ({"spec": None}, "TransformerSeq2Seq has no spec"),
     ],

@@ -158,32 +158,42 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
 
 
 def plot_training(history: Sequence[Mapping[str, Any]], path: Path = None, *, title: str = "") -> Figure:
-    """Loss by optimiser step: every seed as a thin line, their median as a thick one.
+    """Loss by optimiser step, each seed as a thin line, their median as a thick one; and perplexity, if measured.
 
     `history` holds one mapping per logged step with the keys `step`, `loss` (float[S] or one number) and, if timed,
-    `seconds`; mappings without a loss are skipped.
+    `seconds`; mappings without a loss are skipped. A second panel has `<split>/perplexity`, if some have it.
     """
     entries = [entry for entry in history if "loss" in entry]
     if not entries:
         raise ValueError("the history holds no entry with a loss")
-    steps = np.array([entry["step"] for entry in entries])
-    losses = np.stack([np.atleast_1d(np.asarray(entry["loss"], dtype=np.float64)) for entry in entries])
-    figure = Figure(figsize=(5.6, 3.6), layout="constrained")
-    ax = figure.subplots()
-    style(ax)
-    several = losses.shape[1] > 1
-    ax.plot(steps, losses, color=COLORS[0], linewidth=0.8, alpha=0.45)
-    ax.plot(steps, summarise(losses.T).median, color=COLORS[0], linewidth=2)
-    finite = losses[np.isfinite(losses)]
-    if finite.size and finite.min() > 0:
-        ax.set_yscale("log")
-    ax.set(xlabel="optimiser step", ylabel="training loss (log scale)" if ax.get_yscale() == "log" else "training loss")
-    notes = [f"median and each of {losses.shape[1]} seeds"] if several else []
+    validated = sorted({key for entry in entries for key in entry if key.endswith("/perplexity")})
+    figure = Figure(figsize=(5.6 + 4.4 * len(validated), 3.6), layout="constrained")
+    axes = figure.subplots(1, 1 + len(validated), squeeze=False)[0]
+    seeds = _seeds_by_step(axes[0], entries, "loss", "training loss")
+    for ax, key in zip(axes[1:], validated, strict=True):
+        split, _, metric = key.rpartition("/")
+        _seeds_by_step(ax, entries, key, f"{metric} on the split {split}")
+    notes = [f"median and each of {seeds} seeds"] if seeds > 1 else []
     if "seconds" in entries[-1]:
         notes.append(f"{float(np.max(entries[-1]['seconds'])):.0f} s")
-    ax.set_title(", ".join(notes), loc="right", fontsize=9, color="#666666")
+    axes[0].set_title(", ".join(notes), loc="right", fontsize=9, color="#666666")
     figure.suptitle(plain(title), fontsize=11, color=INK)
     return finish(figure, path)
+
+
+def _seeds_by_step(ax: Axes, history: Sequence[Mapping[str, Any]], key: str, label: str) -> int:
+    """Draws a value of every seed and their median, with a log scale if all values are above 0. Returns S."""
+    entries = [entry for entry in history if key in entry]
+    steps = np.array([entry["step"] for entry in entries])
+    values = np.stack([np.atleast_1d(np.asarray(entry[key], dtype=np.float64)) for entry in entries])
+    style(ax)
+    ax.plot(steps, values, color=COLORS[0], linewidth=0.8, alpha=0.45)
+    ax.plot(steps, summarise(values.T).median, color=COLORS[0], linewidth=2)
+    finite = values[np.isfinite(values)]
+    if finite.size and finite.min() > 0:
+        ax.set_yscale("log")
+    ax.set(xlabel="optimiser step", ylabel=f"{label} (log scale)" if ax.get_yscale() == "log" else label)
+    return values.shape[1]
 
 
 def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None:

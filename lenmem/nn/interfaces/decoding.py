@@ -40,9 +40,8 @@ class EncoderDecoder(Part):
         decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
 
     which replaces the steps if all inputs are known in advance. With `feedback="open_loop"` every step reads the same
-    learned vector. With "teacher_forced" step j reads answer j - 1, and step 0 a begin symbol: in training the target,
-    otherwise the model's own greedy answer, even if targets are given.
-    training, the model's own greedy answer otherwise, whether or not targets are given.
+    learned vector. With "teacher_forced" step j reads answer j - 1, and step 0 a begin symbol. That answer is the
+    target if targets are given, as in training and to measure perplexity; otherwise the model's own greedy answer.
     """
 
     encoder: nn.Module
@@ -88,7 +87,7 @@ class EncoderDecoder(Part):
         spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         symbols, mask = self.laid_out(inputs, input_mask)
         states = told(self.encoder, self.embedding(symbols), mask, deterministic=not train)
-        if self.feedback == "teacher_forced" and not train:
+        if self.feedback == "teacher_forced" and not train and targets is None:
             carry, memory = start_decoder(self.decoder, states, mask, target_mask, deterministic=True)
             begin = begin_answers(spec, inputs.shape[0])
             outputs = scan_slots(_answer_greedily)(self, (carry, begin), memory, target_mask.T)[1]

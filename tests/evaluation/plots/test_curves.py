@@ -102,6 +102,15 @@ def test_nothing_to_draw():
         plots.plot_curves([])
     with pytest.raises(ValueError, match="no entry with a loss"):
         plots.plot_training([{"step": 1}])
+
+
+def test_perplexity_has_a_panel_of_its_own():
+    """With the steps at which it was measured; the axis is logarithmic."""
+    history = [{"step": 1, "loss": [2.0, 1.0]}, {"step": 2, "loss": [1.0, 0.5], "test/perplexity": [40.0, 400.0]}]
+    loss, perplexity = plots.plot_training(history).axes
+    assert loss.get_ylabel() == "training loss (log scale)"
+    assert perplexity.get_ylabel() == "perplexity on the split test (log scale)"
+    assert [line.get_xydata().tolist() for line in perplexity.lines] == [[[2, 40]], [[2, 400]], [[2, 220]]]
     with pytest.raises(ValueError, match="unknown metric 'f1'"):
         plots.plot_curves([make()], metric="f1")
 

@@ -1,0 +1,160 @@
+"""Translation of parallel texts, with longer sentences in the test (Le et al. 2024, section 3.4, Figure 3b).
+
+All parts of Multi30K are put together and sorted by the number of words of the input; the network trains on the shorter
+0.8 or 0.5 and is tested on the longer ones. The score is the perplexity of the right translations; `lenmem.evaluation.
+translation` has BLEU of the network's own ones. The paper does not say what its tokens are; here they are subwords, and
+perplexity is per subword.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from typing import Annotated, ClassVar
+
+import numpy as np
+
+from lenmem.data import parallel_text, subwords
+from lenmem.data.cache import cached
+from lenmem.data.rows import Rows, make_rows
+from lenmem.fields import NonNegativeInt, UnitInterval, at_least
+from lenmem.tasks.base import Split
+from lenmem.tasks.rows import held_out_rows, share_of, split_off
+from lenmem.tasks.text import TextTask
+
+
+@dataclasses.dataclass(frozen=True)
+class Translation(TextTask):
+    """`A man sleeps.` -> `Ein Mann schläft.`, in subwords that both languages share. Length: subwords of the input.
+
+    The subwords are learnt from the shorter pairs alone, once, and cached on disk with the data.
+    """
+
+    unit: ClassVar[str] = "subwords"
+    forced: ClassVar[bool] = True
+
+    directory: str = "example"
+    """A directory with `<part>.<language>` or `<part>.<language>.gz`; `example`: 400 pairs of made sentences."""
+    languages: tuple[str, str] = ("en", "de")
+    """Endings of the names of files: of the input and of the answer."""
+    parts: tuple[str, ...] = tuple(parallel_text.PARTS)
+    """Beginnings of the names of files, which are put together. The default are those of Multi30K, 31,014 pairs."""
+    train_share: UnitInterval = 0.8
+    """Fraction of the pairs, those with the fewest words in the input first, that is not in the test."""
+    validation_share: UnitInterval = 0.1
+    """Fraction of the shorter pairs that is held out, at random. 0: none, and there is no split `validation`."""
+    vocabulary_size: Annotated[int, at_least(subwords.BYTES)] = 8000
+    """Number of ids of subwords; few texts have fewer subwords."""
+    data_seed: NonNegativeInt = 0
+    """Seed of the held-out pairs, and of the order of the others."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.train_share:
+            raise ValueError(f"train_share is {self.train_share}; it must be above 0 and below 1")
+        if not self.parts:
+            raise ValueError("parts is (); give the beginning of the name of at least one file")
+
+    @property
+    def contents(self) -> Contents:
+        """The pairs as subwords, made once."""
+        return _contents(self)
+
+    @property
+    def end(self) -> int:
+        """The id of the end symbol."""
+        return self.vocabulary_size
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The subwords, and names of the ids that are not used."""
+        known = subwords.names(self.contents.encoding)
+        return (*known, *(f"<{number}>" for number in range(len(known), self.vocabulary_size)))
+
+    @property
+    def chance(self) -> float:
+        """Token accuracy of always answering with the end symbol, measured on Multi30K."""
+        return 0.08
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """The subwords of the shorter inputs."""
+        return self.contents.lengths["train"]
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """The subwords of the inputs with more words; these may have fewer subwords than some of training."""
+        return self.contents.lengths["test"]
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """Up to 32 of the lengths, evenly spaced."""
+        tables = self.contents.tables
+        found = np.unique(np.concatenate([tables[split].input_lengths for split in ("validation", "test")]))
+        return tuple(found[np.unique(np.linspace(0, len(found) - 1, 32).round().astype(int))].tolist())
+
+    def shapes(self, capacity: int) -> tuple[int, int]:
+        """(N, M): the subwords; the longest answer of all and its end."""
+        return capacity, self.contents.answers + 1
+
+    def row_lengths(self, rows: Rows) -> np.ndarray:
+        """Subwords of the input."""
+        return rows.input_lengths
+
+    def tables(self) -> dict[Split, Rows]:
+        """The shorter pairs without the held-out ones, the held-out ones, the longer pairs."""
+        return self.contents.tables
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """Validation and test; training pairs for lengths without a held-out one."""
+        return held_out_rows(self, tables)
+
+    def texts(self, rows: list[list[int]]) -> list[str]:
+        """Answers up to their end symbol, as text."""
+        cut = [row[: row.index(self.end)] if self.end in row else row for row in rows]
+        return subwords.decoded(self.contents.encoding, cut)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contents:
+    """The pairs of a directory, as subwords."""
+
+    encoding: str
+    """JSON of the library `tokenizers`."""
+    tables: dict[Split, Rows]
+    lengths: dict[Split, tuple[int, int]]
+    """The fewest and the most subwords of the inputs of a split."""
+    answers: int
+    """Subwords of the longest answer."""
+
+
+@functools.lru_cache(maxsize=4)
+def _contents(task: Translation) -> Contents:
+    pairs = parallel_text.read_directory(task.directory, task.parts, *task.languages)
+    pairs.sort(key=lambda pair: len(pair[0].split()))
+    count = share_of(len(pairs), task.train_share)
+    if not 0 < count < len(pairs):
+        raise ValueError(f"{task.directory} has {len(pairs)} pairs, too few for a train_share of {task.train_share}")
+
+    def build() -> dict[str, np.ndarray]:
+        encoding = subwords.learnt((text for pair in pairs[:count] for text in pair), task.vocabulary_size)
+        inputs, answers = (subwords.encoded(encoding, side) for side in zip(*pairs, strict=True))
+        arrays = make_rows(inputs, answers).arrays
+        return {str(i): array for i, array in enumerate(arrays)} | {
+            "encoding": np.frombuffer(encoding.encode(), np.uint8)
+        }
+
+    contents = hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+    settings = {"version": 1, "contents": contents, "count": count, "size": task.vocabulary_size}
+    arrays = cached("translation", settings, build)
+    rows = Rows(*(arrays[str(i)] for i in range(4)))
+    train, validation = split_off(rows[:count], share_of(count, task.validation_share), task.data_seed)
+    test = rows[count + np.random.default_rng(task.data_seed).permutation(len(rows) - count)]
+    tables = {"train": train, "validation": validation, "test": test}
+    lengths = {
+        split: (int(part.input_lengths.min()), int(part.input_lengths.max()))
+        for split, part in (("train", rows[:count]), ("test", rows[count:]))
+    }
+    return Contents(arrays["encoding"].tobytes().decode(), tables, lengths, int(rows.answer_lengths.max()))
