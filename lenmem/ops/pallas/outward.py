@@ -28,7 +28,7 @@ Arrays have positions last, [R, width, N], which is how XLA lays out narrow ones
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import jax
@@ -65,11 +65,9 @@ def forward(
     A bias [R, 1, N] of -inf hides a key. `one_sided`: only keys on the left. With a `tolerance` [1], a tile looks at
     further blocks, on both sides at once, until all but half of it is matched.
     """
-    arrays = (query, key, value, sides, bias)
-    call, scratch = _call(arrays, tolerance, one_sided, interpret)
+    inputs = [(query, True), (key, False), (value, False), (sides, True), (bias, False)]
     kernel = functools.partial(_forward_kernel, exact=_exact(interpret), one_sided=one_sided)
-    specs, shape = _tiled(value.shape[1]), jax.ShapeDtypeStruct(value.shape, jnp.float32)
-    return call(kernel, arrays, (), specs, shape, scratch(2))
+    return _run(kernel, inputs, [(value, True)], tolerance, _bands(query, 2), one_sided, interpret)[0]
 
 
 def backward(
@@ -85,13 +83,11 @@ def backward(
     interpret: bool,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Gradients to query, key, value and sides, from that to the result."""
-    arrays = (query, key, value, sides, bias)
-    call, scratch = _call(arrays, tolerance, one_sided, interpret)
+    inputs = [(query, True), (key, False), (value, False), (sides, True), (bias, False), (cotangent, True)]
+    results = [(query, True), (key, False), (value, False), (sides, True)]
     kernel = functools.partial(_backward_kernel, exact=_exact(interpret), one_sided=one_sided)
-    specs = (_tiled(query.shape[1]), _whole(key), _whole(value), _tiled(2))
-    shapes = tuple(jax.ShapeDtypeStruct(x.shape, jnp.float32) for x in (query, key, value, sides))
-    of_sides = pltpu.VMEM((2, TILE, TILE), jnp.float32)
-    return call(kernel, arrays, (cotangent,), specs, shapes, [*scratch(4), of_sides])
+    scratch = [*_bands(query, 4), pltpu.VMEM((2, TILE, TILE), jnp.float32)]
+    return _run(kernel, inputs, results, tolerance, scratch, one_sided, interpret)
 
 
 def bytes_needed(length: int, width: int, value_width: int) -> int:
@@ -106,47 +102,56 @@ def _exact(interpret: bool) -> bool:
     return interpret or precision not in (None, "default", "fastest", "bfloat16")
 
 
-def _call(
-    arrays: tuple[jax.Array, ...], tolerance: jax.Array | None, one_sided: bool, interpret: bool
-) -> tuple[Callable[..., Any], Callable[[int], list[Any]]]:
-    """A function that runs a kernel for every tile, and the scratch memory that it needs for so many bands."""
-    query, key, value, _, bias = arrays
-    rows, _, length = query.shape
+def _bands(query: jax.Array, count: int) -> list[Any]:
+    """The scratch memory of a kernel: `carry`, `shift` and `order`, and so many bands."""
+    tiles = [pltpu.VMEM((2, TILE, TILE), kind) for kind in (jnp.float32, jnp.float32, jnp.bfloat16)]
+    return [*tiles, *[pltpu.VMEM((query.shape[-1] // TILE + 2, TILE, TILE), jnp.float32)] * count]
+
+
+def _run(
+    kernel: Callable[..., Iterator[None]],
+    inputs: list[tuple[jax.Array, bool]],
+    results: list[tuple[jax.Array, bool]],
+    tolerance: jax.Array | None,
+    scratch: list[Any],
+    one_sided: bool,
+    interpret: bool,
+) -> Any:
+    """Runs a kernel for every tile. With an array: whether a program gets its tile of it, or all positions.
+
+    A program has one sequence, or two if there are few blocks: then their steps alternate, and one computes while the
+    other waits for its results.
+    """
+    rows, _, length = inputs[0][0].shape
     blocks = length // TILE
+    together = 2 if blocks <= UNROLL + 1 and rows % 2 == 0 and not one_sided and tolerance is None else 1
+    limits = () if tolerance is None else (tolerance,)
 
-    def call(kernel: Callable, inputs: tuple, more: tuple, out_specs: Any, out_shape: Any, scratch: list) -> Any:
-        specs = [_tiled(query.shape[1]), _whole(key), _whole(value), _tiled(2), _whole(bias)]
-        specs += [_tiled(x.shape[1]) for x in more]
-        limits = () if tolerance is None else (tolerance,)
-        scalars = [pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits)
+    def spec(array: jax.Array, tiled: bool) -> pl.BlockSpec:
+        size = TILE if tiled else length
+        return pl.BlockSpec((together, array.shape[1], size), lambda row, tile: (row, 0, tile if tiled else 0))
 
-        def whole_kernel(*refs: Any) -> None:
-            kernel(refs[0] if limits else None, *refs[len(limits) :], blocks=blocks)
+    def program(*refs: Any) -> None:
+        limit, refs = refs[: len(limits)], refs[len(limits) :]
+        split = len(refs) - together * len(scratch)
+        sequences = []
+        for row in range(together):
+            own = refs[split + row * len(scratch) :][: len(scratch)]
+            arrays = [ref.at[row] for ref in refs[:split]]
+            sequences.append(kernel(limit[0] if limit else None, *arrays, *own, blocks=blocks))
+        for _ in zip(*sequences, strict=True):
+            pass
 
-        return pl.pallas_call(
-            whole_kernel,
-            out_shape=out_shape,
-            grid=(rows, blocks),
-            in_specs=[*scalars, *specs],
-            out_specs=out_specs,
-            scratch_shapes=scratch,
-            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM),
-            interpret=interpret,
-        )(*limits, *inputs, *more)
-
-    def scratch(bands: int) -> list[Any]:
-        tiles = [pltpu.VMEM((2, TILE, TILE), kind) for kind in (jnp.float32, jnp.float32, jnp.bfloat16)]
-        return [*tiles, *[pltpu.VMEM((blocks + 2, TILE, TILE), jnp.float32)] * bands]
-
-    return call, scratch
-
-
-def _tiled(width: int) -> pl.BlockSpec:
-    return pl.BlockSpec((None, width, TILE), lambda row, tile: (row, 0, tile))
-
-
-def _whole(array: jax.Array) -> pl.BlockSpec:
-    return pl.BlockSpec((None, *array.shape[1:]), lambda row, tile: (row, 0, 0))
+    return pl.pallas_call(
+        program,
+        out_shape=[jax.ShapeDtypeStruct(array.shape, jnp.float32) for array, _ in results],
+        grid=(rows // together, blocks),
+        in_specs=[*[pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits), *[spec(*x) for x in inputs]],
+        out_specs=[spec(*x) for x in results],
+        scratch_shapes=scratch * together,
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM),
+        interpret=interpret,
+    )(*limits, *[array for array, _ in inputs])
 
 
 # Kernels --------------------------------------------------------------------------------------------------------------
@@ -172,16 +177,18 @@ def _forward_kernel(
     blocks: int,
     exact: bool,
     one_sided: bool,
-) -> None:
+) -> Iterator[None]:
     tile = pl.program_id(1)
-    seen = _look(tolerance, query, key, sides, bias, carry, shift, order, logs, sums, None, blocks, exact, one_sided)
+    seen = yield from _look(
+        tolerance, query, key, sides, bias, carry, shift, order, logs, sums, None, blocks, exact, one_sided
+    )
     result[...] = jnp.zeros_like(result)
 
     def read(block: Any) -> None:
         weights = _weights(logs, sums, tile, block, seen, one_sided)
         result[...] += _product(value[:, _columns(block)], weights, _OUTER, exact)
 
-    _loop(*seen, read)
+    yield from _loop(*seen, read)
 
 
 def _backward_kernel(
@@ -208,9 +215,11 @@ def _backward_kernel(
     blocks: int,
     exact: bool,
     one_sided: bool,
-) -> None:
+) -> Iterator[None]:
     tile = pl.program_id(1)
-    seen = _look(tolerance, query, key, sides, bias, carry, shift, order, logs, sums, matches, blocks, exact, one_sided)
+    seen = yield from _look(
+        tolerance, query, key, sides, bias, carry, shift, order, logs, sums, matches, blocks, exact, one_sided
+    )
     row, column = _positions()
 
     @pl.when(tile == 0)
@@ -236,7 +245,9 @@ def _backward_kernel(
         carry[side] = _lane(beyond + share, jnp.where(side == RIGHT, 0, TILE - 1))
 
     low, high = seen
-    _loop(0, high - 1 - low, lambda step: _visit(inward, tile, seen, step, outward=False, one_sided=one_sided))
+    yield from _loop(
+        0, high - 1 - low, lambda step: _visit(inward, tile, seen, step, outward=False, one_sided=one_sided)
+    )
     share = shares(tile)
     on_right = column > row
     beyond_left = carry[LEFT] + _running(jnp.where(on_right, 0.0, share), order[RIGHT])
@@ -261,7 +272,7 @@ def _backward_kernel(
             side_sums[RIGHT] += jnp.where(right, of_logits, 0.0)
             side_sums[LEFT] += jnp.where(right, 0.0, of_logits)
 
-    _loop(low, high, gradients)
+    yield from _loop(low, high, gradients)
     for side in (LEFT, RIGHT):
         of_sides[side : side + 1] = jnp.sum(side_sums[side].T, axis=0, keepdims=True)
 
@@ -281,7 +292,7 @@ def _look(
     blocks: int,
     exact: bool,
     one_sided: bool,
-) -> tuple[Any, Any]:
+) -> Generator[None, None, tuple[Any, Any]]:
     """Fill `logs` with x - l - own, `sums` with what the other side sees, `matches` with P; (first block, end) seen."""
     tile = pl.program_id(1)
     row, column = _positions()
@@ -322,6 +333,7 @@ def _look(
         sums[tile + 1] = jnp.where(on_right, own_right + loss, own)
         own = jnp.where(on_right, own_right, own)
     keep(tile, x, loss, own)
+    yield
 
     if one_sided:
         seen = 0, tile + 1
@@ -330,7 +342,7 @@ def _look(
     else:
         seen = _until(tolerance, outward, bias, carry, tile, blocks)
     if tolerance is None:
-        _loop(
+        yield from _loop(
             0, seen[1] - 1 - seen[0], lambda step: _visit(outward, tile, seen, step, outward=True, one_sided=one_sided)
         )
     if not one_sided:
@@ -442,9 +454,12 @@ def _softplus(x: jax.Array) -> jax.Array:
     return jnp.maximum(x, 0.0) + (jnp.log(near_one) + (small - (near_one - 1.0)))
 
 
-def _loop(start: Any, stop: Any, body: Callable[[Any], None]) -> None:
+def _loop(start: Any, stop: Any, body: Callable[[Any], None]) -> Iterator[None]:
+    """The body for every step, with a pause after each one if they are unrolled."""
     if isinstance(start, int) and isinstance(stop, int) and stop - start <= UNROLL:
         for step in range(start, stop):
             body(step)
+            yield
     else:
         jax.lax.fori_loop(start, stop, lambda step, _: body(step), None)
+        yield
