@@ -27,6 +27,7 @@ from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
+from lenmem.placement import on_platform
 from lenmem.serialize import write_json
 from lenmem.training.environment import describe_environment
 from lenmem.training.program import advance_on
@@ -194,7 +195,8 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
     for name, lower in lowered.items():
         started = time.process_time()
         try:
-            executable = lower(experiment, devices).compile()
+            with on_platform(target.platform):
+                executable = lower(experiment, devices).compile()
         except jax.errors.JaxRuntimeError as error:
             raise CompileError(f"the {name} does not compile: {_reason(str(error))}") from error
         seconds = time.process_time() - started

@@ -27,8 +27,13 @@ TOP |= {"aot", "catalogue", "drawing", "map", "subject", "workers", "zoo"}
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize", "leaves"}
-ALLOWED = {unit: may | {"errors", "fields", "keys", "lazy", "progress", "stopping"} for unit, may in ALLOWED.items()}
-ALLOWED |= {"fields": {"types", "errors"}} | {unit: set[str]() for unit in ("errors", "lazy", "progress", "stopping")}
+ALLOWED = {
+    unit: may | {"errors", "fields", "keys", "lazy", "placement", "progress", "stopping"}
+    for unit, may in ALLOWED.items()
+}
+ALLOWED |= {"fields": {"types", "errors"}} | {
+    unit: set[str]() for unit in ("errors", "lazy", "placement", "progress", "stopping")
+}
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
 
 AT_HOME = {

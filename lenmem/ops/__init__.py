@@ -16,6 +16,7 @@ from lenmem.ops.geometric import (
     geometric_attention,
     geometric_attention_logits,
     geometric_attention_weights,
+    stick_breaking_attention,
     stick_breaking_weights,
 )
 from lenmem.ops.lie import (
@@ -132,6 +133,7 @@ __all__ = [
     "squared_distances",
     "stack_read_weights",
     "stack_update",
+    "stick_breaking_attention",
     "stick_breaking_weights",
     "strengthened",
     "superposition_stack",

@@ -28,12 +28,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops import pallas
 from lenmem.ops.gradients import with_gradient
+from lenmem.placement import platform
 
 RUN = 32
 """Number of terms of a running sum that one matrix product adds up."""
 HORIZON_BLOCK = 64
 """Default number of distances, on either side, that are processed between two checks of the tolerance."""
+TPU_BLOCK = 128
+"""Targets that are processed at a time on a TPU if a sequence is too long for the kernel."""
 NORM_EPSILON = 1e-12
 
 Scalar = Float[Array, ""] | float
@@ -92,13 +96,15 @@ def geometric_attention(
     scale: Scalar | None = None,
     offset: Scalar = 0.0,
     key_mask: Bool[Array, "... N"] | None = None,
+    normalize: bool = False,
     block_size: int | None = None,
     tolerance: Scalar | None = None,
+    implementation: pallas.Implementation = "auto",
 ) -> Float[Array, "... N v"]:
     """sum_j A_ij v_j with A = `geometric_attention_weights` of `geometric_attention_logits` (equations 6 to 10).
 
     The result has the dtype of the values. Padded keys and their values have no effect; the result of a padded query is
-    finite and meaningless.
+    finite and meaningless. `normalize` divides it by sum_j A_ij (by at least 1e-12).
 
     By default: O(N^2 (d + d_v)) time, O(N^2) memory. With `block_size`, that many targets are processed at a time, and
     recomputed for the gradient, which keeps only the inputs: O(N block_size + N (d + d_v)) memory.
@@ -115,13 +121,46 @@ def geometric_attention(
     sum. With g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: the
     missing terms are g_i . v_j A_ij of the keys not seen. For h distances processed: O(N h (d + d_v)) time, forward and
     backward, and O(N block_size + N (d + d_v)) memory, with a gradient N^2 / block_size more. The row of a batch that
-    looks farthest sets h for all rows. A tolerance of 0 stops only when weights underflow.
+    looks farthest sets h for all rows. A tolerance of 0 stops only when weights underflow. The bounds are for weights
+    that are not normalised.
 
-    Raises ValueError for different lengths, a block size below 1 and a tolerance outside [0, 1).
+    `implementation`: `xla` is described above. `pallas` is a kernel for TPUs, forward and backward, whose memory is
+    linear in N whatever the block size; within a tolerance it goes by blocks of 128, and each block of targets stops
+    for itself. Elsewhere it is interpreted, which is slow. `auto` is the kernel on a TPU, in float32 and bfloat16, up
+    to the length that its VMEM allows (24,448 for d = d_v = 64), and beyond that `xla` in blocks. Elsewhere it is
+    `xla`.
+
+    Raises ValueError for different lengths, a block size below 1, a tolerance outside [0, 1), an unknown implementation
+    and a sequence that is too long for the kernel.
     """
+    pallas.checked(implementation)
     _check(query, key, value, block_size, tolerance)
     if key_mask is not None:  # a zero weight times inf is NaN, so masked rows are replaced
         key, value = (jnp.where(key_mask[..., None], x, 0) for x in (key, value))
+    if normalize:
+        ones = jnp.ones((*value.shape[:-1], 1), value.dtype)
+        read = geometric_attention(
+            query,
+            key,
+            jnp.concatenate([value, ones], axis=-1).astype(_sum_type(value)),
+            direction=direction,
+            scale=scale,
+            offset=offset,
+            key_mask=key_mask,
+            block_size=block_size,
+            tolerance=tolerance,
+            implementation=implementation,
+        )
+        return (read[..., :-1] / jnp.maximum(read[..., -1:], NORM_EPSILON)).astype(value.dtype)
+    if _by_kernel(implementation, query, value):
+        from lenmem.ops.pallas import geometric
+
+        query = query.astype(_sum_type(query)) * _or_default(scale, query)
+        return geometric.attention(query, key, value, direction, offset, key_mask, tolerance=tolerance).astype(
+            value.dtype
+        )
+    if implementation == "auto" and platform() == "tpu" and block_size is None:
+        block_size = TPU_BLOCK
     if tolerance is not None:
         block_size = HORIZON_BLOCK if block_size is None else block_size
         return _within_horizon(query, key, value, direction, scale, offset, key_mask, block_size, tolerance)
@@ -142,6 +181,15 @@ def _check(
         raise ValueError(f"block_size must be at least 1, not {block_size}")
     if isinstance(tolerance, int | float) and not 0 <= tolerance < 1:
         raise ValueError(f"tolerance must be at least 0 and below 1, not {tolerance}")
+
+
+def _by_kernel(implementation: str, query: jax.Array, value: jax.Array) -> bool:
+    """Whether a kernel in Pallas is to be used."""
+    if implementation == "auto" and platform() == "tpu":
+        from lenmem.ops.pallas import geometric
+
+        return geometric.fits(query, value)
+    return implementation == "pallas"
 
 
 def _sum_type(*arrays: jax.Array) -> jnp.dtype:
@@ -331,6 +379,39 @@ def stick_breaking_weights(
     if visible is not None:
         wide = jnp.where(visible, wide, -jnp.inf)
     return _stick_breaking(wide).astype(logits.dtype)
+
+
+def stick_breaking_attention(
+    query: Float[Array, "... N d"],
+    key: Float[Array, "... N d"],
+    value: Float[Array, "... N v"],
+    *,
+    scale: Scalar | None = None,
+    offset: Scalar = 0.0,
+    key_mask: Bool[Array, "... N"] | None = None,
+    implementation: pallas.Implementation = "auto",
+) -> Float[Array, "... N v"]:
+    """sum_{j < i} A_ij v_j with A = `stick_breaking_weights` of scale q_i . k_j + offset.
+
+    This is geometric attention that only looks left: a target sees what is before it. The scale defaults to
+    1 / sqrt(d). `key_mask`, dtypes and `implementation` are as for `geometric_attention`. O(N^2 (d + d_v)) time;
+    O(N^2) memory by XLA, O(N (d + d_v)) by the kernel. Raises ValueError as `geometric_attention` does.
+    """
+    pallas.checked(implementation)
+    _check(query, key, value, None, None)
+    if key_mask is not None:
+        key, value = (jnp.where(key_mask[..., None], x, 0) for x in (key, value))
+    if _by_kernel(implementation, query, value):
+        from lenmem.ops.pallas import geometric
+
+        query = query.astype(_sum_type(query)) * _or_default(scale, query)
+        return geometric.attention(query, key, value, None, offset, key_mask, one_sided=True).astype(value.dtype)
+    logits = _logits(query, key, None, scale, offset, 0)
+    rows, columns = _positions(logits, 0)
+    visible = rows > columns if key_mask is None else (rows > columns) & key_mask[..., None, :]
+    weights = stick_breaking_weights(logits, visible).astype(value.dtype)
+    read = jnp.einsum("...ij,...jv->...iv", weights, value, preferred_element_type=_sum_type(value))
+    return read.astype(value.dtype)
 
 
 def _stick_breaking_forward(logits: jax.Array) -> tuple[jax.Array, tuple]:

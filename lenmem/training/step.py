@@ -19,6 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from lenmem.keys import bits, namespaced, typed
+from lenmem.placement import spread_over
 from lenmem.tasks.base import Task
 from lenmem.types import STREAMS, Batch, PyTree, check_batch, check_outputs
 
@@ -191,10 +192,12 @@ def make_advance(
         batch = _spread(source.batch(data_key(member.key), step), mesh, "data")
         noise = namespaced(member.key, "noise", step)
         rngs = {name: namespaced(noise, name) for name in STREAMS}
-        (total, loss), grads = narrowest_gradient(member.params, batch, rngs)
+        with spread_over(mesh, "data"):
+            (total, loss), grads = narrowest_gradient(member.params, batch, rngs)
 
         def value_of(params: PyTree) -> jax.Array:
-            return objective(model, task, params, batch, rngs)[0]
+            with spread_over(mesh, "data"):
+                return objective(model, task, params, batch, rngs)[0]
 
         changes, optimizer_state = rule.update(
             grads, member.optimizer_state, member.params, value=total, grad=grads, value_fn=value_of

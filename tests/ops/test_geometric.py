@@ -20,7 +20,7 @@ rows_of_logits = hnp.arrays(np.float32, (N, N), elements=st.floats(-30, 30, widt
 lengths = st.integers(1, N)
 
 weights = functools.partial(jax.jit, static_argnames="normalize")(ops.geometric_attention_weights)
-attend = functools.partial(jax.jit, static_argnames="block_size")(ops.geometric_attention)
+attend = functools.partial(jax.jit, static_argnames=("block_size", "implementation"))(ops.geometric_attention)
 
 
 def normal(seed, *shape):
@@ -222,7 +222,14 @@ def with_gradients_to_everything(function):
 attention_twin_with_gradients = with_gradients_to_everything(attention_twin)
 
 
-@pytest.mark.parametrize("options", [{}, {"block_size": 4}, {"tolerance": 0.0, "block_size": 4}], ids=str)
+KERNEL = {"implementation": "pallas"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"block_size": 4}, {"tolerance": 0.0, "block_size": 4}, KERNEL, KERNEL | {"tolerance": 0.0}],
+    ids=str,
+)
 def test_attention_is_equation_10(options):
     """Values, and gradients of all arguments, for each way of computing them.
 
@@ -310,7 +317,7 @@ def test_tolerance_stops_the_work():
     np.testing.assert_array_equal(np.flatnonzero(gradient(value, 0.0)), np.arange(n))
 
 
-@pytest.mark.parametrize("options", [{}, {"tolerance": 0.0, "block_size": 4}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"tolerance": 0.0, "block_size": 4}, KERNEL], ids=str)
 def test_transformations(options):
     """Gradients through vmap of scan of remat are those of the twin, used once after the other."""
     start, directions = normal(0, 2, N, D), normal(1, 3, N, 2)
@@ -340,7 +347,7 @@ def looped_twin(states, directions, mask):
     return jnp.sum(jnp.where(mask[:, None], jnp.sin(states), 0))
 
 
-@pytest.mark.parametrize("options", [{}, {"block_size": 2}, {"tolerance": 0.0, "block_size": 2}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"block_size": 2}, {"tolerance": 0.0, "block_size": 2}, KERNEL], ids=str)
 def test_attention_can_be_differentiated_forward(options):
     """Directional derivatives in all arguments equal the twin's finite differences in float64; the Hessian, forward
     over backward, equals that of the twin by JAX."""
@@ -381,7 +388,7 @@ def test_attention_can_be_differentiated_forward(options):
         np.testing.assert_allclose(mine, other, atol=1e-4)
 
 
-@pytest.mark.parametrize("options", [{}, {"tolerance": 0.0}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"tolerance": 0.0}, KERNEL], ids=str)
 def test_bfloat16_attention(options):
     """Within the rounding error of inputs and weights; in the dtype of the values."""
     arrays = [jnp.asarray(x, jnp.bfloat16) for x in example(batch=())[:4]]

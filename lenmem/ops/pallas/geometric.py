@@ -1,0 +1,159 @@
+"""Geometric and stick-breaking attention by the kernels of `lenmem.ops.pallas.outward`: any axes, dtypes and devices.
+
+On a platform that is not a TPU, the kernels are interpreted, which is slow and serves tests.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.sharding import Mesh, PartitionSpec
+
+from lenmem.ops.gradients import with_gradient
+from lenmem.ops.pallas import outward
+from lenmem.placement import platform, spread
+
+
+def fits(query: jax.Array, value: jax.Array) -> bool:
+    """Whether a tile's rows, and the keys and values of a sequence, fit into VMEM."""
+    needed = outward.bytes_needed(query.shape[-2], query.shape[-1], value.shape[-1])
+    return needed <= outward.VMEM and jnp.result_type(jnp.float32, query, value) == jnp.float32
+
+
+def attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    sides: jax.Array | None,
+    offset: Any,
+    key_mask: jax.Array | None,
+    *,
+    tolerance: Any = None,
+    one_sided: bool = False,
+) -> jax.Array:
+    """sum_j A_ij v_j in float32, with logits q_i . k_j + sides_i0 + offset on the left, + sides_i1 on the right.
+
+    Shapes as for `lenmem.ops.geometric_attention`; queries are scaled; masked keys and values are finite. Forward-mode
+    and second derivatives are those of the form for XLA, with its memory.
+    """
+    if not fits(query, value):
+        length, width, value_width = query.shape[-2], query.shape[-1], value.shape[-1]
+        raise ValueError(
+            f"the kernel takes float32 or bfloat16 up to a length of {_longest(width, value_width)} for these widths, "
+            f"not {jnp.result_type(query, value)} of length {length}: use implementation='xla'"
+        )
+    length = query.shape[-2]
+    sides = jnp.zeros((length, 2)) if sides is None else sides
+    bias = jnp.zeros((length, 1)) if key_mask is None else jnp.where(key_mask, 0.0, -jnp.inf)[..., None]
+    arrays = [x.astype(jnp.float32) for x in (query, key, value, sides + offset, bias)]
+    leading = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
+    filling = [0.0, 0.0, 0.0, 0.0, -jnp.inf]
+    by_rows = [_by_rows(x, leading, fill) for x, fill in zip(arrays, filling, strict=True)]
+    if tolerance is not None:
+        by_rows.append(jnp.asarray(tolerance, jnp.float32).reshape(1))
+    read = _attention(one_sided, platform() != "tpu", spread())(*by_rows)
+    return jnp.swapaxes(read, 1, 2).reshape(*leading, -1, value.shape[-1])[..., :length, :]
+
+
+def _longest(width: int, value_width: int) -> int:
+    length = 0
+    while outward.bytes_needed(length + outward.TILE, width, value_width) <= outward.VMEM:
+        length += outward.TILE
+    return length
+
+
+def _by_rows(array: jax.Array, leading: tuple[int, ...], fill: float) -> jax.Array:
+    """[..., N, d] -> [R, d, N'] with N' a multiple of TILE."""
+    *_, length, width = array.shape
+    array = jnp.broadcast_to(array, (*leading, length, width)).reshape(-1, length, width)
+    array = jnp.pad(array, [(0, 0), (0, -length % outward.TILE), (0, 0)], constant_values=fill)
+    return jnp.swapaxes(array, 1, 2)
+
+
+@functools.cache
+def _attention(one_sided: bool, interpret: bool, over: tuple[Mesh, str] | None) -> Callable[..., jax.Array]:
+    """The function of (query, key, value, sides, bias[, tolerance]) by rows, with its gradient."""
+
+    def forward(query, key, value, sides, bias, *limit):
+        more = (limit[0] if limit else None,)
+        return outward.forward(query, key, value, sides, bias, *more, one_sided=one_sided, interpret=interpret)
+
+    def backward(query, key, value, sides, bias, cotangent, *limit):
+        more = (limit[0] if limit else None, cotangent)
+        return outward.backward(query, key, value, sides, bias, *more, one_sided=one_sided, interpret=interpret)
+
+    def plain(query, key, value, sides, bias, *_):
+        return _plain(query, key, value, sides, bias, one_sided)
+
+    def plain_backward(query, key, value, sides, bias, cotangent, *_):
+        return jax.vjp(lambda *x: plain(*x, bias), query, key, value, sides)[1](cotangent)
+
+    ahead = _with_tangents_of(plain, _of_rows(forward, 5, over))
+    back = _with_tangents_of(plain_backward, _of_rows(backward, 6, over))
+
+    def pull(kept: tuple, cotangent: jax.Array) -> tuple:
+        *arrays, limit = kept
+        return *back(*arrays, cotangent, *limit), *[None] * (1 + len(limit))
+
+    return with_gradient(lambda *x: (ahead(*x), (*x[:5], x[5:])), pull)
+
+
+def _plain(
+    query: jax.Array, key: jax.Array, value: jax.Array, sides: jax.Array, bias: jax.Array, one_sided: bool
+) -> jax.Array:
+    """The same function without kernels, by all logits at once."""
+    from lenmem.ops.geometric import geometric_attention_weights, stick_breaking_weights
+
+    position = jnp.arange(query.shape[-1])
+    on_right = position > position[:, None]
+    logits = jnp.einsum("rdi,rdj->rij", query, key) + bias
+    logits += jnp.where(on_right, sides[:, 1, :, None], sides[:, 0, :, None])
+    weights = (
+        stick_breaking_weights(logits, position < position[:, None])
+        if one_sided
+        else geometric_attention_weights(logits)
+    )
+    return jnp.einsum("rij,rvj->rvi", weights, value)
+
+
+def _with_tangents_of(plain: Callable, kernel: Callable) -> Callable[..., Any]:
+    """The kernel; differentiated forward, the derivative of the plain function."""
+    function = jax.custom_jvp(kernel)
+    function.defjvp(lambda primals, tangents: (kernel(*primals), jax.jvp(plain, primals, tangents)[1]))
+    return function
+
+
+def _of_rows(function: Callable, inputs: int, over: tuple[Mesh, str] | None) -> Callable[..., Any]:
+    """A function of rows, of `inputs` arrays [R, ...] and perhaps a limit. Axes it is mapped over give more rows."""
+
+    @custom_vmap
+    def mapped(*arrays: jax.Array) -> Any:
+        return function(*arrays)
+
+    @mapped.def_vmap
+    def _(size: int, batched: Sequence[bool], *arrays: jax.Array) -> tuple[Any, Any]:
+        if any(batched[inputs:]):  # limits of their own: one call after another
+            chosen = {i: x for i, x in enumerate(arrays) if batched[i]}
+            results = jax.lax.map(lambda some: mapped(*[some.get(i, x) for i, x in enumerate(arrays)]), chosen)
+        else:
+            rows = [
+                (x if is_batched else jnp.broadcast_to(x, (size, *x.shape))).reshape(-1, *x.shape[-2:])
+                for x, is_batched in zip(arrays[:inputs], batched, strict=False)
+            ]
+            results = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), mapped(*rows, *arrays[inputs:]))
+        return results, jax.tree.map(lambda _: True, results)
+
+    def call(*arrays: jax.Array) -> Any:
+        if over is None:
+            return mapped(*arrays)
+        mesh, axis = over
+        rows = PartitionSpec(axis if arrays[0].shape[0] % mesh.shape[axis] == 0 else None)
+        specs = (*[rows] * inputs, *[PartitionSpec()] * (len(arrays) - inputs))
+        return jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False)(*arrays)
+
+    return call
