@@ -324,7 +324,7 @@ def test_the_page_in_a_browser(browser, written):
     folder, _ = written
     browser.get_log("performance")
     opened(browser, folder / "index.html")
-    assert texts(browser, "h2") == ["panm_beyond on reverse", "LSTM on reverse"], "the first beside the second"
+    assert texts(browser, "h2") == ["PANM on reverse", "LSTM on reverse"], "the first beside the second"
     assert texts(browser, "[data-is=inputs]")[0] == texts(browser, "[data-is=inputs]")[1]
 
     opened(browser, folder / "index.html", "#panm.dyck_2-stack_rnn//10/0")

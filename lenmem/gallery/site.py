@@ -187,7 +187,7 @@ def about_of(shown: Shown) -> dict[str, Any]:
     experiment, curve = shown.run.experiment, shown.curve
     task, model = experiment.task, type(experiment.model).__name__
     name = models.name_of(experiment.model)
-    if name is not None and name.replace("_", "") != model.lower():  # one class may be several networks
+    if name is not None and not name.replace("_", "").startswith(model.lower()):  # a baseline made of the same layers
         model = name
     what = next((text for names, (text, _) in models.ABOUT.items() if name in names), "")
     exact = curve.get("exact_match", [])

@@ -180,7 +180,7 @@ def _pointers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
         inputs, static = scene.inputs, scene.batch.input_mask.shape[1]
         columns = {static: inputs, static + 2: ["begin", *inputs, "end"]}.get(weights.shape[-1])
         heads = {name: values[:, : len(columns) if columns else None] for name, values in heads.items()}
-        views.append(View("slots", title, heads, {"columns": columns, "what": "slot"}))
+        views.append(View("slots", title, heads, {"columns": columns, "what": "the slot of" if columns else "slot"}))
         taken.add(name)
     return views, taken | ({"address"} if taken else set())
 
@@ -213,7 +213,7 @@ def _slots(traces: dict[str, np.ndarray], scene: Scene) -> Found:
         taken.add("usage")
     names = list(columns) if columns else [str(slot) for slot in used]
     title = "Reads and writes" if "write_weights" in taken else "What is read"
-    views = [View("slots", title, arrays, {"columns": names, "what": "slot"})]
+    views = [View("slots", title, arrays, {"columns": names, "what": "the slot of" if columns else "slot"})]
     link = traces.get("link")
     if link is not None and link.ndim == 3 and link.shape[1:] == (len(largest), len(largest)):
         kept = used[:MOST]
