@@ -354,6 +354,26 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gallery:
+    """Write a static site that shows networks at work, step by step.
+
+      lenmem gallery                          networks of the zoo, one for each kind of memory
+      lenmem gallery RUN zoo:NAME ...         runs, files and names of the zoo
+    The site needs no server and no network: open index.html.
+    """
+
+    output: Path = Path("site")
+    """The folder, which must be new or empty."""
+    lengths: tuple[int, ...] = ()
+    """Lengths of the examples. None given: up to four times the longest training length."""
+    example: int = 0
+    """Number of the example of each length; networks of one task get the same."""
+    seed: int | None = None
+    """Seed whose network is shown. None: the one that reaches furthest."""
+    modules: Modules = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class List:
     """List the configurations, tasks and models."""
 
@@ -582,6 +602,19 @@ def zoo(arguments: list[str]) -> None:
         _say(f"sent to {hub.push(words[0], words[1])}")
     else:
         _say(f"fetched; every verb takes {shelf.PREFIX}{hub.pull(words[0], options.name)}")
+
+
+def show(arguments: list[str]) -> None:
+    """`lenmem gallery [RUN|zoo:NAME ...] --output site/`."""
+    from lenmem import gallery
+
+    given, rest = ahead(arguments, modules="+")
+    names, rest = _names_ahead(rest)
+    options = _options(Gallery, "gallery [RUN ...]", rest)
+    modules = configs.own_modules(given.modules or ())
+    chosen = {"lengths": options.lengths, "example": options.example, "seed": options.seed}
+    page = gallery.write(options.output, names, modules=modules, say=_say, **chosen)
+    _say(f"wrote {page}; open it in a browser")
 
 
 def _say_zoo(words: Sequence[str]) -> None:
@@ -885,6 +918,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "import": (import_file, Import),
     "zoo": (zoo, Zoo),
     "data": (data, Data),
+    "gallery": (show, Gallery),
     "list": (list_names, List),
 }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lenmem import models, tasks
 from lenmem.evaluation.lengths import LengthCurve
@@ -98,13 +99,20 @@ def draw_states(
 
 def _scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool = True, **options: bool) -> Scene:
     """The traces of a seed's network on a batch, for pictures; `options` are fields of `Scene`."""
+    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=required)
+    return scene_of(run.experiment, batch, traces, what, **options)
+
+
+def scene_of(
+    experiment: Experiment, batch: Batch, traces: Mapping[str, np.ndarray], what: str = "", **options: bool
+) -> Scene:
+    """The traces of a network on a batch with all names that pictures need; `options` are fields of `Scene`."""
     from lenmem.evaluation.plots import Scene
 
-    task = run.experiment.task
-    traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=required)
-    title = f"{subject_of(run.experiment)}, {what}"
+    task = experiment.task
+    title = f"{subject_of(experiment)}, {what}"
     spec, names = task.spec, task.input_names
-    if steps := getattr(run.experiment.model, "computation_steps", 0):
+    if steps := getattr(experiment.model, "computation_steps", 0):
         inputs, mask = computing(batch.inputs, batch.input_mask, spec, steps)
         batch = batch._replace(inputs=inputs, input_mask=mask)
         names = (*names, "·") if spec.takes_tokens else names

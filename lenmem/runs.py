@@ -267,9 +267,18 @@ def task_named(name: str) -> Task:
 
 def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
     """One example of a length, as a batch of one."""
-    if length < 1:
-        raise ValueError(f"length must be at least 1, got {length}")
-    return draw(task, jax.random.key(seed), jnp.array([length]), length)
+    return next(example_batches(task, [length], seed))
+
+
+def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterator[Batch]:
+    """The examples of `example_batch`, all padded to the longest of the lengths."""
+    if not lengths or min(lengths) < 1:
+        raise ValueError(f"length must be at least 1, got {min(lengths, default='none')}")
+    longest = max(lengths)
+    # Compiled: some tasks take many small steps for each symbol.
+    program = jax.jit(lambda length: draw(task, jax.random.key(seed), length, longest))
+    for length in lengths:
+        yield program(jnp.array([length]))
 
 
 def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
@@ -299,19 +308,30 @@ def answer_example(run: Run, length: int, *, seed: int | None = None, example: i
     task = run.experiment.task
     batch = example_batch(task, length, example)
     outputs = run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)
+    return answered(task, batch, np.asarray(outputs), np.asarray(slots_right(task, batch, outputs)))
+
+
+def slots_right(task: Task, batch: Batch, outputs: jax.Array) -> jax.Array:
+    """bool[M]: whether the task counts each slot of a batch of one as right; slots that are not scored are right."""
+
+    def alone(slot: jax.Array) -> jax.Array:
+        """Whether a slot is right if it alone is scored."""
+        scored = batch.score_mask & (jnp.arange(batch.score_mask.shape[1]) == slot)
+        scores = task.metrics(outputs, batch._replace(score_mask=scored))
+        return scores.get("exact_match", next(iter(scores.values())))[0] == 1
+
+    return jax.lax.map(alone, jnp.arange(batch.score_mask.shape[1])) | ~batch.score_mask[0]
+
+
+def answered(task: Task, batch: Batch, outputs: np.ndarray, hits: np.ndarray) -> AnsweredExample:
+    """The example in a batch of one as text, with the answer in outputs [1, M, K] and its marks bool[M]."""
     there = np.flatnonzero(batch.target_mask[0])
-    # One copy of the example per slot, with that slot alone scored.
-    alone = jax.tree.map(lambda x: jnp.repeat(x, len(there), axis=0), batch)
-    alone = alone._replace(score_mask=alone.score_mask & jax.nn.one_hot(there, batch.score_mask.shape[1], dtype=bool))
-    scores = task.metrics(jnp.repeat(outputs, len(there), axis=0), alone)
-    hits = np.asarray(scores.get("exact_match", next(iter(scores.values())))) == 1
     targets = np.asarray(batch.targets[0])[there]
     symbols = np.asarray(batch.inputs[0])[np.asarray(batch.input_mask[0])]
     inputs = [task.input_names[i] for i in symbols] if task.spec.takes_tokens else _values(symbols)
     right = [task.answer_names[i] for i in targets] if task.spec.outputs == "tokens" else _written(task, targets)
-    scored = np.asarray(batch.score_mask[0])[there]
-    given = _names_of_answers(task, np.asarray(outputs[0])[there])
-    return AnsweredExample(inputs, right, given, (hits | ~scored).tolist())
+    given = _names_of_answers(task, outputs[0][there])
+    return AnsweredExample(inputs, right, given, hits[there].tolist())
 
 
 def _names_of_answers(task: Task, outputs: np.ndarray) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import flax.linen as nn
@@ -29,9 +29,20 @@ def collect(model: nn.Module, params: PyTree, batch: Batch, *, required: bool = 
 
     """
 
-    def run(batch: Batch) -> PyTree:
+    ((_, traces),) = observed(model, params, [batch])
+    if not traces and required:
+        raise ValueError(f'{type(model).__name__} sows no traces; values appear here through self.sow("traces", ...)')
+    return traces
+
+
+def observed(
+    model: nn.Module, params: PyTree, batches: Iterable[Batch]
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """(outputs, traces) of a model on each batch; batches of one shape share one compiled program. See `collect`."""
+
+    def run(batch: Batch) -> tuple[jax.Array, PyTree]:
         with parameters_fit():
-            _, variables = model.apply(
+            outputs, variables = model.apply(
                 {"params": params},
                 batch.inputs,
                 batch.input_mask,
@@ -40,17 +51,19 @@ def collect(model: nn.Module, params: PyTree, batch: Batch, *, required: bool = 
                 train=False,
                 mutable=["traces"],
             )
-        return _flatten(dict(variables).get("traces", {}))
+        return outputs, _flatten(dict(variables).get("traces", {}))
 
-    traces = jax.jit(run)(batch)
-    if not traces and not required:
-        return {}
-    if not traces:
-        raise ValueError(f'{type(model).__name__} sows no traces; values appear here through self.sow("traces", ...)')
-
-    # Scans stack time before the batch, and layers may stack before that. The batch axis is the one that grows with it.
-    larger = jax.eval_shape(run, jax.tree.map(lambda x: np.concatenate([x, x]), batch))
-    return {name: _batch_major(np.asarray(value), larger[name].shape) for name, value in traces.items()}
+    program = jax.jit(run)
+    axes: dict[Any, dict[str, tuple[int, ...]]] = {}
+    for batch in batches:
+        outputs, traces = program(batch)
+        # Scans stack time before the batch, and layers may stack before that. The batch axis is the one that grows.
+        shapes = tuple(jax.tree.map(np.shape, jax.tree.leaves(batch)))
+        if shapes not in axes:
+            larger = jax.eval_shape(run, jax.tree.map(lambda x: np.concatenate([x, x]), batch))[1]
+            axes[shapes] = {name: value.shape for name, value in larger.items()}
+        moved = {name: _batch_major(np.asarray(value), axes[shapes][name]) for name, value in traces.items()}
+        yield np.asarray(outputs), moved
 
 
 def _flatten(tree: Any) -> dict[str, jax.Array]:

@@ -67,7 +67,7 @@ def _draw_slots(scene: Scene, target: Target, name: str) -> None:
     steps = scene.steps
     weights = scene.trace(name)[: len(steps) if steps is not None else None]
     weights = weights[:, None] if weights.ndim == 2 else weights  # [T, heads, slots]
-    columns = _slot_names(scene, weights.shape[-1])
+    columns = slot_names(scene, weights.shape[-1])
     if columns is not None:
         weights = weights[..., : len(columns)]
     heads = weights.shape[1]
@@ -84,7 +84,7 @@ def _draw_slots(scene: Scene, target: Target, name: str) -> None:
         )
 
 
-def _slot_names(scene: Scene, slots: int) -> list[str] | None:
+def slot_names(scene: Scene, slots: int) -> list[str] | None:
     """Names of the slots if each step adds a slot, which follows from their number; None for other memories."""
     steps, first = scene.steps, scene.first_answer
     if steps is None or first is None or "write_weights" in scene.traces:
