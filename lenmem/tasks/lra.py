@@ -4,6 +4,9 @@ Neural Attention Memory evaluates its Transformer on these three (Nam & Seo 2022
 number of tokens. Training and test have the same lengths: these tasks are about long inputs, not about longer ones.
 The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. The
 benchmark's own special symbols are left out, so token ids differ from the benchmark's.
+
+`Digits` is not in the benchmark: a small task of the same kind, with data that a package brings along and tests that
+are longer than training.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data import cifar10, imdb, listops
+from lenmem.data import cifar10, digits, imdb, listops
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows, padded
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, at_least
@@ -242,3 +245,79 @@ class PixelImage(_FileTask):
         pixels = cifar10.grey(images).reshape(len(images), -1)
         ones = np.ones(len(images), np.int32)
         return Rows(pixels, ones * pixels.shape[1], labels[:, None], ones)
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits(Classification):
+    """A written digit of grey pixels, row by row -> which digit it is (scikit-learn's 1,797 pictures).
+
+    Training pictures have 8 x 8 pixels, those of the test are held-out ones enlarged to each of the `sides`, with
+    repeated pixels. A token is the ink of a pixel, 0 to 16. Needs scikit-learn, from the extra `lenmem[plot]`; nothing
+    is downloaded.
+    """
+
+    vocabulary: ClassVar[int] = digits.INKS
+    classes: ClassVar[int] = 10
+    chance: ClassVar[float] = 0.1
+
+    sides: tuple[int, ...] = (12, 16, 24, 32)
+    """Pixels on a side of the enlarged pictures, ascending, each more than 8."""
+    validation_size: PositiveInt = 180
+    """Pictures for validation, in 8 x 8 pixels."""
+    test_size: PositiveInt = 360
+    """Pictures for the test; the rest is for training."""
+    data_seed: NonNegativeInt = 0
+    """Chooses them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sides or list(self.sides) != sorted({*self.sides}) or self.sides[0] <= digits.SIDE:
+            raise ValueError(f"sides is {self.sides}; they must be ascending, each more than {digits.SIDE}")
+        if self.validation_size + self.test_size >= digits.PICTURES:
+            raise ValueError(
+                f"validation_size and test_size are {self.validation_size} and {self.test_size}; together they must be "
+                f"fewer than the {digits.PICTURES} pictures"
+            )
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """Always 64."""
+        return digits.SIDE**2, digits.SIDE**2
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """The squares of the smallest and of the largest side."""
+        return self.sides[0] ** 2, self.sides[-1] ** 2
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """The pixels of 8 x 8 and of all enlarged pictures."""
+        return tuple(side**2 for side in (digits.SIDE, *self.sides))
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """The usual splits, and `same_size`: the test's pictures as large as those of training."""
+        return super().splits | {"same_size": self.train_lengths}
+
+    def tables(self) -> dict[Split, Rows]:
+        """All pictures of each split; those of the test in each of the `sides`."""
+        pictures, labels = digits.read()
+        order = np.random.default_rng(self.data_seed).permutation(len(labels))
+        test, validation, train = np.split(order, [self.test_size, self.test_size + self.validation_size])
+
+        def rows(which: np.ndarray, *sides: int) -> Rows:
+            pixels = [digits.enlarged(pictures[which], side).reshape(len(which), -1) for side in sides]
+            return make_rows(
+                [row.tolist() for part in pixels for row in part], [[n] for n in labels[[*which] * len(sides)]]
+            )
+
+        large = rows(test, *self.sides)
+        large = large[np.random.default_rng(self.data_seed).permutation(len(large))]
+        small = {"train": train, "validation": validation, "same_size": test}
+        return {"test": large} | {split: rows(which, digits.SIDE) for split, which in small.items()}
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """The test's pictures in all sizes."""
+        small, large = tables["same_size"], tables["test"]
+        pixels = np.pad(small.inputs, ((0, 0), (0, large.inputs.shape[1] - small.inputs.shape[1])))
+        return Rows(*(np.concatenate(both) for both in zip((pixels, *small.arrays[1:]), large.arrays, strict=True)))
