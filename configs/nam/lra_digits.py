@@ -18,11 +18,11 @@ from lenmem.tasks.lra import Digits
 from lenmem.training import Cosine, Optimizer, Training
 
 SCORES = {"same_size/exact_match": "8 x 8", "exact_match": "enlarged"}
-network = NAMTransformer(hidden_size=64, layers=2, heads=4, feedforward_size=128, column="first")
+network = NAMTransformer(hidden_size=64, layers=1, heads=4, feedforward_size=128, column="first")
 experiment = Experiment(
     Digits(),
     network,
-    Training(steps=2000, batch_size=32, seeds=3, optimizer=Optimizer("adamw", learning_rate=1e-3, schedule=Cosine())),
+    Training(steps=1000, batch_size=32, seeds=3, optimizer=Optimizer("adamw", learning_rate=2e-3, schedule=Cosine())),
     Evaluation(test_examples=1440, samples=360, batch_size=48),
 )
 
