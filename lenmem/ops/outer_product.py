@@ -155,22 +155,30 @@ def linear_attention(
     causal: bool = False,
     key_mask: Bool[Array, "... N"] | None = None,
     chunk_size: int | None = None,
-) -> Float[Array, "... S v"]:
+    carry: tuple[Float[Array, "... v k"], Float[Array, "... k"]] | None = None,
+    return_carry: bool = False,
+) -> Float[Array, "... S v"] | tuple[Float[Array, "... S v"], tuple[Float[Array, "... v k"], Float[Array, "... k"]]]:
     """Attention of the Linear Transformer (Katharopoulos et al. 2020, equation 5), the baseline of section 4.
 
         Y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / (phi(q_i) . sum_s phi(k_s) + 1e-6),  phi(x) = elu(x) + 1
 
     over all s, or s <= i if `causal`. Keys where `key_mask` is False are ignored; a query that sees no key gets zeros.
-    The cost is that of `normalized_outer_product_attention`.
+    `carry` holds both sums over earlier keys (default zero); with `return_carry` the result is (Y, the sums with these
+    keys), so a causal sequence may be read piece by piece. The cost is that of `normalized_outer_product_attention`.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
     queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
-    read, _ = _attend(queries, keys, values, None, causal, chunk_size)
+    before, already = (None, None) if carry is None else carry
+    read, memory = _attend(queries, keys, values, before, causal, chunk_size)
     wide = keys.astype(sum_type(keys))
-    seen = _prefix_sums(wide, axis=-2) if causal else jnp.sum(wide, axis=-2, keepdims=True)
+    total = jnp.sum(wide, axis=-2)
+    seen = _prefix_sums(wide, axis=-2) if causal else total[..., None, :]
+    if already is not None:
+        total, seen = already + total, already[..., None, :] + seen
     weight = jnp.sum(queries * seen, axis=-1, keepdims=True)
-    return (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
+    read = (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
+    return (read, (memory, total)) if return_carry else read
 
 
 def _normalized(vectors: jax.Array) -> jax.Array:

@@ -359,6 +359,21 @@ def test_linear_attention_is_normalised(causal):
     )
 
 
+@pytest.mark.parametrize("split", [0, 4, S])
+def test_linear_attention_in_pieces(split):
+    """Two causal pieces with a carry are the whole; a bidirectional piece sees the keys of the carry too."""
+    query, key, value, *_ = example()
+    whole = linear(query, key, value, causal=True)
+    first, second = ([x[:, part] for x in (query, key, value)] for part in (slice(split), slice(split, None)))
+    reads, carry = ops.linear_attention(*first, causal=True, return_carry=True)
+    more, last = ops.linear_attention(*second, causal=True, carry=carry, chunk_size=4, return_carry=True)
+    np.testing.assert_allclose(np.concatenate([reads, more], axis=1), whole, rtol=1e-5, atol=1e-5)
+    both, end = ops.linear_attention(*second, carry=carry, return_carry=True)
+    np.testing.assert_allclose(both, linear(second[0], key, value), rtol=1e-5, atol=1e-5)
+    for got, same in zip(last, end, strict=True):
+        np.testing.assert_allclose(got, same, rtol=1e-5, atol=1e-5)
+
+
 def test_linear_attention_without_keys_is_zero():
     """And so is its gradient."""
     query, key, value, *_ = example()
