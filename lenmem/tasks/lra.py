@@ -87,7 +87,7 @@ class ListOps(Classification):
 
     Trees are drawn as in the benchmark and kept if they have more than `min_length` and fewer than `max_length` tokens;
     no tree occurs twice. They are generated once, in about half a minute, and cached on disk (`lenmem.data.cache`). The
-    seed of the benchmark's own files was not published.
+    seed of the benchmark's own trees was not published, but the trees were (`origin`).
     """
 
     vocabulary: ClassVar[int] = listops.SYMBOLS
@@ -95,7 +95,12 @@ class ListOps(Classification):
     shared_ids: ClassVar[bool] = True
     chance: ClassVar[float] = 0.17  # measured on the default trees
     length_bin: ClassVar[int] = 100
+    of_reading: ClassVar[tuple[str, ...]] = ("cut_at", "origin")
+    """Fields that generated trees do not depend on."""
 
+    origin: str = "generated"
+    """`generated`, or the directory with the benchmark's `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`. Their
+    sizes then replace those below."""
     train_size: PositiveInt = 96_000
     """Training examples."""
     validation_size: PositiveInt = 2_000
@@ -131,8 +136,10 @@ class ListOps(Classification):
         return min(self.min_length + 1, self.cut_at), min(self.max_length - 1, self.cut_at)
 
     def tables(self) -> dict[Split, Rows]:
-        """The trees, in the order in which they were drawn."""
-        settings = {"version": 1} | {name: value for name, value in vars(self).items() if name != "cut_at"}
+        """The trees, in the order in which they were drawn, or of the files."""
+        if self.origin != "generated":
+            return {split: self.read(split) for split in listops.FILES}
+        settings = {"version": 1} | {name: value for name, value in vars(self).items() if name not in self.of_reading}
         arrays = cached("listops", settings, self._trees)
         tokens, lengths = padded(arrays["tokens"], arrays["lengths"])
         rows = Rows(
@@ -143,6 +150,17 @@ class ListOps(Classification):
         )
         ends = np.cumsum([self.train_size, self.validation_size])
         return {"train": rows[: ends[0]], "validation": rows[ends[0] : ends[1]], "test": rows[ends[1] :]}
+
+    def read(self, split: Split) -> Rows:
+        """The trees of one of the benchmark's files. Raises ValueError if one is too short or too long."""
+        trees, values = listops.read_directory(self.origin, split)
+        wrong = next((n for n, tree in enumerate(trees) if not self.min_length < len(tree) < self.max_length), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{self.origin}/{listops.FILES[split]}, line {wrong + 2}: {len(trees[wrong])} tokens; trees must have "
+                f"more than min_length {self.min_length} and fewer than max_length {self.max_length}"
+            )
+        return make_rows(trees, [[value] for value in values], self.cut_at)
 
     def _trees(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(self.data_seed)

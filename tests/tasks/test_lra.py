@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
 import sys
 from pathlib import Path
@@ -123,6 +124,32 @@ def test_listops_sets():
     cut = make("lra_listops", **SMALL, cut_at=30).tables()["train"]
     np.testing.assert_array_equal(cut.inputs, tables["train"].inputs[:, :30])
     assert cut.input_lengths.max() == 30
+
+
+def written(directory: Path, counts: dict[str, int]) -> None:
+    """Trees of 21 to 59 tokens as the benchmark's files have them."""
+    grammar = listops.Grammar(max_depth=4)
+    tokens, lengths, values = listops.expressions(np.random.default_rng(2), grammar, 4000, 21, 59)
+    trees = zip(np.split(tokens, np.cumsum(lengths)[:-1]), values, strict=True)
+    for split, count in counts.items():
+        lines = [f"( {' '.join(words_of(tree))} )\t{value}" for tree, value in itertools.islice(trees, count)]
+        (directory / listops.FILES[split]).write_text("\r\n".join(["Source\tTarget", *lines, ""]), newline="")
+
+
+def test_listops_of_the_benchmark(tmp_path):
+    """Values are those of a parser; a tree outside the lengths is named by its line."""
+    written(tmp_path, {"train": 30, "validation": 4, "test": 10})
+    task = make("lra_listops", **SMALL, origin=str(tmp_path), cut_at=40)
+    tables = task.tables()
+    assert {split: len(rows) for split, rows in tables.items()} == {"train": 30, "validation": 4, "test": 10}
+    whole = make("lra_listops", **SMALL, origin=str(tmp_path)).tables()["test"]
+    for row, n, answer in zip(*whole.arrays[:3], strict=True):
+        assert parse(words_of(row[:n]))[0] == answer[0]
+    np.testing.assert_array_equal(tables["test"].inputs, whole.inputs[:, :40])
+    with pytest.raises(
+        ValueError, match=r"basic_train\.tsv, line \d+: \d+ tokens; .* more than min_length 50 and fewer"
+    ):
+        make("lra_listops", **SMALL | {"min_length": 50}, origin=str(tmp_path)).tables()
 
 
 def test_listops_batches():
