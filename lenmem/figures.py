@@ -14,7 +14,6 @@ import numpy as np
 
 from lenmem import drawing
 from lenmem.evaluation.lengths import LengthCurve
-from lenmem.evaluation.plots import FIGURES, Trial, figure
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.reproduce import read_record
@@ -24,8 +23,6 @@ from lenmem.zoo import shelf
 
 MOST_LENGTHS = 8
 """Lengths of a figure over lengths, evenly spaced from the shortest training length to the longest test length."""
-
-__all__ = ["FIGURES", "curves_of", "draw_figure"]
 
 
 def draw_figure(
@@ -42,7 +39,7 @@ def draw_figure(
     tsne: bool = False,
     modules: Iterable[type | ModuleType] = (),
 ) -> list[Path]:
-    """Draws one of `FIGURES` into `output`; returns the files, `<name>.png` or one for each part.
+    """Draws one of `plots.FIGURES` into `output`; returns the files, `<name>.png` or one for each part.
 
     Args:
         name: the figure's name.
@@ -60,6 +57,8 @@ def draw_figure(
 
     Raises ValueError for an unknown figure or run, or a network without the traces of the figure.
     """
+    from lenmem.evaluation.plots import Trial, figure
+
     chosen = figure(name)
     if step is not None and chosen.of != "example":
         raise ValueError(f"{name} is no figure of one example, so it cannot show step {step} of a training")

@@ -14,7 +14,7 @@ Notation: d width of the states, H heads of width d_h = d / H, x_t input [B, d],
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,53 +23,16 @@ from flax.linen.dtypes import promote_dtype
 
 from lenmem import ops
 from lenmem.fields import PositiveInt, UnitInterval
-from lenmem.nn.attention import MemoryAttention, Mixing
+from lenmem.nn.attention import Mixing
 from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
 from lenmem.nn.interfaces.streaming import Streaming
 from lenmem.nn.linear import Linear, dropped, linear_init
-from lenmem.nn.module import Part, in_pieces
-from lenmem.nn.positions import Numbered, PositionEncoding, encoding_of
+from lenmem.nn.module import Part
+from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.recurrence import recomputed_scan
-from lenmem.nn.transformer import PreNormLayer, TransformerEncoder
+from lenmem.nn.transformer import PreNormEncoder
 from lenmem.types import Step
-
-
-class PreNormEncoder(TransformerEncoder):
-    """Pre-norm layers over states with positions, and a final LayerNorm. States at padding are zero."""
-
-    attention: Mixing = "outer_product"
-    """The kind of attention that mixes the values."""
-    mask_padding: bool = True
-    attention_size: int | None = None
-    """Width of queries, keys and values, all heads together; None: the states' width."""
-
-    @nn.compact
-    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]."""
-        at = self.numbered(mask, encoding_of(self.positions), deterministic=deterministic)
-        if in_pieces(self):
-            read = self.variable("memory", "read", jnp.zeros, mask.shape[:1], jnp.int32)
-            at = read.value[:, None] + at
-            read.value += jnp.sum(mask, axis=-1, dtype=jnp.int32)
-        return self.layered(states, mask, at, deterministic=deterministic)
-
-    @nn.nowrap
-    def layer(self, width: int, number: int) -> nn.Module:
-        """The layer with this number."""
-        size = self.attention_size or width
-        encoding, shared = self.scores(size), {"causal": self.causal, **self.dtypes}
-        kind: dict[str, Any] = {"mixing": self.attention, "mask_padding": self.mask_padding, **shared}
-        attention = MemoryAttention(
-            features=size, heads=self.heads, encoding=encoding, out_features=width, **kind, parent=None
-        )
-        rest: dict[str, Any] = {"feedforward_size": self.feedforward_size, "dropout": self.dropout, **shared}
-        return PreNormLayer(encoding=encoding, attention=attention, **rest, name=f"layer_{number}")
-
-    @nn.nowrap
-    def last(self, states: jax.Array) -> jax.Array:
-        """A norm."""
-        return nn.LayerNorm(1e-6, **self.dtypes, name="norm")(states)
 
 
 class NAMTransformer(Numbered, Streaming, FlatModel):

@@ -14,7 +14,7 @@ import pytest
 from lenmem import models, serialize
 from lenmem.evaluation import plots, traces
 from lenmem.evaluation.plots.nam import tape_of
-from lenmem.models.nam import LSAM, LSAMCell, NAMTransformer, PreNormEncoder
+from lenmem.models.nam import LSAM, LSAMCell, NAMTransformer
 from lenmem.models.nam_baselines import (
     BERT,
     LSTMAttention,
@@ -36,6 +36,7 @@ from lenmem.models.tapes import (
     write_and_read,
 )
 from lenmem.nn.recurrence import recomputed_scan, scan_cell
+from lenmem.nn.transformer import PreNormEncoder
 from lenmem.types import Batch, Spec, Step
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
