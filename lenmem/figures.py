@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,16 +96,17 @@ def draw_figure(
                     scene = drawing.scene(run, batch, number, f"length {asked}", tsne=tsne)
                     score = None if scores is None else float(scores[number])
                     drawn.append(Trial(own, number, scene, asked, score))
-    written: list[Path] = []
-    chosen.draw(drawn, _target(output, name, written))
-    return written
+    with tempfile.TemporaryDirectory() as folder:  # all pictures appear, or none
+        chosen.draw(drawn, lambda part: Path(folder, f"{'-'.join(filter(None, (name, part)))}.png"))
+        output.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy(path, output / path.name)) for path in sorted(Path(folder).iterdir())]
 
 
 def curves_of(name: str) -> list[LengthCurve]:
     """The saved curve of accuracy by length of a run, or of the record of a row or of a network of the zoo.
 
-    A record with a second curve, far beyond the training lengths, is one curve over the lengths of both. Empty if
-    nothing was saved. The label is the run's name without that of its task.
+    A record with a second curve, far beyond the training lengths, is one curve over the lengths of both. Empty if the
+    run or file has none. The label is the run's name without that of its task.
     """
     path = find_run(name)
     if shelf.is_name(name):
@@ -115,6 +118,8 @@ def curves_of(name: str) -> list[LengthCurve]:
         return [_labelled(saved, path.name, saved.task)]
     elif path.with_suffix(".json").exists():
         record = read_record(path.with_suffix(".json"))
+    elif path.exists():
+        return []
     else:
         raise ValueError(f"there is no run, file or record {name}")
     if "curves" not in record or "where" not in record:
@@ -170,14 +175,3 @@ def _seed(run: Run, seed: int | None) -> int:
     if seed is not None or run.preferred is not None:
         return int(run.preferred if seed is None else seed)  # pyright: ignore[reportArgumentType]
     return int(np.argmax(run.alive))
-
-
-def _target(folder: Path, figure: str, written: list[Path]) -> Callable[[str], Path]:
-    """From the name of a part to its path; it appends the path to `written`."""
-
-    def target(part: str) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        written.append(folder / f"{'-'.join(filter(None, (figure, part)))}.png")
-        return written[-1]
-
-    return target

@@ -212,7 +212,7 @@ def plot_curvature(points: Sequence[tuple[str, float, float | None]], path: Path
     missing = [name for name, _, score in points if score is None]
     if missing:
         raise ValueError(f"{missing[0]} has no curve of accuracy by length: run `lenmem evaluate` first")
-    figure = Figure(figsize=(5.6, 4), layout="constrained")
+    figure = Figure(figsize=(6, 4.6), layout="constrained")
     ax = figure.subplots()
     style(ax)
     for number, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
@@ -221,7 +221,7 @@ def plot_curvature(points: Sequence[tuple[str, float, float | None]], path: Path
         ax.plot(*own.T, linestyle="", color=color, marker=marker, markersize=5, label=plain(name))
     ax.set(xlabel="curvature of the states' paths", ylabel="mean accuracy by length")
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
     if len(points) > 2:
         tau, p = kendall([point[1] for point in points], [float(point[2] or 0) for point in points])
         title = f"{title}\nKendall's tau {tau:.2f}, p = {p:.3f}, {len(points)} networks".strip()
