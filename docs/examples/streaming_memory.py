@@ -40,6 +40,7 @@ def whole(tokens: int) -> int:
     mask = jax.ShapeDtypeStruct((1, tokens), bool)
     program = jax.jit(lambda p, x, m: model.apply({"params": p}, x, m, m)).lower(params, inputs, mask).compile()
     used = program.memory_analysis()
+    assert used is not None
     return used.temp_size_in_bytes + used.output_size_in_bytes
 
 

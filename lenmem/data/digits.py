@@ -20,8 +20,8 @@ def read() -> tuple[np.ndarray, np.ndarray]:
         from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ValueError("the digits are in scikit-learn: pip install 'lenmem[plot]'") from None
-    digits = load_digits()
-    return digits.images.astype(np.uint8), digits.target.astype(np.uint8)
+    pixels, labels = load_digits(return_X_y=True)
+    return np.asarray(pixels, np.uint8).reshape(-1, SIDE, SIDE), np.asarray(labels, np.uint8)
 
 
 def enlarged(pictures: np.ndarray, side: int) -> np.ndarray:

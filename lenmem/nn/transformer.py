@@ -14,9 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.attention import Layout, MultiHeadAttention, Weighting
+from lenmem.nn.attention import Layout, MemoryAttention, Mixing, MultiHeadAttention, Weighting
 from lenmem.nn.linear import dropped, glorot, uniform
-from lenmem.nn.module import Part
+from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import (
     AddPositions,
     Numbered,
