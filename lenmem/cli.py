@@ -224,8 +224,12 @@ class Compile(_Asked, CompileAll):
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a run: training, curve, and the traces of an example."""
+    """Draw a run: training, curve, and the traces of an example; or a paper's figure, from one or more runs."""
 
+    figure: str | None = None
+    """Draw only this figure of a paper, such as lantm-2 or dnc-4; docs/figures.md has all of them."""
+    output: Path = Path("figures")
+    """Directory of such a figure."""
     trace: bool = False
     """Draw only the traces of an example, including the attention of each head."""
     states: bool = False
@@ -241,7 +245,8 @@ class Plot:
     example: int = 0
     """Which example."""
     step: int | None = None
-    """A checkpoint or snapshot other than the latest, to inspect a network in the middle of training."""
+    """A checkpoint or snapshot other than the latest, to look at a network in the middle of training. A `figure` is
+    then drawn at both."""
     modules: Modules = ()
 
 
@@ -724,9 +729,30 @@ def compile_ahead(arguments: list[str]) -> None:
 
 
 def plot(arguments: list[str]) -> None:
-    """`lenmem plot RUN [options]`."""
+    """`lenmem plot RUN [options]` or `lenmem plot RUN ... --figure NAME [options]`."""
     name, rest, modules = _of_run(arguments, "plot", "RUN", Plot)
-    options = _options(Plot, f"plot {name}", rest)
+    ends = next((n for n, word in enumerate(rest) if word.startswith("-")), len(rest))
+    names, rest = [name, *rest[:ends]], rest[ends:]
+    options = _options(Plot, f"plot {' '.join(names)}", rest)
+    if options.figure is not None:
+        from lenmem import figures
+
+        for path in figures.draw_figure(
+            options.figure,
+            names,
+            output=options.output,
+            step=options.step,
+            length=options.length,
+            seed=options.seed,
+            example=options.example,
+            text=options.input,
+            tsne=options.tsne,
+            modules=modules,
+        ):
+            console.print(f"wrote {path}")
+        return
+    if len(names) > 1:
+        raise ValueError(f"got {len(names)} runs; without --figure, plot draws one")
     run = runs.open_run(name, options.step, modules)
     if options.states or options.tsne:
         for path in drawing.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):

@@ -54,12 +54,12 @@ def draw_run(
     length = length or task.train_lengths[1]
     batch = example_batch(task, length, example) if text is None else typed_batch(task, text)
     what = f"length {length}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
-    scene = _scene(run, batch, seed, what, required=only_trace, everything=only_trace)
+    shown = scene(run, batch, seed, what, required=only_trace, everything=only_trace)
     folder, written = _folder(run), []
     target = _target(folder, written)
     if not only_trace and (run.directory / METRICS).exists():  # an exported file may have no metrics
         plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject_of(run.experiment))
-    plots.draw(scene, target)
+    plots.draw(shown, target)
     if not only_trace:
         plots.plot_curves([_own_curve(run, folder)], target("curve.png"))
     return written
@@ -92,12 +92,12 @@ def draw_states(
     length = length or task.splits.get("selection", task.train_lengths)[1]
     batch = draw(task, jax.random.key(0), jnp.full(examples, length), length)
     written: list[Path] = []
-    scene = _scene(run, batch, seed, f"length {length}", tsne=tsne)
-    plots.draw_examples(scene, _target(_folder(run), written))
+    shown = scene(run, batch, seed, f"length {length}", tsne=tsne)
+    plots.draw_examples(shown, _target(_folder(run), written))
     return written
 
 
-def _scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool = True, **options: bool) -> Scene:
+def scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool = True, **options: bool) -> Scene:
     """The traces of a seed's network on a batch, for pictures; `options` are fields of `Scene`."""
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=required)
     return scene_of(run.experiment, batch, traces, what, **options)

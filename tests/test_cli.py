@@ -131,6 +131,9 @@ def test_evaluate_predict_plot_export(folder, capsys):
         assert (folder / "runs" / "tiny" / name).stat().st_size > 1000
     run(capsys, "plot", "runs/tiny", "--step", "2")
     assert (folder / "runs" / "tiny" / "step-2" / "key_space.png").exists()
+    run(capsys, "plot", "runs/tiny", "--figure", "lantm-4", "--step", "2", "--length", "3")
+    drawn = {path.name for path in (folder / "figures").iterdir()}
+    assert drawn == {"lantm-4-step-2.png", "lantm-4-step-4.png"}, "in the middle of training and at the end"
 
 
 def test_an_answer_is_shown_beside_the_right_one(folder, capsys):

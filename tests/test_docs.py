@@ -43,7 +43,8 @@ docstrings = run(DOCS / "docstrings.py")
 
 def test_every_example_is_shown_and_tested():
     shown = set(re.findall(r"literalinclude\} examples/(\w+)\.py", "".join(path.read_text() for path in PAGES)))
-    assert shown == {path.stem for path in EXAMPLES} == {"own_encoder", "own_module", "nnx_bridge", "tracker"}
+    own = {"own_encoder", "own_module", "nnx_bridge", "tracker"}
+    assert shown == {path.stem for path in EXAMPLES} == own | {"few_shot_digits", "document_memory", "streaming_memory"}
 
 
 @pytest.mark.parametrize("example", ["own_encoder", "own_module"])
@@ -72,6 +73,37 @@ def test_a_tracker_gets_every_line():
 def test_the_operations_of_the_how_to_page_run():
     for code in re.findall(r"^```python\n(.*?)^```", (DOCS / "howto.md").read_text(), re.MULTILINE | re.DOTALL):
         exec(compile(code, "howto.md", "exec", dont_inherit=True), {})
+
+
+def test_digits_are_learnt_by_writes(tmp_path: Path):
+    """Far above chance after one picture of each, better after ten; the pictures in the page can be drawn."""
+    example = run(DOCS / "examples/few_shot_digits.py")
+    found = example.accuracies((1, 10), episodes=2)
+    assert set(found) == {*example.WAYS, "nearest mean (no memory)"}
+    for name, values in found.items():
+        assert np.all(values.mean(axis=1) > (0.4, 0.65)), name
+    assert found["writes by a tenth"][1].mean() > found["exact writes"][1].mean()
+    example.draw((1, 10), found, tmp_path / "digits.png")
+    assert (tmp_path / "digits.png").stat().st_size > 10_000
+
+
+def test_a_document_is_read_by_sentence_and_word(tmp_path: Path):
+    """Every word is found, one is replaced, and more random keys need more width."""
+    example = run(DOCS / "examples/document_memory.py")
+    assert example.read == example.SENTENCES
+    assert example.reread == [*example.SENTENCES[0][:-1], "tape"]
+    assert example.names(example.third_word[None], example.words) == [example.SENTENCES[1][2]]
+    assert example.second.shape == (64, 16)
+    shares = example.draw((2, 64), 1, tmp_path / "document.png")
+    assert shares[0] < 0.5 < 0.99 < shares[1]
+    assert (tmp_path / "document.png").stat().st_size > 10_000
+
+
+def test_a_stream_is_measured():
+    """The memory of the page's network: 4 layers of 4 matrices 32 x 32, and a counter."""
+    example = run(DOCS / "examples/streaming_memory.py")
+    assert example.stream(101)["memory, bytes"] == 4 * (4 * 4 * 32 * 32 + 1)
+    assert example.whole(64) > 64 * 256 * 4
 
 
 @pytest.mark.learning

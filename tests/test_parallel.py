@@ -24,7 +24,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lenmem import Experiment, Optimizer, Training, models, ops, parallel, train
-from lenmem.models.nam import PreNormEncoder
+from lenmem.nn.transformer import PreNormEncoder
 from lenmem.parallel import make_mesh, pmap_outer_product_attention, sharded_outer_product_attention
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.lantm import Copy

@@ -1,6 +1,7 @@
 """Long Range Arena ListOps as in Table 1 of Nam & Seo (2022), with the published code's settings.
 
 lenmem train nam/lra_listops
+lenmem train nam/lra_listops --task.origin /path/to/lra_release/listops-1000
 lenmem reproduce nam/lra_listops --rows listops-nam_transformer
 
 Not measured: needs a GPU. The printed numbers are missing in all texts that we have.

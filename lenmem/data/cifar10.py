@@ -8,7 +8,7 @@ import numpy as np
 
 from lenmem.data.tfds import examples
 
-SIDE = 32
+SIDE, CLASSES = 32, 10
 _RECORD = 1 + 3 * SIDE * SIDE
 FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
 
@@ -34,6 +34,10 @@ def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
         if not data.size or data.size % _RECORD:
             raise ValueError(f"{path} has {data.size} bytes; a file of the binary version has {_RECORD} for each image")
         records.append(data.reshape(-1, _RECORD))
+        wrong = np.flatnonzero(records[-1][:, 0] >= CLASSES)
+        if wrong.size:
+            got = records[-1][wrong[0], 0]
+            raise ValueError(f"{path}, image {wrong[0] + 1}: its class is {got}; classes are 0 to {CLASSES - 1}")
     every = np.concatenate(records)
     return every[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), every[:, 0]
 

@@ -1,14 +1,22 @@
-"""Random ListOps expressions (Nangia & Bowman 2018), generated level by level in NumPy."""
+"""ListOps expressions (Nangia & Bowman 2018): random ones, generated level by level in NumPy, and the benchmark's own.
+
+The Long Range Arena publishes `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`: a header `Source`, tab,
+`Target`, then an expression on each line, with a bracket around each application, tab, and its value, as in
+`( ( ( [MAX 2 ) 9 ) ] )`, tab, `9`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 FIRST_OPERATOR, CLOSE, SYMBOLS = 10, 14, 15
 """Token ids: digits 0 .. 9, the four operators (with their bracket) 10 .. 13, the closing bracket 14."""
+FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+_IDS = {symbol: number for number, symbol in enumerate((*"0123456789", *OPERATORS, "]"))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,3 +127,58 @@ def _write(levels: list[_Level], chosen: np.ndarray) -> np.ndarray:
             start = np.repeat(base, level.arguments) + before
             start[np.repeat(~written[operators], level.arguments)] = -1
     return tokens
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[int]]:
+    """Token ids and values of the benchmark's own expressions, in order; the round brackets are left out.
+
+    Raises:
+        ValueError: if a file is missing or is no such file. The message says what is expected, and names the line.
+    """
+    path = Path(directory) / FILES[split]
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except OSError:
+        raise ValueError(
+            f"there is no {path}; {directory!r} should be the listops-1000 directory of the Long Range Arena's files "
+            f"(https://github.com/google-research/long-range-arena), with {', '.join(FILES.values())}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not plain text: byte {error.start} is no ASCII character") from None
+    if not lines or lines[0].split("\t") != ["Source", "Target"]:
+        raise ValueError(f"{path}, line 1: got {_shown(''.join(lines[:1]))}; the header is Source, tab, Target")
+    rows, values = [], []
+    for number, line in enumerate(lines[1:], 2):
+        source, _, value = line.partition("\t")
+        words = source.replace("(", " ").replace(")", " ").split()
+        unknown = next((word for word in words if word not in _IDS), None)
+        ids = [_IDS[word] for word in words if word in _IDS]
+        if unknown is not None:
+            problem = f"{unknown!r} is no symbol; there are {', '.join(_IDS)}"
+        elif not _is_expression(np.array(ids, int)):
+            problem = f"{_shown(source)} is no whole expression"
+        elif len(value) != 1 or value not in "0123456789":
+            problem = f"got {_shown(value)} after the tab; a value is one digit"
+        else:
+            rows.append(ids)
+            values.append(int(value))
+            continue
+        raise ValueError(f"{path}, line {number}: {problem}")
+    if not rows:
+        raise ValueError(f"{path} has no expressions, only a header")
+    return rows, values
+
+
+def _is_expression(ids: np.ndarray) -> bool:
+    """Whether all brackets are closed, and the first one last."""
+    if not len(ids):
+        return False
+    depth = np.cumsum(np.where(ids == CLOSE, -1, ids >= FIRST_OPERATOR))
+    return bool(depth[-1] == 0 and np.all(depth[:-1] > 0))
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -14,7 +14,7 @@ Notation: d width of the states, H heads of width d_h = d / H, x_t input [B, d],
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -23,49 +23,24 @@ from flax.linen.dtypes import promote_dtype
 
 from lenmem import ops
 from lenmem.fields import PositiveInt, UnitInterval
-from lenmem.nn.attention import MemoryAttention, Mixing
+from lenmem.nn.attention import Mixing
 from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
+from lenmem.nn.interfaces.streaming import Streaming
 from lenmem.nn.linear import Linear, dropped, linear_init
 from lenmem.nn.module import Part
 from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.recurrence import recomputed_scan
-from lenmem.nn.transformer import PreNormLayer, TransformerEncoder
+from lenmem.nn.transformer import PreNormEncoder
 from lenmem.types import Step
 
 
-class PreNormEncoder(TransformerEncoder):
-    """Pre-norm layers over states with positions, and a final LayerNorm. States at padding are zero."""
-
-    attention: Mixing = "outer_product"
-    """The kind of attention that mixes the values."""
-    mask_padding: bool = True
-    attention_size: int | None = None
-    """Width of queries, keys and values, all heads together; None: the states' width."""
-
-    @nn.nowrap
-    def layer(self, width: int, number: int) -> nn.Module:
-        """The layer with this number."""
-        size = self.attention_size or width
-        encoding, shared = self.scores(size), {"causal": self.causal, **self.dtypes}
-        kind: dict[str, Any] = {"mixing": self.attention, "mask_padding": self.mask_padding, **shared}
-        attention = MemoryAttention(
-            features=size, heads=self.heads, encoding=encoding, out_features=width, **kind, parent=None
-        )
-        rest: dict[str, Any] = {"feedforward_size": self.feedforward_size, "dropout": self.dropout, **shared}
-        return PreNormLayer(encoding=encoding, attention=attention, **rest, name=f"layer_{number}")
-
-    @nn.nowrap
-    def last(self, states: jax.Array) -> jax.Array:
-        """A norm."""
-        return nn.LayerNorm(1e-6, **self.dtypes, name="norm")(states)
-
-
-class NAMTransformer(Numbered, FlatModel):
+class NAMTransformer(Numbered, Streaming, FlatModel):
     """Transformer encoder on normalised outer-product attention (section 4), with mask tokens for the answer.
 
     `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the quadratic one;
-    the three differ only in their attention. On causal tasks position t sees only positions 0 .. t.
+    the three differ only in their attention. On causal tasks position t sees only positions 0 .. t, and the first two
+    can read an endless sequence token by token, with a memory of fixed size (`step`).
 
     The paper's sizes for the Long Range Arena: ListOps and text 4 layers, width 256, 4 heads, MLP 1024; image 1 layer,
     width 128, 8 heads of 8, MLP 128, dropout 0.3. Its code lets padding write into the memory (`mask_padding=False`)
@@ -111,6 +86,18 @@ class NAMTransformer(Numbered, FlatModel):
             name="encoder",
         )
         return sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
+
+    @nn.nowrap
+    def whole_only(self) -> str | None:
+        """None, or the reason why this network needs a whole sequence at once."""
+        spec = require_spec(self.spec, self)
+        if spec.alignment != "aligned" or not spec.causal:
+            return "answer t must depend on inputs 0 .. t alone, so the task must be aligned and causal"
+        if self.attention == "softmax":
+            return "softmax attention needs all earlier keys; outer_product and linear keep their sum"
+        if self.positions == "learned" or self.random_positions:
+            return "a stream has no longest length; allowed are the positions sinusoidal and none, not random ones"
+        return None
 
 
 # Long Short-term Attention Memory, section 5.1 -----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from flax.linen.initializers import Initializer, constant
 from lenmem.nn.cells import as_cell
 from lenmem.nn.encoders import first_and_last
 from lenmem.nn.linear import Linear, glorot
-from lenmem.nn.module import Part
+from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import ADDED, PositionScores
 from lenmem.ops import (
     forgetting,
@@ -227,6 +227,9 @@ class MemoryAttention(MultiHeadAttention):
 
     The three share everything else, so a comparison isolates the attention. Cost for N states of width d:
     O(N d^2 / heads) for the first two, O(N^2 d) for softmax.
+
+    Where the collection `memory` is mutable, the first two, if causal, start from the sums in it, and leave there those
+    with these states: a sequence may come in pieces (`NAMTransformer.step`).
     """
 
     mixing: Mixing = "outer_product"
@@ -249,7 +252,13 @@ class MemoryAttention(MultiHeadAttention):
             )
         kernel = normalized_outer_product_attention if self.mixing == "outer_product" else linear_attention
         query, key, value = (jnp.swapaxes(self.projections(x, queries), 1, 2) for x in ("query", "key", "value"))
-        read: Any = kernel(query, key, value, causal=self.causal, key_mask=seen[:, None, :])
+        options: dict[str, Any] = {"causal": self.causal, "key_mask": seen[:, None, :]}
+        if in_pieces(self):
+            carry = self.get_variable("memory", "sums", None)
+            read, carry = kernel(query, key, value, carry=carry, return_carry=True, **options)
+            self.put_variable("memory", "sums", carry)
+        else:
+            read: Any = kernel(query, key, value, **options)
         return self.projections.merged(jnp.swapaxes(read, 1, 2).astype(value.dtype))
 
 

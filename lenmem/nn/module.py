@@ -1,4 +1,4 @@
-"""The base class of lenmem's Linen modules, with their dtypes, and a helper that passes on what a call asks for."""
+"""The base class of lenmem's Linen modules, with their dtypes, and helpers for their calls."""
 
 from __future__ import annotations
 
@@ -39,3 +39,8 @@ def told(call: Callable[..., Any], *arguments: Any, **known: Any) -> Any:
     """
     asked = inspect.signature(call).parameters
     return call(*arguments, **{name: value for name, value in known.items() if name in asked})
+
+
+def in_pieces(module: nn.Module) -> bool:
+    """Whether a module is applied to the next piece of a sequence; the collection `memory` has what it keeps."""
+    return module.is_mutable_collection("memory") and not module.is_initializing()

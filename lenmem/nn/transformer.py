@@ -14,9 +14,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.attention import Layout, MultiHeadAttention, Weighting
+from lenmem.nn.attention import Layout, MemoryAttention, Mixing, MultiHeadAttention, Weighting
 from lenmem.nn.linear import dropped, glorot, uniform
-from lenmem.nn.module import Part
+from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import (
     AddPositions,
     Numbered,
@@ -246,6 +246,43 @@ class TransformerEncoder(Numbered, Part):
     def last(self, states: jax.Array) -> jax.Array:
         """A function of the last layer's states: here the identity."""
         return states
+
+
+class PreNormEncoder(TransformerEncoder):
+    """Pre-norm layers over states with positions, and a final LayerNorm. States at padding are zero."""
+
+    attention: Mixing = "outer_product"
+    """The kind of attention that mixes the values."""
+    mask_padding: bool = True
+    attention_size: int | None = None
+    """Width of queries, keys and values, all heads together; None: the states' width."""
+
+    @nn.compact
+    def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
+        """[B, N, d], bool[B, N] -> [B, N, d]."""
+        at = self.numbered(mask, encoding_of(self.positions), deterministic=deterministic)
+        if in_pieces(self):
+            read = self.variable("memory", "read", jnp.zeros, mask.shape[:1], jnp.int32)
+            at = read.value[:, None] + at
+            read.value += jnp.sum(mask, axis=-1, dtype=jnp.int32)
+        return self.layered(states, mask, at, deterministic=deterministic)
+
+    @nn.nowrap
+    def layer(self, width: int, number: int) -> nn.Module:
+        """The layer with this number."""
+        size = self.attention_size or width
+        encoding, shared = self.scores(size), {"causal": self.causal, **self.dtypes}
+        kind: dict[str, Any] = {"mixing": self.attention, "mask_padding": self.mask_padding, **shared}
+        attention = MemoryAttention(
+            features=size, heads=self.heads, encoding=encoding, out_features=width, **kind, parent=None
+        )
+        rest: dict[str, Any] = {"feedforward_size": self.feedforward_size, "dropout": self.dropout, **shared}
+        return PreNormLayer(encoding=encoding, attention=attention, **rest, name=f"layer_{number}")
+
+    @nn.nowrap
+    def last(self, states: jax.Array) -> jax.Array:
+        """A norm."""
+        return nn.LayerNorm(1e-6, **self.dtypes, name="norm")(states)
 
 
 class GivenPositionsEncoder(TransformerEncoder):

@@ -37,13 +37,10 @@ from lenmem.ops.outer_product import (
     nam_read,
     nam_scan,
     nam_write,
-    nested_read,
     normalized_outer_product_attention,
     normalized_outer_product_step,
-    one_shot,
     outer_product_memory,
     outer_product_read,
-    tensor_memory,
 )
 from lenmem.ops.pointers import address_bank, dereference, phase_bank, pointer_weights, sample_base
 from lenmem.ops.positions import (
@@ -73,6 +70,7 @@ from lenmem.ops.registers import (
 from lenmem.ops.stacks import stack_read_weights, stack_update, superposition_stack
 from lenmem.ops.states import nearest_states_similarity
 from lenmem.ops.tape import sharpen, shifted_keys, write_and_move
+from lenmem.ops.tensor_memory import few_shot, nested_read, nested_write, one_shot, tensor_memory
 
 __all__ = [
     "address_bank",
@@ -84,6 +82,7 @@ __all__ = [
     "directional_weights",
     "dot_product_weights",
     "erase_and_write",
+    "few_shot",
     "fire_distances",
     "forgetting",
     "geometric_attention",
@@ -108,6 +107,7 @@ __all__ = [
     "nam_write",
     "nearest_states_similarity",
     "nested_read",
+    "nested_write",
     "normalized_outer_product_attention",
     "normalized_outer_product_step",
     "one_shot",

@@ -1,9 +1,10 @@
 """Neural Attention Memory: attention as writing to and reading from a matrix.
 
-Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), sections 3, 4 and 6. A memory M in R^{d_v x d_k} holds
-values under unit keys. Reading multiplies it by a unit query; writing erases what was stored under a key and adds the
-outer product of the new value and the key. Without erasure, writes commute and a sequence becomes one sum: normalized
-outer-product attention, whose cost is linear in the length S.
+Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), sections 3 and 4; section 6 is in
+`lenmem.ops.tensor_memory`. A memory M in R^{d_v x d_k} holds values under unit keys. Reading multiplies it by a unit
+query; writing erases what was stored under a key and adds the outer product of the new value and the key. Without
+erasure, writes commute and a sequence becomes one sum: normalized outer-product attention, whose cost is linear in the
+length S.
 
 Shapes: memories [..., d_v, d_k], queries and keys [..., S, d_k], values [..., S, d_v], probabilities and masks
 [..., S]; any leading axes (batch, heads). Sums and memories are float32 (float64 for float64 inputs), even if queries,
@@ -19,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops.chunks import chunked, outer_products, read_all, sum_type, unchunked
-from lenmem.ops.lie import EPSILON, unit
+from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
 
 LINEAR_EPSILON = 1e-6
@@ -154,22 +155,30 @@ def linear_attention(
     causal: bool = False,
     key_mask: Bool[Array, "... N"] | None = None,
     chunk_size: int | None = None,
-) -> Float[Array, "... S v"]:
+    carry: tuple[Float[Array, "... v k"], Float[Array, "... k"]] | None = None,
+    return_carry: bool = False,
+) -> Float[Array, "... S v"] | tuple[Float[Array, "... S v"], tuple[Float[Array, "... v k"], Float[Array, "... k"]]]:
     """Attention of the Linear Transformer (Katharopoulos et al. 2020, equation 5), the baseline of section 4.
 
         Y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / (phi(q_i) . sum_s phi(k_s) + 1e-6),  phi(x) = elu(x) + 1
 
     over all s, or s <= i if `causal`. Keys where `key_mask` is False are ignored; a query that sees no key gets zeros.
-    The cost is that of `normalized_outer_product_attention`.
+    `carry` holds both sums over earlier keys (default zero); with `return_carry` the result is (Y, the sums with these
+    keys), so a causal sequence may be read piece by piece. The cost is that of `normalized_outer_product_attention`.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
     queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
-    read, _ = _attend(queries, keys, values, None, causal, chunk_size)
+    before, already = (None, None) if carry is None else carry
+    read, memory = _attend(queries, keys, values, before, causal, chunk_size)
     wide = keys.astype(sum_type(keys))
-    seen = _prefix_sums(wide, axis=-2) if causal else jnp.sum(wide, axis=-2, keepdims=True)
+    total = jnp.sum(wide, axis=-2)
+    seen = _prefix_sums(wide, axis=-2) if causal else total[..., None, :]
+    if already is not None:
+        total, seen = already + total, already[..., None, :] + seen
     weight = jnp.sum(queries * seen, axis=-1, keepdims=True)
-    return (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
+    read = (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
+    return (read, (memory, total)) if return_carry else read
 
 
 def _normalized(vectors: jax.Array) -> jax.Array:
@@ -288,48 +297,3 @@ def nam_scan(
         asked, keys, values, write_probability, erase_probability, initial=initial, chunk_size=chunk_size
     )
     return memory, None if queries is None else reads
-
-
-# Further applications (section 6) -------------------------------------------------------------------------------------
-
-
-def tensor_memory(
-    sentence_keys: Float[Array, "... N s"],
-    word_keys: Float[Array, "... N W w"],
-    values: Float[Array, "... N W v"],
-    *,
-    word_mask: Bool[Array, "... N W"] | None = None,
-) -> Float[Array, "... v w s"]:
-    """A document as a tensor (section 6): D = sum_i S_i (x) mu(k_i) of sentences S_i = sum_j v_ij mu(k_ij)^T.
-
-    `values` are the word embeddings v_ij of N sentences of W words; words where `word_mask` is False are left out.
-    O(N (W d_v d_w + d_v d_w d_s)), however often it is read with `nested_read`.
-    """
-    sentences = outer_product_memory(word_keys, values, key_mask=word_mask)
-    keys = _normalized(sentence_keys)
-    return jnp.einsum("...nvw,...ns->...vws", sentences, keys, preferred_element_type=sentences.dtype)
-
-
-def nested_read(
-    memory: Float[Array, "... v w s"], sentence_query: Float[Array, "... s"], word_query: Float[Array, "... w"]
-) -> Float[Array, "... v"]:
-    """Nested attention (section 6): contracts a `tensor_memory` with mu(q_s), then with mu(q_w).
-
-    With orthonormal sentence keys, and orthonormal word keys in each sentence, the keys of a word return its embedding.
-    In the dtype of the queries. O(d_v d_w d_s).
-    """
-    sentence = jnp.einsum(
-        "...vws,...s->...vw", memory, _normalized(sentence_query), preferred_element_type=memory.dtype
-    )
-    return nam_read(sentence, _normalized(word_query))
-
-
-def one_shot(
-    weight: Float[Array, "... v k"], inputs: Float[Array, "... k"], outputs: Float[Array, "... v"]
-) -> Float[Array, "... v k"]:
-    """One-shot learning (section 6): W' = WR(W, y / |x|, x / |x|, 1, 1), so that W' x = y by Theorem 1.
-
-    Inputs orthogonal to x are mapped as before. x = 0 changes nothing. O(d_v d_k).
-    """
-    inverse_norm = jax.lax.rsqrt(jnp.sum(jnp.square(inputs), axis=-1, keepdims=True) + EPSILON)
-    return nam_write(weight, inputs * inverse_norm, outputs * inverse_norm)

@@ -47,7 +47,7 @@ from lenmem.tasks.lantm import (
     RepeatCopy,
     Reverse,
 )
-from lenmem.tasks.lra import ByteText, ListOps, PixelImage
+from lenmem.tasks.lra import ByteText, Digits, ListOps, PixelImage
 from lenmem.tasks.mathematics import AddOrSub, PlaceValue
 from lenmem.tasks.nam import Fibonacci, Palindrome, Reduce
 from lenmem.tasks.ndr import Arithmetic, DependencyListOps, TableLookup
@@ -76,6 +76,7 @@ _TASKS: dict[str, type[Task]] = {
     "lra_listops": ListOps,
     "lra_text": ByteText,
     "lra_image": PixelImage,
+    "lra_digits": Digits,
     "ctl": TableLookup,
     "arithmetic": Arithmetic,
     "listops": DependencyListOps,
@@ -145,6 +146,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("lra_listops",): "the value of a long nested expression",
     ("lra_text",): "whether a film review, read as bytes, is positive",
     ("lra_image",): "the class of a picture that is read pixel by pixel",
+    ("lra_digits",): "a written digit that is read pixel by pixel, tested on enlarged pictures",
     ("ctl",): "the result of applying fixed functions to a symbol, one after another",
     ("arithmetic",): "the value of nested sums and products, modulo 10",
     ("listops",): "the value of a nested expression, by dependency depth",
@@ -238,6 +240,7 @@ __all__ = [
     "CycleNavigation",
     "DependencyListOps",
     "Differentiation",
+    "Digits",
     "DivideByTwo",
     "Double",
     "DuplicateString",

@@ -4,6 +4,9 @@ Neural Attention Memory evaluates its Transformer on these three (Nam & Seo 2022
 number of tokens. Training and test have the same lengths: these tasks are about long inputs, not about longer ones.
 The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. The
 benchmark's own special symbols are left out, so token ids differ from the benchmark's.
+
+`Digits` is not in the benchmark: a small task of the same kind, with data that a package brings along and tests that
+are longer than training.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data import cifar10, imdb, listops
+from lenmem.data import cifar10, digits, imdb, listops
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows, padded
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, at_least
@@ -84,7 +87,7 @@ class ListOps(Classification):
 
     Trees are drawn as in the benchmark and kept if they have more than `min_length` and fewer than `max_length` tokens;
     no tree occurs twice. They are generated once, in about half a minute, and cached on disk (`lenmem.data.cache`). The
-    seed of the benchmark's own files was not published.
+    seed of the benchmark's own trees was not published, but the trees were (`origin`).
     """
 
     vocabulary: ClassVar[int] = listops.SYMBOLS
@@ -92,7 +95,12 @@ class ListOps(Classification):
     shared_ids: ClassVar[bool] = True
     chance: ClassVar[float] = 0.17  # measured on the default trees
     length_bin: ClassVar[int] = 100
+    of_reading: ClassVar[tuple[str, ...]] = ("cut_at", "origin")
+    """Fields that generated trees do not depend on."""
 
+    origin: str = "generated"
+    """`generated`, or the directory with the benchmark's `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`. Their
+    sizes then replace those below."""
     train_size: PositiveInt = 96_000
     """Training examples."""
     validation_size: PositiveInt = 2_000
@@ -128,8 +136,10 @@ class ListOps(Classification):
         return min(self.min_length + 1, self.cut_at), min(self.max_length - 1, self.cut_at)
 
     def tables(self) -> dict[Split, Rows]:
-        """The trees, in the order in which they were drawn."""
-        settings = {"version": 1} | {name: value for name, value in vars(self).items() if name != "cut_at"}
+        """The trees, in the order in which they were drawn, or of the files."""
+        if self.origin != "generated":
+            return {split: self.read(split) for split in listops.FILES}
+        settings = {"version": 1} | {name: value for name, value in vars(self).items() if name not in self.of_reading}
         arrays = cached("listops", settings, self._trees)
         tokens, lengths = padded(arrays["tokens"], arrays["lengths"])
         rows = Rows(
@@ -140,6 +150,17 @@ class ListOps(Classification):
         )
         ends = np.cumsum([self.train_size, self.validation_size])
         return {"train": rows[: ends[0]], "validation": rows[ends[0] : ends[1]], "test": rows[ends[1] :]}
+
+    def read(self, split: Split) -> Rows:
+        """The trees of one of the benchmark's files. Raises ValueError if one is too short or too long."""
+        trees, values = listops.read_directory(self.origin, split)
+        wrong = next((n for n, tree in enumerate(trees) if not self.min_length < len(tree) < self.max_length), None)
+        if wrong is not None:
+            raise ValueError(
+                f"{self.origin}/{listops.FILES[split]}, line {wrong + 2}: {len(trees[wrong])} tokens; trees must have "
+                f"more than min_length {self.min_length} and fewer than max_length {self.max_length}"
+            )
+        return make_rows(trees, [[value] for value in values], self.cut_at)
 
     def _trees(self) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(self.data_seed)
@@ -242,3 +263,79 @@ class PixelImage(_FileTask):
         pixels = cifar10.grey(images).reshape(len(images), -1)
         ones = np.ones(len(images), np.int32)
         return Rows(pixels, ones * pixels.shape[1], labels[:, None], ones)
+
+
+@dataclasses.dataclass(frozen=True)
+class Digits(Classification):
+    """A written digit of grey pixels, row by row -> which digit it is (scikit-learn's 1,797 pictures).
+
+    Training pictures have 8 x 8 pixels, those of the test are held-out ones enlarged to each of the `sides`, with
+    repeated pixels. A token is the ink of a pixel, 0 to 16. Needs scikit-learn, from the extra `lenmem[plot]`; nothing
+    is downloaded.
+    """
+
+    vocabulary: ClassVar[int] = digits.INKS
+    classes: ClassVar[int] = 10
+    chance: ClassVar[float] = 0.1
+
+    sides: tuple[int, ...] = (12, 16, 24, 32)
+    """Pixels on a side of the enlarged pictures, ascending, each more than 8."""
+    validation_size: PositiveInt = 180
+    """Pictures for validation, in 8 x 8 pixels."""
+    test_size: PositiveInt = 360
+    """Pictures for the test; the rest is for training."""
+    data_seed: NonNegativeInt = 0
+    """Chooses them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.sides or list(self.sides) != sorted({*self.sides}) or self.sides[0] <= digits.SIDE:
+            raise ValueError(f"sides is {self.sides}; they must be ascending, each more than {digits.SIDE}")
+        if self.validation_size + self.test_size >= digits.PICTURES:
+            raise ValueError(
+                f"validation_size and test_size are {self.validation_size} and {self.test_size}; together they must be "
+                f"fewer than the {digits.PICTURES} pictures"
+            )
+
+    @property
+    def train_lengths(self) -> tuple[int, int]:
+        """Always 64."""
+        return digits.SIDE**2, digits.SIDE**2
+
+    @property
+    def test_lengths(self) -> tuple[int, int]:
+        """The squares of the smallest and of the largest side."""
+        return self.sides[0] ** 2, self.sides[-1] ** 2
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """The pixels of 8 x 8 and of all enlarged pictures."""
+        return tuple(side**2 for side in (digits.SIDE, *self.sides))
+
+    @property
+    def splits(self) -> dict[Split, tuple[int, int]]:
+        """The usual splits, and `same_size`: the test's pictures as large as those of training."""
+        return super().splits | {"same_size": self.train_lengths}
+
+    def tables(self) -> dict[Split, Rows]:
+        """All pictures of each split; those of the test in each of the `sides`."""
+        pictures, labels = digits.read()
+        order = np.random.default_rng(self.data_seed).permutation(len(labels))
+        test, validation, train = np.split(order, [self.test_size, self.test_size + self.validation_size])
+
+        def rows(which: np.ndarray, *sides: int) -> Rows:
+            pixels = [digits.enlarged(pictures[which], side).reshape(len(which), -1) for side in sides]
+            return make_rows(
+                [row.tolist() for part in pixels for row in part], [[n] for n in labels[[*which] * len(sides)]]
+            )
+
+        large = rows(test, *self.sides)
+        large = large[np.random.default_rng(self.data_seed).permutation(len(large))]
+        small = {"train": train, "validation": validation, "same_size": test}
+        return {"test": large} | {split: rows(which, digits.SIDE) for split, which in small.items()}
+
+    def held_out(self, tables: dict[Split, Rows]) -> Rows:
+        """The test's pictures in all sizes."""
+        small, large = tables["same_size"], tables["test"]
+        pixels = np.pad(small.inputs, ((0, 0), (0, large.inputs.shape[1] - small.inputs.shape[1])))
+        return Rows(*(np.concatenate(both) for both in zip((pixels, *small.arrays[1:]), large.arrays, strict=True)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lenmem.data import cifar10, imdb
+from lenmem.data import cifar10, imdb, listops
 from lenmem.data.rows import make_rows, padded
 from lenmem.data.tfds import examples
 
@@ -60,6 +60,50 @@ def test_missing_or_damaged_images(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(b"x" * 4000)
     with pytest.raises(ValueError, match=r"test_batch\.bin has 4000 bytes; .* has 3073 for each image"):
         cifar10.read_directory(str(tmp_path), "test")
+    (tmp_path / "test_batch.bin").write_bytes(bytes(3073) + b"x" * 3073)
+    with pytest.raises(ValueError, match=r"test_batch\.bin, image 2: its class is 120; classes are 0 to 9"):
+        cifar10.read_directory(str(tmp_path), "test")
+
+
+EXPRESSIONS = {
+    "( ( ( ( [MAX 2 ) 9 ) ( ( ( [MIN 4 ) 7 ) ] ) ) ] )": (9, [11, 2, 9, 10, 4, 7, 14, 14]),
+    "( ( ( [SM 5 ) 6 ) ] )": (1, [13, 5, 6, 14]),
+}
+"""As the benchmark writes them -> their values and token ids."""
+
+
+def test_list_operations(tmp_path):
+    """The benchmark's files, with the line ends of Python's csv module or others."""
+    for end in ("\r\n", "\n"):
+        lines = ["Source\tTarget", *(f"{text}\t{value}" for text, (value, _) in EXPRESSIONS.items())]
+        (tmp_path / "basic_val.tsv").write_bytes("".join(line + end for line in lines).encode())
+        trees, values = listops.read_directory(str(tmp_path), "validation")
+        assert list(zip(values, trees, strict=True)) == list(EXPRESSIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "line 1: got ''; the header is Source, tab, Target"),
+        (b"Source,Target\n", "line 1: got 'Source,Target'; the header"),
+        (b"Source\tTarget\n", "has no expressions, only a header"),
+        (b"Source\tTarget\n[MAX 1 2 ]\t2\n[MAX 1 \n", r"line 3: '\[MAX 1 ' is no whole expression"),
+        (b"Source\tTarget\n[MAX 1 2 ] 3\t2\n", "line 2: .* is no whole expression"),
+        (b"Source\tTarget\n[MAX 1 2 ]", "line 2: got '' after the tab; a value is one digit"),
+        (b"Source\tTarget\n[MAX 1 2 ]\t12", "line 2: got '12' after the tab"),
+        (b"Source\tTarget\n[MAX 1 12 ]\t2", "line 2: '12' is no symbol; there are 0, 1, .*, ]"),
+        (b"Source\tTarget\n[MAX 1 \xc3\xa9 ]\t2", "is not plain text: byte 21 is no ASCII character"),
+    ],
+)
+def test_damaged_list_operations(tmp_path, content, message):
+    (tmp_path / "basic_test.tsv").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"basic_test\.tsv,? {message}"):
+        listops.read_directory(str(tmp_path), "test")
+
+
+def test_missing_list_operations(tmp_path):
+    with pytest.raises(ValueError, match=r"no .*basic_train\.tsv; .* should be the listops-1000 .* basic_test\.tsv"):
+        listops.read_directory(str(tmp_path), "train")
 
 
 def test_tfds(monkeypatch):

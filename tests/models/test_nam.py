@@ -14,7 +14,7 @@ import pytest
 from lenmem import models, serialize
 from lenmem.evaluation import plots, traces
 from lenmem.evaluation.plots.nam import tape_of
-from lenmem.models.nam import LSAM, LSAMCell, NAMTransformer, PreNormEncoder
+from lenmem.models.nam import LSAM, LSAMCell, NAMTransformer
 from lenmem.models.nam_baselines import (
     BERT,
     LSTMAttention,
@@ -36,6 +36,7 @@ from lenmem.models.tapes import (
     write_and_read,
 )
 from lenmem.nn.recurrence import recomputed_scan, scan_cell
+from lenmem.nn.transformer import PreNormEncoder
 from lenmem.types import Batch, Spec, Step
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
@@ -516,6 +517,78 @@ def test_published_sizes(model, millions):
     mask = jnp.ones((1, 2), bool)
     shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((1, 2), int), mask, mask)["params"]
     assert round(sum(x.size for x in jax.tree.leaves(shapes)) / 1e6, 1) == millions
+
+
+STREAM = Spec(vocabulary=5, output_size=5, alignment="aligned", causal=True)
+
+
+@pytest.mark.parametrize("fields", [{}, {"attention": "linear", "positions": "none"}], ids=["nam", "linear"])
+def test_a_stream_is_the_whole_sequence_in_pieces(fields):
+    """Rows of different lengths, in pieces of several tokens and of one; padding leaves no trace in the memory."""
+    model = NAMTransformer(**layers | {"layers": 2}, **fields, spec=STREAM)
+    lengths, pieces = jnp.array([[9], [5]]), (3, 1, 1, 4)
+    mask = jnp.arange(9) < lengths
+    tokens = jax.random.randint(jax.random.key(2), (2, 9), 0, 5)
+    params = drawn(model, tokens, mask, mask)
+    whole = briefly(model.apply)({"params": params}, tokens, mask, mask)
+    step = briefly(model.step)
+    memory = start = model.empty_memory(2)
+    read, at = [], 0
+    for piece in pieces:
+        part = slice(at, at + piece)
+        memory, outputs = step(params, memory, tokens[:, part], mask[:, part])
+        read.append(outputs)
+        at += piece
+    got = jnp.concatenate(read, axis=1)
+    np.testing.assert_allclose(got[mask], whole[mask], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(memory["encoder"]["read"], lengths[:, 0])
+    assert jax.tree.map(jnp.shape, memory) == jax.tree.map(jnp.shape, start)
+    all_at_once, _ = step(params, start, tokens, mask)
+    dirty, _ = step(params, start, jnp.where(mask, tokens, 4 - tokens), mask)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), memory, all_at_once)
+    jax.tree.map(np.testing.assert_array_equal, dirty, all_at_once)
+
+
+def test_a_stream_far_from_its_beginning():
+    """The memory says where the stream is: token 1000 of one stream is that of the whole, after a jump there too."""
+    model = NAMTransformer(**layers, spec=STREAM)
+    tokens, mask = jnp.arange(1000)[None] % 5, jnp.ones((1, 1000), bool)
+    params = drawn(model, tokens[:, :2], mask[:, :2], mask[:, :2], scale=0.3)
+    memory, _ = briefly(model.step)(params, model.empty_memory(1), tokens[:, :999])
+    _, last = briefly(model.step)(params, memory, tokens[:, 999:])
+    whole = briefly(model.apply)({"params": params}, tokens, mask, mask)
+    np.testing.assert_allclose(last[:, 0], whole[:, -1], rtol=1e-3, atol=1e-4)
+    elsewhere, _ = briefly(model.step)(params, model.empty_memory(1), tokens[:, 999:])
+    assert (
+        np.abs(
+            elsewhere["encoder"]["layer_0"]["attention"]["sums"] - memory["encoder"]["layer_0"]["attention"]["sums"]
+        ).max()
+        > 1
+    )
+
+
+def test_the_step_of_a_stream_costs_the_same_everywhere():
+    """One program whatever was read, with less memory than the states of a thousand tokens."""
+    model = NAMTransformer(**layers | {"layers": 2}, spec=STREAM)
+    memory, token = model.empty_memory(1), jnp.zeros((1, 1), int)
+    params = drawn(model, token, token > -1, token > -1)
+    used = jax.jit(model.step).lower(params, memory, token).compile().memory_analysis()
+    assert used.temp_size_in_bytes + used.output_size_in_bytes < 4 * 1000 * 8
+    assert sum(x.nbytes for x in jax.tree.leaves(memory)) == 4 * (1 + 2 * 2 * 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec", "message"),
+    [
+        ({}, Spec(vocabulary=5, output_size=5), "the task must be aligned and causal"),
+        ({"attention": "softmax"}, STREAM, "softmax attention needs all earlier keys"),
+        ({"positions": "learned"}, STREAM, "no longest length; allowed are the positions sinusoidal and none"),
+        ({"random_positions": True}, STREAM, "no longest length"),
+    ],
+)
+def test_networks_that_cannot_stream_say_why(fields, spec, message):
+    with pytest.raises(ValueError, match=f"^this NAMTransformer cannot read a sequence step by step: .*{message}"):
+        NAMTransformer(**layers, **fields, spec=spec).empty_memory(1)
 
 
 @pytest.mark.parametrize(

@@ -359,6 +359,21 @@ def test_linear_attention_is_normalised(causal):
     )
 
 
+@pytest.mark.parametrize("split", [0, 4, S])
+def test_linear_attention_in_pieces(split):
+    """Two causal pieces with a carry are the whole; a bidirectional piece sees the keys of the carry too."""
+    query, key, value, *_ = example()
+    whole = linear(query, key, value, causal=True)
+    first, second = ([x[:, part] for x in (query, key, value)] for part in (slice(split), slice(split, None)))
+    reads, carry = ops.linear_attention(*first, causal=True, return_carry=True)
+    more, last = ops.linear_attention(*second, causal=True, carry=carry, chunk_size=4, return_carry=True)
+    np.testing.assert_allclose(np.concatenate([reads, more], axis=1), whole, rtol=1e-5, atol=1e-5)
+    both, end = ops.linear_attention(*second, carry=carry, return_carry=True)
+    np.testing.assert_allclose(both, linear(second[0], key, value), rtol=1e-5, atol=1e-5)
+    for got, same in zip(last, end, strict=True):
+        np.testing.assert_allclose(got, same, rtol=1e-5, atol=1e-5)
+
+
 def test_linear_attention_without_keys_is_zero():
     """And so is its gradient."""
     query, key, value, *_ = example()
@@ -435,41 +450,3 @@ def test_scan_of_bfloat16_and_of_nothing():
     )
     np.testing.assert_array_equal(memory, initial.astype(np.float32))
     assert reads.shape == (2, 0, V)
-
-
-# Further applications -------------------------------------------------------------------------------------------------
-
-
-def test_nested_attention_finds_a_word_in_its_sentence():
-    """Orthonormal sentence keys, and word keys that are orthonormal within a sentence, return the word's embedding."""
-    rng = np.random.default_rng(0)
-    sentence_keys = 2 * np.linalg.qr(rng.normal(size=(4, 4)))[0][:3]
-    word_keys = np.stack([np.linalg.qr(rng.normal(size=(6, 6)))[0][:5] for _ in range(3)])
-    values = rng.normal(size=(3, 5, V))
-    mask = np.arange(5) < np.array([[5], [2], [4]])
-    document = ops.tensor_memory(
-        *(jnp.asarray(x, jnp.float32) for x in (sentence_keys, word_keys, values)), word_mask=jnp.asarray(mask)
-    )
-    units = sentence_keys / np.linalg.norm(sentence_keys, axis=-1, keepdims=True)
-    expected = np.einsum("nw,nwv,nwk,ns->vks", mask, values, word_keys, units)
-    np.testing.assert_allclose(document, expected, atol=1e-5)
-    queries = np.broadcast_to(sentence_keys[:, None], (3, 5, 4)).astype(np.float32)
-    found = ops.nested_read(document, queries, word_keys.astype(np.float32))
-    np.testing.assert_allclose(found, np.where(mask[..., None], values, 0), atol=1e-5)
-
-
-@quick
-@given(arrays(V, K), unit_vectors(K), st.floats(0.125, 16, width=32), arrays(V))
-def test_one_shot_learns_a_pair(weight, direction, length, outputs):
-    """W' x = y, and inputs orthogonal to x are mapped as before."""
-    inputs = np.float32(length) * direction
-    learnt = np.asarray(ops.one_shot(weight, inputs, outputs), np.float64)
-    np.testing.assert_allclose(learnt @ inputs, outputs, atol=3e-4)
-    other = np.linalg.svd(direction[None].astype(np.float64))[2][1]
-    np.testing.assert_allclose(learnt @ other, weight @ other, atol=1e-4)
-
-
-def test_one_shot_of_nothing_changes_nothing():
-    """x = 0 has no direction to learn."""
-    weight = np.ones((V, K), np.float32)
-    np.testing.assert_array_equal(ops.one_shot(weight, jnp.zeros(K), jnp.zeros(V)), weight)

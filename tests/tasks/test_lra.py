@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
+import sys
 from pathlib import Path
 
 import jax
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from lenmem import tasks
-from lenmem.data import cifar10, listops
+from lenmem.data import cifar10, digits, listops
 from lenmem.data.rows import Rows, take
 from lenmem.tasks.base import draw
 from lenmem.tasks.rows import RowTask, shuffled
@@ -124,6 +126,32 @@ def test_listops_sets():
     assert cut.input_lengths.max() == 30
 
 
+def written(directory: Path, counts: dict[str, int]) -> None:
+    """Trees of 21 to 59 tokens as the benchmark's files have them."""
+    grammar = listops.Grammar(max_depth=4)
+    tokens, lengths, values = listops.expressions(np.random.default_rng(2), grammar, 4000, 21, 59)
+    trees = zip(np.split(tokens, np.cumsum(lengths)[:-1]), values, strict=True)
+    for split, count in counts.items():
+        lines = [f"( {' '.join(words_of(tree))} )\t{value}" for tree, value in itertools.islice(trees, count)]
+        (directory / listops.FILES[split]).write_text("\r\n".join(["Source\tTarget", *lines, ""]), newline="")
+
+
+def test_listops_of_the_benchmark(tmp_path):
+    """Values are those of a parser; a tree outside the lengths is named by its line."""
+    written(tmp_path, {"train": 30, "validation": 4, "test": 10})
+    task = make("lra_listops", **SMALL, origin=str(tmp_path), cut_at=40)
+    tables = task.tables()
+    assert {split: len(rows) for split, rows in tables.items()} == {"train": 30, "validation": 4, "test": 10}
+    whole = make("lra_listops", **SMALL, origin=str(tmp_path)).tables()["test"]
+    for row, n, answer in zip(*whole.arrays[:3], strict=True):
+        assert parse(words_of(row[:n]))[0] == answer[0]
+    np.testing.assert_array_equal(tables["test"].inputs, whole.inputs[:, :40])
+    with pytest.raises(
+        ValueError, match=r"basic_train\.tsv, line \d+: \d+ tokens; .* more than min_length 50 and fewer"
+    ):
+        make("lra_listops", **SMALL | {"min_length": 50}, origin=str(tmp_path)).tables()
+
+
 def test_listops_batches():
     task = make("lra_listops", **SMALL)
     spec = task.spec
@@ -164,6 +192,7 @@ def test_specs_need_no_data():
         ("lra_listops", 15, 10, (501, 1999)),
         ("lra_text", 256, 2, (1, 1000)),
         ("lra_image", 256, 10, (1024, 1024)),
+        ("lra_digits", 17, 10, (144, 1024)),
     ):
         task = make(name)
         assert (task.spec.vocabulary, task.spec.output_size, task.test_lengths) == (vocabulary, classes, lengths)
@@ -213,6 +242,53 @@ def test_images(tmp_path):
     assert batch.input_mask.all() and batch.inputs.shape == (4, 1024)
 
 
+def test_digits_are_held_out_and_enlarged():
+    """Every picture is in one split; enlarged ones repeat pixels, so every k-th row and column is the picture."""
+    pictures, labels = digits.read()
+    assert (pictures.shape, int(pictures.max())) == ((digits.PICTURES, 8, 8), digits.INKS - 1)
+    task = make("lra_digits", sides=(12, 16, 24))
+    tables = task.tables()
+    assert {split: len(rows) for split, rows in tables.items()} == {
+        "train": 1257,
+        "validation": 180,
+        "same_size": 360,
+        "test": 1080,
+    }
+    seen = np.concatenate([tables[split].inputs for split in ("train", "validation", "same_size")])
+    np.testing.assert_array_equal(np.unique(seen, axis=0), np.unique(pictures.reshape(-1, 64), axis=0))
+    known = {row.tobytes(): label for row, label in zip(pictures.reshape(-1, 64), labels, strict=True)}
+    small = {row.tobytes() for row in tables["same_size"].inputs}
+    for split, factor in (("train", 1), ("test", 2), ("test", 3)):
+        rows, side = tables[split], 8 * factor
+        for row, answer in zip(*(a[rows.input_lengths == side**2] for a in (rows.inputs, rows.answers)), strict=True):
+            grid = row[: side**2].reshape(side, side)
+            every = grid[::factor, ::factor]
+            np.testing.assert_array_equal(grid, np.kron(every, np.ones((factor, factor), np.uint8)))
+            assert (every.tobytes() in small) == (split == "test")
+            assert known[every.tobytes()] == answer[0]
+    first = [0, 2, 3, 5, 6, 8, 9, 11]  # of 12 rows, those with the first copy of each of 8
+    rows = tables["test"]
+    for row, answer in zip(*(a[rows.input_lengths == 144] for a in (rows.inputs, rows.answers)), strict=True):
+        assert known[row[:144].reshape(12, 12)[np.ix_(first, first)].tobytes()] == answer[0]
+
+
+def test_digits_by_length():
+    """A curve draws a size by its number of pixels; between two, the smaller one."""
+    task = make("lra_digits", sides=(12, 16))
+    assert task.curve_lengths == (64, 144, 256)
+    assert task.splits == {"train": (64, 64), "validation": (64, 64), "test": (144, 256), "same_size": (64, 64)}
+    batch = briefly(lambda key: draw(task, key, jnp.array([64, 144, 200, 256]), 256))(jax.random.key(0))
+    np.testing.assert_array_equal(batch.input_mask.sum(-1), [64, 144, 144, 256])
+    assert not np.any(np.where(batch.input_mask, 0, batch.inputs))
+
+
+def test_digits_without_scikit_learn(monkeypatch):
+    """One line that says what to install."""
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ValueError, match=r"^the digits are in scikit-learn: pip install 'lenmem\[plot\]'$"):
+        make("lra_digits").tables()
+
+
 def test_missing_files():
     with pytest.raises(ValueError, match="aclImdb directory"):
         make("lra_text", origin="/nowhere").source("train", 4)
@@ -227,6 +303,14 @@ def test_missing_files():
         ("lra_listops", {"max_depth": 1}, "max_depth is 1; it must be an integer, at least 2"),
         ("lra_listops", {"test_size": 0}, "test_size is 0; it must be an integer, at least 1"),
         ("lra_text", {"validation_share": 1}, "validation_share is 1"),
+        ("lra_digits", {"sides": (16, 12)}, r"sides is \(16, 12\); they must be ascending, each more than 8"),
+        ("lra_digits", {"sides": (8, 12)}, r"sides is \(8, 12\)"),
+        ("lra_digits", {"sides": ()}, r"sides is \(\)"),
+        (
+            "lra_digits",
+            {"test_size": 1700, "validation_size": 97},
+            "together they must be fewer than the 1797 pictures",
+        ),
     ],
 )
 def test_impossible_fields(name, fields, message):

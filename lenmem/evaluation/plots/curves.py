@@ -84,6 +84,33 @@ def plot_curve_grid(
     return finish(figure, path)
 
 
+def plot_curve_panels(curves: Sequence[LengthCurve], path: Path = None, metric: str = "token_accuracy") -> Figure:
+    """A panel for each task with the curves of that task: medians, seeds and training lengths as in `plot_curves`."""
+    if not curves:
+        raise ValueError("no curves given; a picture needs at least one")
+    tasks = list(dict.fromkeys(curve.task for curve in curves))
+    labels = list(dict.fromkeys(curve.label for curve in curves))
+    if len(labels) > len(COLORS):
+        raise ValueError(f"{len(labels)} different curves; a picture can have {len(COLORS)}")
+    across = min(4, len(tasks))
+    down = -(-len(tasks) // across)
+    figure = Figure(figsize=(max(6, 0.7 + 3.2 * across), 1.3 + 2.4 * down), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharey=True)
+    for place, ax in enumerate(axes.flat):
+        if place >= len(tasks):
+            ax.set_axis_off()
+            continue
+        own = [curve for curve in curves if curve.task == tasks[place]]
+        _accuracy_axes(ax, own, metric)
+        for curve in own:
+            _curve(ax, curve, metric, labels.index(curve.label), linewidth=1.5)
+        ax.set_title(plain(tasks[place]), loc="left", fontsize=10, color=INK)
+        ax.set_xlabel(_length_label(own), fontsize=9)
+    axes[0, 0].set_ylabel(metric.replace("_", " "), fontsize=9)
+    _curve_legend(figure, curves, labels, columns=max(2, across))
+    return finish(figure, path)
+
+
 def _task_title(curves: Sequence[LengthCurve]) -> str:
     """The task that all curves share; with one curve also its label."""
     tasks = {curve.task for curve in curves}
@@ -103,7 +130,7 @@ def _length_label(curves: Sequence[LengthCurve]) -> str:
     return f"length ({curves[0].unit})" if len(units) == 1 and curves[0].unit else "length"
 
 
-def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequence[str]) -> None:
+def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequence[str], columns: int = 5) -> None:
     """The legend below the panels: a line for each label, the range of the seeds, the training lengths."""
     handles: list[Any] = [
         Line2D([], [], color=COLORS[i], linestyle=STYLES[i % len(STYLES)], linewidth=2, marker=MARKERS[i], markersize=5)
@@ -117,7 +144,7 @@ def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequenc
     ranges = _train_ranges(curves)
     handles.append(Patch(facecolor="#F3ECD2"))
     texts.append(f"training lengths {ranges[0][0]} to {ranges[0][1]}" if len(ranges) == 1 else "training lengths")
-    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 5), frameon=False, fontsize=9)
+    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), columns), frameon=False, fontsize=9)
 
 
 def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: Path = None) -> Figure:

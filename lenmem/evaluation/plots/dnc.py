@@ -18,10 +18,14 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from lenmem.evaluation import states as analysis
-from lenmem.evaluation.plots.look import COLORS, FAINT, INK, READ, WRITE, Path, finish, plain, style
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.plots.curves import plot_curve_panels
+from lenmem.evaluation.plots.figures import Trial, redraws
+from lenmem.evaluation.plots.look import COLORS, FAINT, INK, MARKERS, READ, WRITE, Path, finish, plain, style
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
 from lenmem.evaluation.states import PHASES, Phase, States
+from lenmem.evaluation.statistics import kendall
 
 CONTENT = 1
 """Index of the content mode; the other modes follow the order of writing."""
@@ -43,6 +47,40 @@ def _states(scene: Scene, target: Target) -> None:
 def _modes(scene: Scene, target: Target) -> None:
     """Histograms of the modes of reading and writing."""
     plot_modes(scene.traces, target("modes.png"), title=scene.title)
+
+
+LENGTH = 30
+"""Length of the examples whose states the paper analyses."""
+
+
+@redraws("dnc-3", of="curves", shows="accuracy by length with a memory ten times as large, a panel for each task")
+@redraws("dnc-7", of="curves", shows="accuracy by length, such as that of other controllers, a panel for each task")
+def _lengths(curves: Sequence[LengthCurve], target: Target) -> None:
+    plot_curve_panels(curves, target(""), "token_accuracy")
+
+
+@redraws("dnc-4", of="trials", length=LENGTH, shows="curvature of the states' paths against accuracy, seed by seed")
+def _curvatures(trials: Sequence[Trial], target: Target) -> None:
+    points = [(trial.name, analysis.curvature(trial.scene.traces).mean, trial.score) for trial in trials]
+    plot_curvature(points, target(""))
+
+
+@redraws("dnc-5", of="trials", length=LENGTH, shows="maps of the states while reading, of each run's best seeds; sort")
+@redraws("dnc-6", of="trials", length=LENGTH, shows="maps of the states while reading, of each run's best seeds; copy")
+def _maps(trials: Sequence[Trial], target: Target) -> None:
+    plot_trials(trials, target(""))
+
+
+@redraws("dnc-8", of="trials", length=LENGTH, shows="modes of writing and reading of all seeds of each run")
+def _all_modes(trials: Sequence[Trial], target: Target) -> None:
+    runs = dict.fromkeys(trial.name for trial in trials)
+    for name in runs:
+        own = [trial.scene for trial in trials if trial.name == name]
+        traces = {
+            trace: np.concatenate([np.asarray(analysis.trace_of(scene.traces, trace)) for scene in own])
+            for trace in ("read_modes", "allocation_gate", "valid", "decoding")
+        }
+        plot_modes(traces, target(name if len(runs) > 1 else ""), title=own[0].title)
 
 
 class Modes(NamedTuple):
@@ -163,4 +201,57 @@ def plot_modes(traces: Mapping[str, np.ndarray], path: Path = None, *, bins: int
     axes[0, 0].set_ylim(0, 1.02)
     figure.supylabel("fraction of steps", fontsize=9, color=INK)
     figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)
+
+
+def plot_curvature(points: Sequence[tuple[str, float, float | None]], path: Path = None, *, title: str = "") -> Figure:
+    """Curvature and accuracy of trained networks, as in Figure 4 of Ofner and Kern, with Kendall's tau of their ranks.
+
+    `points` are (name of the run, curvature, accuracy) for each seed. Raises ValueError if an accuracy is missing.
+    """
+    missing = [name for name, _, score in points if score is None]
+    if missing:
+        raise ValueError(f"{missing[0]} has no curve of accuracy by length: run `lenmem evaluate` first")
+    figure = Figure(figsize=(6, 4.6), layout="constrained")
+    ax = figure.subplots()
+    style(ax)
+    for number, name in enumerate(dict.fromkeys(name for name, _, _ in points)):
+        own = np.array([point[1:] for point in points if point[0] == name], float)
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+        ax.plot(*own.T, linestyle="", color=color, marker=marker, markersize=5, label=plain(name))
+    ax.set(xlabel="curvature of the states' paths", ylabel="mean accuracy by length")
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    if len(points) > 2:
+        tau, p = kendall([point[1] for point in points], [float(point[2] or 0) for point in points])
+        title = f"{title}\nKendall's tau {tau:.2f}, p = {p:.3f}, {len(points)} networks".strip()
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)
+
+
+def plot_trials(trials: Sequence[Trial], path: Path = None, *, best: int = 3, phase: Phase = "encoding") -> Figure:
+    """Maps of controller states, as in Figures 5 and 6 of Ofner and Kern: a row for each run, its best seeds first.
+
+    Dots are coloured by symbol; faint lines are the paths of examples. By t-SNE if the scenes ask for it, else on two
+    principal components.
+    """
+    runs: dict[str, list[Trial]] = {}
+    for trial in trials:
+        runs.setdefault(trial.name, []).append(trial)
+    across = min(best, max(map(len, runs.values())))
+    figure = Figure(figsize=(0.4 + 3 * across, 0.6 + 2.9 * len(runs)), layout="constrained")
+    axes = figure.subplots(len(runs), across, squeeze=False)
+    for row, (name, own) in zip(axes, runs.items(), strict=True):
+        ranked = sorted(own, key=lambda trial: -(trial.score or 0))[:across]
+        for ax in row[len(ranked) :]:
+            ax.set_axis_off()
+        for ax, trial in zip(row, ranked, strict=False):
+            traces = trial.scene.traces
+            states = (analysis.tsne_map if trial.scene.tsne else analysis.pca_map)(traces, phase)
+            symbols = analysis.symbols_of(traces, trial.scene.batch)[states.example, states.time]
+            colors = np.array([COLORS[n % len(COLORS)] if n >= 0 else FAINT for n in symbols])
+            _paths(ax, states, colors, None)
+            score = "" if trial.score is None else f", {100 * trial.score:.0f}%"
+            ax.set_title(plain(f"{name}, seed {trial.seed}{score}"), loc="left", fontsize=8, color=INK)
+    figure.suptitle(plain(f"states, {phase}, by symbol"), fontsize=11, color=INK)
     return finish(figure, path)

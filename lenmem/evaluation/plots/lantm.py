@@ -18,6 +18,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from lenmem.evaluation.plots.figures import Trial, parts, redraws
 from lenmem.evaluation.plots.look import FAINT, INK, READ, SMALLEST, WRITE, Path, every, finish, plain, style
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
@@ -31,6 +32,22 @@ def _lie_access(scene: Scene, target: Target) -> None:
     if scene.trace("read_head").shape[-1] in (2, 3):
         plot_key_space(scene.traces, 0, target("key_space.png"), names=names, title=title)
     plot_rows(scene.traces, 0, target("rows.png"), names=names, title=title)
+
+
+@redraws("lantm-2", of="example", length=8, shows="the memory row by row (a) and in key space (b); priority sort")
+def _rows_and_key_space(trials: Sequence[Trial], target: Target) -> None:
+    for trial, (rows, space) in zip(trials, parts(trials, "a", "b"), strict=True):
+        scene, title = trial.scene, trial.scene.title
+        plot_rows(scene.traces, 0, target(rows), names=scene.token_name, title=title)
+        plot_key_space(scene.traces, 0, target(space), names=scene.token_name, title=title)
+
+
+@redraws("lantm-3", of="example", length=7, shows="the memory in key space, a sphere; repeat copy with `slantm`")
+@redraws("lantm-4", of="example", length=6, shows="the memory in key space, in the middle of training too; odd first")
+def _key_space(trials: Sequence[Trial], target: Target) -> None:
+    for trial, (name,) in zip(trials, parts(trials, ""), strict=True):
+        names, title = trial.scene.token_name, trial.scene.title
+        plot_key_space(trial.scene.traces, 0, target(name), names=names, title=title)
 
 
 class MemoryTrace(NamedTuple):

@@ -6,6 +6,7 @@ jump_target float[B, T, tapes, cells]                      where a jump would le
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from lenmem.evaluation.plots.figures import Trial, redraws
 from lenmem.evaluation.plots.look import (
     BELOW,
     FAINT,
@@ -49,6 +51,16 @@ def _tapes(scene: Scene, target: Target) -> None:
                 mark=None if aligned else len(scene.inputs),
                 title=f"{scene.title}\nlayer {number + 1} of {len(layers)}, tape {tape + 1} of {tapes}",
             )
+
+
+@redraws("nam-tapes", of="example", shows="both heads and the jump table of every tape of every layer, by step")
+def _all_tapes(trials: Sequence[Trial], target: Target) -> None:
+    for trial in trials:
+        if not tape_layers(trial.scene.traces):
+            tape_of(trial.scene.traces, 0)  # says what is missing
+        own = f"{trial.name}-" if len(trials) > 1 else ""
+        whole = dataclasses.replace(trial.scene, everything=True)
+        _tapes(whole, lambda name, own=own: target(own + name.removesuffix(".png")))
 
 
 def tape_layers(traces: Mapping[str, np.ndarray]) -> list[str]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from lenmem.evaluation.plots.look import Path
+from lenmem.evaluation.plots.figures import Trial, parts, redraws
+from lenmem.evaluation.plots.look import COLORS, INK, MARKERS, Path, finish, plain, style
 from lenmem.evaluation.plots.maps import plot_maps
 from lenmem.evaluation.plots.registry import CONTEXT, Target, draws
 from lenmem.evaluation.plots.scene import Scene
@@ -25,10 +26,7 @@ CONTEXT["column"] = "which columns are real"
 @draws({"attention": 5, "column": 2}, also={"gate": 3, "halting": 3})
 def _columns(scene: Scene, target: Target) -> None:
     """Attention, with the maximum over heads or for each head too, and gates."""
-    traces = scene.traces
-    real = int(scene.trace("column").sum())
-    given = column_names(scene.spec, scene.batch, 0, lambda token: scene.input_names[token])
-    names = given if len(given) == real else [str(column) for column in range(real)]
+    traces, names = scene.traces, _names(scene)
     plot_ndr_attention(traces, 0, target("attention.png"), names=names, title=f"attention\n{scene.title}")
     heads = scene.trace("attention").shape[1]
     for head in range(heads if scene.everything and heads > 1 else 0):
@@ -36,6 +34,37 @@ def _columns(scene: Scene, target: Target) -> None:
         plot_ndr_attention(traces, 0, target(f"attention_{head + 1}.png"), head=head, names=names, title=title)
     if traces.keys() & {"gate", "halting"}:
         plot_ndr_gates(traces, 0, target("gates.png"), names=names, title=scene.title)
+
+
+def _names(scene: Scene) -> list[str]:
+    """Names of the real columns."""
+    real = int(scene.trace("column").sum())
+    given = column_names(scene.spec, scene.batch, 0, lambda token: scene.input_names[token])
+    return given if len(given) == real else [str(column) for column in range(real)]
+
+
+@redraws("ndr-2", of="example", shows="attention (a) and copy gates (b) in every step; with ACT its weights (b)")
+def _steps(trials: Sequence[Trial], target: Target) -> None:
+    for trial, (attention, gates) in zip(trials, parts(trials, "a", "b"), strict=True):
+        traces, names, title = trial.scene.traces, _names(trial.scene), trial.scene.title
+        plot_ndr_attention(traces, 0, target(attention), names=names, title=f"attention\n{title}")
+        if traces.keys() & {"gate", "halting"}:
+            plot_ndr_gates(traces, 0, target(gates), names=names, title=title)
+
+
+@redraws("ndr-3", of="example", shows="attention of each head in every step")
+def _heads(trials: Sequence[Trial], target: Target) -> None:
+    heads = data_flow_of(trials[0].scene.traces, 0).attention.shape[1]
+    for trial, files in zip(trials, parts(trials, *(f"head-{head + 1}" for head in range(heads))), strict=True):
+        names = _names(trial.scene)
+        for head, name in enumerate(files):
+            title = f"attention of head {head + 1} of {heads}\n{trial.scene.title}"
+            plot_ndr_attention(trial.scene.traces, 0, target(name), head=head, names=names, title=title)
+
+
+@redraws("ndr-4", of="lengths", shows="the mean number of steps until columns halt, by length; with ACT")
+def _halting(trials: Sequence[Trial], target: Target) -> None:
+    plot_steps_used({(t.name, t.length): t.scene.traces for t in trials}, target(""))
 
 
 class DataFlow(NamedTuple):
@@ -147,6 +176,38 @@ def plot_ndr_gates(
         title=title,
         top=1.0,
     )
+
+
+def plot_steps_used(
+    traces: Mapping[tuple[str, int], Mapping[str, np.ndarray]], path: Path = None, *, title: str = ""
+) -> Figure:
+    """Mean number of steps until the columns of an example halt, by length, as in Figure 4 of Csordás et al. (2022).
+
+    The dots are means over the columns of each example, the line their mean. Without adaptive computation time all
+    steps are used. `traces` has those of a network's examples for each (name of the network, length).
+    """
+    if not traces:
+        raise ValueError("no traces given; a picture needs at least one network")
+    figure = Figure(figsize=(6.2, 3.8), layout="constrained")
+    ax = figure.subplots()
+    style(ax)
+    most = 0
+    for number, name in enumerate(dict.fromkeys(name for name, _ in traces)):
+        lengths = sorted(length for other, length in traces if other == name)
+        used = []
+        for length in lengths:
+            own = traces[name, length]
+            flows = [data_flow_of(own, row) for row in range(len(own["column"]))]
+            used.append([flow.steps_used.mean() for flow in flows])
+            most = max(most, len(flows[0].attention))
+            ax.plot([length] * len(flows), used[-1], ".", color=COLORS[number % len(COLORS)], alpha=0.3, markersize=3)
+        color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+        ax.plot(lengths, [np.mean(each) for each in used], color=color, marker=marker, markersize=4, label=plain(name))
+    ax.axhline(most, color=INK, linewidth=0.8, linestyle="--")
+    ax.set(xlabel="length", ylabel="steps until a column halts", ylim=(0, 1.08 * most))
+    ax.legend(frameon=False, fontsize=9)
+    figure.suptitle(plain(title), fontsize=11, color=INK)
+    return finish(figure, path)
 
 
 def _data_flow(

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
+from lenmem.evaluation.plots.figures import Trial, parts, redraws
 from lenmem.evaluation.plots.look import Path
 from lenmem.evaluation.plots.maps import plot_maps, plot_strips
 from lenmem.evaluation.plots.registry import Target, draws
@@ -39,8 +40,18 @@ def _relations(scene: Scene, target: Target) -> None:
     _draw_heads(scene, target, "relation_weights")
 
 
+@redraws("panm-2", of="example", shows="the walk of every pointer over the slots (pointers), and the content heads")
+def _walks(trials: Sequence[Trial], target: Target) -> None:
+    for trial, (pointers, content) in zip(trials, parts(trials, "pointers", "content"), strict=True):
+        _draw_heads(trial.scene, lambda _, name=pointers: target(name), "pointer_weights")
+        if "relation_weights" in trial.scene.traces:
+            _draw_heads(trial.scene, lambda _, name=content: target(name), "relation_weights")
+
+
 def _draw_heads(scene: Scene, target: Target, name: str) -> None:
     """The weights in one trace, with names of slots and answers if these are known."""
+    if name not in scene.traces:
+        plot_pointers(scene.traces, 0, None, name)  # says what is missing
     weights = scene.traces[name]  # [1, M, heads, slots]
     slots = scene.batch.input_mask.shape[1]
     columns = {slots: scene.inputs, slots + 2: ["begin", *scene.inputs, "end"]}.get(weights.shape[-1])

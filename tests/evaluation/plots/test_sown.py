@@ -82,7 +82,7 @@ def test_computation_tokens_have_a_name():
         experiment = Experiment(task, models.make(name, computation_steps=1), Training(steps=1))
         params = experiment.bound_model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
         run: Any = types.SimpleNamespace(experiment=experiment, seed_params=lambda _, params=params: params["params"])
-        given = drawing._scene(run, batch, None, "", required=False)
+        given = drawing.scene(run, batch, None, "", required=False)
         assert given.inputs == [a, b, "·", "·"]
         assert given.steps is None or given.steps[1:5] == [a, b, "·", "·"]
         assert (given.steps is None) == (name == "transformer")

@@ -1,0 +1,177 @@
+"""A paper's figure, redrawn from runs, files or records: `lenmem plot RUN ... --figure NAME`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lenmem import drawing
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.statistics import mean_over_lengths
+from lenmem.experiment import Run
+from lenmem.reproduce import read_record
+from lenmem.runs import example_batch, find_run, open_run, typed_batch
+from lenmem.tasks.base import draw
+from lenmem.zoo import shelf
+
+MOST_LENGTHS = 8
+"""Lengths of a figure over lengths, evenly spaced from the shortest training length to the longest test length."""
+
+
+def draw_figure(
+    name: str,
+    runs: Sequence[str],
+    *,
+    output: Path = Path("figures"),
+    step: int | None = None,
+    length: int | None = None,
+    seed: int | None = None,
+    example: int = 0,
+    text: str | None = None,
+    examples: int = 64,
+    tsne: bool = False,
+    modules: Iterable[type | ModuleType] = (),
+) -> list[Path]:
+    """Draws one of `plots.FIGURES` into `output`; returns the files, `<name>.png` or one for each part.
+
+    Args:
+        name: the figure's name.
+        runs: runs, exported files or names of the zoo; for figures of accuracy by length also records.
+        output: directory of the pictures.
+        step: for figures of one example: also draw it at this step, in the middle of training.
+        length: length of the examples; None: the paper's.
+        seed: the seed to draw; None: for figures of one example the first living one (of the zoo: the best), for others
+            all.
+        example: number of the example.
+        text: the example itself, typed as for `predict`.
+        examples: number of examples of figures that need many.
+        tsne: draw maps of states by t-SNE.
+        modules: of the user's own classes.
+
+    Raises ValueError for an unknown figure or run, or a network without the traces of the figure.
+    """
+    from lenmem.evaluation.plots import Trial, figure
+
+    chosen = figure(name)
+    if step is not None and chosen.of != "example":
+        raise ValueError(f"{name} is no figure of one example, so it cannot show step {step} of a training")
+    names = _names(runs)
+
+    def opened(step: int | None = None) -> Iterable[tuple[str, Run]]:
+        return ((own, open_run(run, step, modules)) for own, run in zip(names, runs, strict=True))
+
+    drawn: list[Any] = []
+    if chosen.of == "curves":
+        drawn = [curve for run in runs for curve in curves_of(run)]
+        if not drawn:
+            raise ValueError(f"{', '.join(runs)} have no curves")
+    elif chosen.of == "example":
+        for at in (None,) if step is None else (step, None):
+            for own, run in opened(at):
+                asked = length or chosen.length or run.experiment.task.train_lengths[1]
+                shown = own if step is None else "-".join(filter(None, (own * (len(runs) > 1), f"step-{run.step}")))
+                batch = (
+                    example_batch(run.experiment.task, asked, example)
+                    if text is None
+                    else typed_batch(run.experiment.task, text)
+                )
+                what = f"length {asked}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
+                what += "" if at is None else f", step {run.step}"
+                drawn.append(Trial(shown, _seed(run, seed), drawing.scene(run, batch, seed, what), asked))
+    else:
+        for source, (own, run) in zip(runs, opened(), strict=True):
+            scores = _scores(source) if chosen.of == "trials" else None
+            for asked in _lengths(run, chosen.of, length or chosen.length):
+                batch = draw(run.experiment.task, jax.random.key(0), jnp.full(examples, asked), asked)
+                for number in _seeds(run, seed, every=chosen.of == "trials"):
+                    scene = drawing.scene(run, batch, number, f"length {asked}", tsne=tsne)
+                    score = None if scores is None else float(scores[number])
+                    drawn.append(Trial(own, number, scene, asked, score))
+    with tempfile.TemporaryDirectory() as folder:  # all pictures appear, or none
+        chosen.draw(drawn, lambda part: Path(folder, f"{'-'.join(filter(None, (name, part)))}.png"))
+        output.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy(path, output / path.name)) for path in sorted(Path(folder).iterdir())]
+
+
+def curves_of(name: str) -> list[LengthCurve]:
+    """The saved curve of accuracy by length of a run, or of the record of a row or of a network of the zoo.
+
+    A record with a second curve, far beyond the training lengths, is one curve over the lengths of both. Empty if the
+    run or file has none. The label is the run's name without that of its task.
+    """
+    path = find_run(name)
+    if shelf.is_name(name):
+        record = shelf.find(name).record
+    elif path.is_dir():
+        if not (path / "curve.json").exists():
+            return []
+        saved = LengthCurve.from_dict(json.loads((path / "curve.json").read_text()))
+        return [_labelled(saved, path.name, saved.task)]
+    elif path.with_suffix(".json").exists():
+        record = read_record(path.with_suffix(".json"))
+    elif path.exists():
+        return []
+    else:
+        raise ValueError(f"there is no run, file or record {name}")
+    if "curves" not in record or "where" not in record:
+        raise ValueError(f"{name} is no record of a row: it has no curves")
+    near, *far = (LengthCurve.from_dict(curve) for curve in record["curves"])
+    for curve in far:
+        new = ~np.isin(curve.lengths, near.lengths)
+        lengths = np.concatenate([near.lengths, curve.lengths[new]])
+        order = np.argsort(lengths)
+        for metric, values in near.values.items():
+            near.values[metric] = np.concatenate([values, curve.values[metric][:, new]], axis=1)[:, order]
+        near.lengths = lengths[order]
+    return [_labelled(near, record["row"], record["where"].get("task", near.task))]
+
+
+def _labelled(curve: LengthCurve, name: str, task: str) -> LengthCurve:
+    curve.label, curve.task = name.removeprefix(f"{task}-"), task
+    return curve
+
+
+def _scores(name: str) -> np.ndarray | None:
+    """float[S]: the mean accuracy over lengths 2 to 45 (Ofner & Kern 2021), as far as they were measured."""
+    curves = curves_of(name)
+    if not curves:
+        return None
+    lengths = curves[0].lengths
+    ends = {"first": max(2, int(lengths.min())), "last": min(45, int(lengths.max()))}
+    return mean_over_lengths(lengths, curves[0].values["token_accuracy"], **ends)
+
+
+def _names(runs: Sequence[str]) -> list[str]:
+    """Short names: the last part of each, or all of it if two are the same."""
+    short = [Path(run.removeprefix(shelf.PREFIX)).name.removesuffix(".safetensors") for run in runs]
+    return short if len(set(short)) == len(short) else [run.strip("/").replace("/", "-") for run in runs]
+
+
+def _lengths(run: Run, of: str, length: int | None) -> list[int]:
+    """The lengths of the examples."""
+    task = run.experiment.task
+    if of == "trials" or length is not None:
+        return [length or task.train_lengths[1]]
+    known = np.array([n for n in task.curve_lengths if n >= task.train_lengths[0]])
+    return known[np.unique(np.linspace(0, len(known) - 1, MOST_LENGTHS).round().astype(int))].tolist()
+
+
+def _seeds(run: Run, seed: int | None, *, every: bool) -> list[int]:
+    """The living seeds, or the one asked for."""
+    return np.flatnonzero(run.alive).tolist() if seed is None and every else [_seed(run, seed)]
+
+
+def _seed(run: Run, seed: int | None) -> int:
+    """The seed that `Run.seed_params` takes; it refuses those that diverged."""
+    if seed is not None or run.preferred is not None:
+        return int(run.preferred if seed is None else seed)  # pyright: ignore[reportArgumentType]
+    return int(np.argmax(run.alive))

@@ -1,0 +1,69 @@
+"""Reading a sequence token by token with a state of fixed size, as a network for an endless stream has to.
+
+A network that can do so keeps what it needs of earlier tokens in the collection `memory` (`lenmem.nn.module.in_pieces`)
+and is applied to the next tokens alone.
+"""
+
+from __future__ import annotations
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.nn.interfaces.packing import require_spec
+from lenmem.types import PyTree, Spec
+
+
+class Streaming(nn.Module):
+    """Adds `empty_memory` and `step` to a model whose parts keep their state in the collection `memory`."""
+
+    spec: Spec | None = None
+
+    @nn.nowrap
+    def whole_only(self) -> str | None:
+        """None, or the reason why this network needs a whole sequence at once."""
+        raise NotImplementedError
+
+    @nn.nowrap
+    def empty_memory(self, rows: int) -> PyTree:
+        """What `step` keeps of `rows` sequences of which nothing has been read: the sums of each layer, float32[B,
+        heads, d_head, d_head] (and [B, heads, d_head] for `linear`), and the number of tokens read, int32[B].
+
+        Raises ValueError for a network that cannot read in pieces, with the reason.
+        """
+        spec = require_spec(self.spec, self)
+        if reason := self.whole_only():
+            raise ValueError(f"this {type(self).__name__} cannot read a sequence step by step: {reason}")
+        width = () if spec.takes_tokens else (spec.input_width,)
+        kind = jnp.int32 if spec.takes_tokens else jnp.float32
+        inputs = jax.ShapeDtypeStruct((rows, 1, *width), kind)
+        params = jax.eval_shape(lambda x: self.init(jax.random.key(0), x, *_all_real(x))["params"], inputs)
+        memory = jax.eval_shape(lambda p, x: self.step(p, None, x)[0], params, inputs)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), memory)
+
+    @nn.nowrap
+    def step(
+        self, params: PyTree, memory: PyTree, inputs: jax.Array, mask: jax.Array | None = None
+    ) -> tuple[PyTree, jax.Array]:
+        """The next tokens of sequences: (the new memory, their outputs).
+
+        The outputs are those of the whole sequences, for causal tasks whose answers are aligned with their inputs. The
+        memory has the same size however much was read, and so has the work of a step.
+
+        Args:
+            params: the network's parameters.
+            memory: that of the last step; at first `empty_memory`.
+            inputs: the next n tokens of each row, int[B, n] or float[B, n, D]; n is 1, or any number.
+            mask: bool[B, n], the real ones, first in each row. None: all. Other tokens leave no trace.
+        """
+        real, asked = _all_real(inputs)
+        variables = {"params": params} if memory is None else {"params": params, "memory": memory}
+        masks = (real, asked) if mask is None else (mask, mask)
+        outputs, changed = self.apply(variables, inputs, *masks, mutable=["memory"])
+        return changed["memory"], outputs
+
+
+def _all_real(inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The masks of inputs and answers without padding."""
+    ones = jnp.ones(inputs.shape[:2], bool)
+    return ones, ones
