@@ -43,9 +43,9 @@ SUFFIX = ".safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """One task and one model. `bound_model` is the model with the task's spec.
+    """One task and one model. `bound_model` is the model with the task's spec, in the training's precision.
 
-    Raises ValueError if the model cannot take the task, with the model's reason.
+    Raises ValueError if the model cannot take the task, with the model's reason, or cannot take the precision.
     """
 
     task: Task
@@ -63,13 +63,26 @@ class Experiment:
         reason = supports(self.model, self.task.spec)
         if reason is not None:
             raise ValueError(f"{type(self.model).__name__} cannot take {type(self.task).__name__}: {reason}")
+        if self.training.dtype is not None:
+            if not self._has("dtype"):
+                raise ValueError(f"training.precision is 'bf16', but {type(self.model).__name__} has no field `dtype`")
+            own = self.model.dtype  # pyright: ignore[reportAttributeAccessIssue]
+            if own is not None and np.dtype(own) != np.dtype(self.training.dtype):
+                raise ValueError(
+                    f"training.precision is 'bf16', but model.dtype is {np.dtype(own).name}; leave one out"
+                )
 
     @property
     def bound_model(self) -> nn.Module:
-        """The model with the task's spec."""
-        if "spec" in {field.name for field in dataclasses.fields(self.model)}:
-            return self.model.clone(spec=self.task.spec)
-        return self.model
+        """The model with the task's spec and the training's precision."""
+        given: dict[str, Any] = {"spec": self.task.spec} if self._has("spec") else {}
+        if self.training.dtype is not None:
+            given["dtype"] = self.training.dtype
+        return self.model.clone(**given) if given else self.model
+
+    def _has(self, name: str) -> bool:
+        """Whether the model has this field."""
+        return name in {field.name for field in dataclasses.fields(self.model)}
 
 
 @dataclasses.dataclass

@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import chex
 import jax
+import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 
@@ -150,6 +151,11 @@ def check_outputs(spec: Spec, outputs: Any, target_mask: Any) -> None:
     """Raises ValueError, naming both shapes, if a model does not return `output_size` numbers per answer slot."""
     about = f"as target_mask is {list(target_mask.shape)} and output_size is {spec.output_size}"
     _check_shape("the model's output", outputs, (*target_mask.shape, spec.output_size), about)
+
+
+def at_least_float32(outputs: jax.Array) -> jax.Array:
+    """Outputs of a network that computes in half precision as float32, for losses and metrics; others as they are."""
+    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
 
 
 def _check_shape(name: str, array: Any, wanted: Sequence[int | str], about: str) -> None:

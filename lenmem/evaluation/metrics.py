@@ -20,7 +20,7 @@ import numpy as np
 from lenmem import progress
 from lenmem.errors import parameters_fit
 from lenmem.tasks.base import Source, Split, Task, slot_losses
-from lenmem.types import Batch, PyTree
+from lenmem.types import Batch, PyTree, at_least_float32
 
 PARTS = 20
 """Number of calls a computation is divided into when its progress is reported."""
@@ -42,7 +42,8 @@ class ApplyModel:
     def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> Any:
         """The model call for evaluation, without noise; with `targets`, given the right answer so far."""
         with parameters_fit():
-            return self.model.apply({"params": params}, inputs, input_mask, target_mask, targets=targets, train=False)
+            asked = (inputs, input_mask, target_mask)
+            return at_least_float32(self.model.apply({"params": params}, *asked, targets=targets, train=False))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -41,7 +41,8 @@ class TorchLSTMCell(LSTMCell):
         kernel = self.param("kernel", init, (rows, columns), self.param_dtype)
         bias = self.param("bias", bias_init, (columns,), self.param_dtype)
         inputs, hidden, kernel, bias = promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
-        return lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
+        memory, new = lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
+        return memory, new.astype(hidden.dtype)
 
 
 class LSTMEncoder(Part):

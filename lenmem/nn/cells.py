@@ -15,15 +15,16 @@ from flax.linen.dtypes import promote_dtype
 
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
 from lenmem.nn.module import Part
-from lenmem.types import Dtype, PyTree, Step
+from lenmem.types import Dtype, PyTree, Step, at_least_float32
 
 
 def lstm_update(gates: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The pointwise half of an LSTM (Hochreiter & Schmidhuber 1997, with forget gates).
 
-    gates [..., 4H] = (f, i, o, g): c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'). Returns (c', h).
+    gates [..., 4H] = (f, i, o, g): c' = sigmoid(f) c + sigmoid(i) tanh(g), h = sigmoid(o) tanh(c'). Returns (c', h), at
+    least in float32.
     """
-    forget, write, output, candidate = jnp.split(gates, 4, axis=-1)
+    forget, write, output, candidate = jnp.split(at_least_float32(gates), 4, axis=-1)
     memory = nn.sigmoid(forget) * memory + nn.sigmoid(write) * jnp.tanh(candidate)
     return memory, nn.sigmoid(output) * jnp.tanh(memory)
 
@@ -61,9 +62,9 @@ class LSTMCell(Part):
         self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, self.learned_start, self.param_dtype)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
-        """(c, h), broadcast to the batch."""
+        """(c, h), broadcast to the batch. In half precision c, a sum over time, is float32."""
         dtype = self.dtype or self.param_dtype
-        memory, hidden = self.start_memory.astype(dtype), self.start_hidden.astype(dtype)
+        memory, hidden = at_least_float32(self.start_memory.astype(dtype)), self.start_hidden.astype(dtype)
         shape = (*batch_shape, self.hidden_size)
         return jnp.broadcast_to(memory, shape), jnp.broadcast_to(hidden, shape)
 
@@ -86,7 +87,8 @@ class LSTMCell(Part):
         kernel = self.param("kernel", kernel_init, (width + self.hidden_size, 4 * self.hidden_size), self.param_dtype)
         bias = self.param("bias", bias_init, (4 * self.hidden_size,), self.param_dtype)
         inputs, hidden, kernel, bias = promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
-        return lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
+        memory, new = lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
+        return memory, new.astype(hidden.dtype)
 
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         """(new carry, h)."""
@@ -115,7 +117,8 @@ class GRUCell(Part):
         options = {"initialization": self.initialization, **self.dtypes}
         input_gates = Linear(3 * self.hidden_size, **options, name="input")(inputs)
         hidden_gates = Linear(3 * self.hidden_size, **options, name="hidden")(carry)
-        return gru_update(input_gates, hidden_gates, carry)
+        hidden = gru_update(*map(at_least_float32, (input_gates, hidden_gates, carry)))
+        return hidden.astype(input_gates.dtype)
 
     def __call__(self, carry: jax.Array, step: Step) -> tuple[jax.Array, jax.Array]:
         """(new carry, h)."""

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
 from lenmem.nn.module import Part
-from lenmem.types import PyTree, Step
+from lenmem.types import PyTree, Step, at_least_float32
 
 Feedback = Literal["hidden", "cell"]
 Kind = Literal["lstm", "peephole", "feedforward"]
@@ -56,10 +56,10 @@ class LSTMController(Part):
         )
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
-        """(c, h), broadcast to the batch."""
+        """(c, h), broadcast to the batch. In half precision c, a sum over time, is float32."""
         dtype, shape = self.dtype or self.param_dtype, (*batch_shape, self.hidden_size)
         cell, hidden = (jnp.broadcast_to(x.astype(dtype), shape) for x in (self.start_cell, self.start_hidden))
-        return cell, hidden
+        return at_least_float32(cell), hidden
 
     @nn.compact
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
@@ -69,12 +69,13 @@ class LSTMController(Part):
         shape = (seen.shape[-1], 4 * self.hidden_size)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, self.param_dtype)
         bias = self.param("bias", nn.initializers.zeros, shape[1:], self.param_dtype)
-        seen, cell, kernel, bias = promote_dtype(seen, cell, kernel, bias, dtype=self.dtype)
-        forget, write, output, candidate = jnp.split(seen @ kernel + bias, 4, axis=-1)
+        seen, kernel, bias = promote_dtype(seen, kernel, bias, dtype=self.dtype)
+        cell = at_least_float32(cell)
+        forget, write, output, candidate = jnp.split(at_least_float32(seen @ kernel + bias), 4, axis=-1)
         cell = nn.sigmoid(forget + self.forget_bias) * cell + nn.sigmoid(write) * jnp.tanh(candidate)
         self.sow("traces", "controller_state", cell)
         squashed = jnp.tanh(cell)
-        hidden = nn.sigmoid(output) * squashed
+        hidden = (nn.sigmoid(output) * squashed).astype(seen.dtype)
         return (squashed if self.compression else cell, hidden), hidden
 
 

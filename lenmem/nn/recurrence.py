@@ -27,8 +27,10 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from lenmem.ops.gradients import with_gradient
+from lenmem.ops.products import SharedProducts, shared_scan
 from lenmem.types import SOWN, STREAMS, PyTree, Step
 
 CHUNK = 16
@@ -64,15 +66,19 @@ class AppendOnlyCell(nn.Module):
         return (state, memory, written + (step.valid & ~step.decoding), time + 1), output
 
 
-def scan_cell(cell: nn.Module, carry: PyTree, steps: Step) -> tuple[PyTree, PyTree]:
+def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> tuple[PyTree, PyTree]:
     """Runs `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
-    Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that ended early. Values
-    that the cell sows are stacked over time. Random streams are folded with the time.
+    `shared` are further arguments of a call of the cell, the same at all steps. Outputs at steps where a row is not
+    valid are arbitrary, and so is the final carry of rows that ended early. Values that the cell sows are stacked over
+    time. Random streams are folded with the time.
+
+    In the backward pass the gradients of products with weights, and with `shared`, are formed after each chunk of steps
+    instead of at each step (`lenmem.ops.products`).
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # one step creates all parameters
-        carry, output = cell(carry, jax.tree.map(lambda x: x[0], steps))
+        carry, output = cell(carry, jax.tree.map(lambda x: x[0], steps), *shared)
         return carry, jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), output)
 
     module, variables = cell.unbind()
@@ -104,14 +110,15 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step) -> tuple[PyTree, PyTr
         carry = (state, memory, count, time + length)
     else:
 
-        def body(carry, inputs):
-            time, step = inputs
-            (new, output), mutated = call(variables, keys, time, carry, step)
+        def body(fixed, carry, inputs):
+            (variables, keys, *shared), (time, step) = fixed, inputs
+            (new, output), mutated = call(variables, keys, time, carry, step, *shared)
             carry = _unless_padded(length, step, new, carry)
             return carry, (output, mutated, carry if regularised else ())
 
         times, chunked = _chunk_times(0, length), _chunks(steps, length)
-        carry, stacked = _scan_chunks(body, carry, (times, chunked), chunked.valid)
+        fixed = (variables, keys, *shared)
+        carry, stacked = _scan_with_products(body, fixed, carry, (times, chunked), chunked.valid)
         outputs, mutated, carries = _unchunk(stacked, length)
         if regularised:
             cell.sow("losses", "sequence", cell.sequence_loss(carries, steps.valid))
@@ -173,25 +180,17 @@ def _unchunk(tree: PyTree, length: int) -> PyTree:
 
 
 def _scan_chunks(
-    body: Callable,
-    carry: PyTree,
-    inputs: PyTree,
-    valid: jax.Array,
-    *,
-    reverse: bool = False,
-    recompute: bool = False,
+    run: Callable, carry: PyTree, inputs: PyTree, valid: jax.Array, *, reverse: bool = False
 ) -> tuple[PyTree, PyTree]:
-    """`lax.scan` of `body` over chunks of steps; a chunk without a valid step keeps the carry and yields zeros."""
-
-    def run(carry, xs):
-        return jax.lax.scan(body, carry, xs, reverse=reverse)
+    """`run(carry, xs) -> (carry, ys)` on one chunk after another; one without a valid step keeps the carry and yields
+    zeros."""
 
     def skip(carry, xs):
         return carry, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry, xs)[1])
 
     def chunk(carry, xs):
         xs, valid = xs
-        return jax.lax.cond(any_valid(valid), jax.checkpoint(run) if recompute else run, skip, carry, xs)
+        return jax.lax.cond(any_valid(valid), run, skip, carry, xs)
 
     return jax.lax.scan(chunk, carry, (inputs, valid), reverse=reverse)
 
@@ -205,9 +204,28 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
     valid. It is a pure function: it may close over arrays, but not call Linen modules.
     """
     length = valid.shape[0]
+    traced, result = jax.make_jaxpr(body, return_shape=True)(carry, jax.tree.map(lambda x: x[0], xs))
+
+    def step(fixed, carry, x):
+        results = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, fixed))(*jax.tree.leaves((carry, x)))
+        return jax.tree.unflatten(jax.tree.structure(result), results)
+
     xs, valid = _chunks((xs, valid), length)
-    carry, outputs = _scan_chunks(body, carry, xs, valid, recompute=True)
+    carry, outputs = _scan_with_products(step, traced.consts, carry, xs, valid, recompute=True)
     return carry, _unchunk(outputs, length)
+
+
+# Products with weights, out of the loop -------------------------------------------------------------------------------
+
+
+def _scan_with_products(
+    body: Callable, weights: PyTree, carry: PyTree, xs: PyTree, valid: jax.Array, *, recompute: bool = False
+) -> tuple[PyTree, PyTree]:
+    """`_scan_chunks` of `body(weights, carry, x)`. The backward pass forms the gradients of products with weights after
+    each chunk (`lenmem.ops.products`)."""
+    scan = shared_scan(body, weights, carry, jax.tree.map(lambda x: x[0, 0], xs), lean=not recompute)
+    run = functools.partial(scan, weights)
+    return _scan_chunks(jax.checkpoint(run) if recompute else run, carry, xs, valid)
 
 
 # The scan of an append-only memory ------------------------------------------------------------------------------------
@@ -256,7 +274,8 @@ def _append_scan_forward(scan: _Appending, variables, keys, state, memory, writt
         return (after, _append(memory, entry, scan.initial_slots + now)), (output, state)
 
     times, chunked = _chunk_times(time, length), _chunks(steps, length)
-    (final, memory), (outputs, states) = _scan_chunks(body, (state, memory), (times, chunked), chunked.valid)
+    run = functools.partial(jax.lax.scan, body)
+    (final, memory), (outputs, states) = _scan_chunks(run, (state, memory), (times, chunked), chunked.valid)
     residuals = (variables, keys, memory, states, time, times, chunked, total)
     return (final, memory, _unchunk(outputs, length)), residuals
 
@@ -266,26 +285,40 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
     d_state, d_memory, d_outputs = cotangents
     length = jax.tree.leaves(d_outputs)[0].shape[0]
 
+    def again(variables, state, memory, inputs, keys, now, filled, step):
+        return scan.advance(variables, keys, now, state, memory, filled, step._replace(inputs=inputs))
+
+    def recalled(inputs):
+        """The arguments of `again`, after the variables, at a step."""
+        now, step, state, _ = inputs
+        return state, memory, step.inputs, keys, now, _filled(scan, memory, jnp.minimum(now, total)), step
+
+    inputs = (times, chunked, states, _chunks(d_outputs, length))
+    products = SharedProducts(again, variables, *recalled(jax.tree.map(lambda x: x[0, 0], inputs)))
+
     def body(carry, inputs):
-        d_variables, d_state, d_memory = carry
-        now, step, state, d_output = inputs
-        filled = _filled(scan, memory, jnp.minimum(now, total))
+        d_leaves, d_state, d_memory = carry
+        state, memory, read, *fixed = recalled(inputs)
 
-        def again(variables, state, memory, inputs):
-            return scan.advance(variables, keys, now, state, memory, filled, step._replace(inputs=inputs))
+        def once(leaves, probes, state, memory, read):
+            return products.run(leaves, probes, variables, state, memory, read, *fixed)
 
-        _, pull = jax.vjp(again, variables, state, memory, step.inputs)
-        d_entry = jax.tree.map(functools.partial(_slot_or_zero, slot=scan.initial_slots + now), d_memory)
-        more_variables, d_state, more_memory, d_inputs = pull((d_state, d_entry, d_output))
-        return (
-            jax.tree.map(jnp.add, d_variables, more_variables),
-            d_state,
-            jax.tree.map(jnp.add, d_memory, more_memory),
-        ), d_inputs
+        leaves = products.plain_leaves(variables)
+        _, pull, factors = jax.vjp(once, leaves, products.probes(), state, memory, read, has_aux=True)
+        d_entry = jax.tree.map(functools.partial(_slot_or_zero, slot=scan.initial_slots + inputs[0]), d_memory)
+        more_leaves, d_probes, d_state, more_memory, d_read = pull((d_state, d_entry, inputs[-1]))
+        added = jax.tree.map(jnp.add, (d_leaves, d_memory), (more_leaves, more_memory))
+        return (added[0], d_state, added[1]), (d_read, factors, d_probes)
+
+    def run(carry, inputs):
+        d_variables, *carry = carry
+        start = (jax.tree.map(jnp.zeros_like, products.plain_leaves(variables)), *carry)
+        (d_leaves, *carry), (d_read, *stacked) = jax.lax.scan(body, start, inputs, reverse=True)
+        more = products.gradient(variables, *stacked, d_leaves)
+        return (jax.tree.map(jnp.add, d_variables, more), *carry), d_read
 
     start = (jax.tree.map(jnp.zeros_like, variables), d_state, d_memory)
-    inputs = (times, chunked, states, _chunks(d_outputs, length))
-    (d_variables, d_state, d_memory), d_inputs = _scan_chunks(body, start, inputs, chunked.valid, reverse=True)
+    (d_variables, d_state, d_memory), d_inputs = _scan_chunks(run, start, inputs, chunked.valid, reverse=True)
     # Entries written inside the scan are not its inputs: only the initial memory has a gradient.
     slots = jnp.arange(jax.tree.leaves(memory)[0].shape[-1])
     d_memory = jax.tree.map(lambda d: jnp.where(slots < scan.initial_slots + time, d, 0), d_memory)

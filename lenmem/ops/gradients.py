@@ -23,7 +23,9 @@ PyTree = Any
 
 
 def with_gradient(
-    forward: Callable[..., tuple[PyTree, PyTree]], backward: Callable[[Any, Any], tuple[PyTree, ...]]
+    forward: Callable[..., tuple[PyTree, PyTree]],
+    backward: Callable[[Any, Any], tuple[PyTree, ...]],
+    plain: Callable[..., PyTree] | None = None,
 ) -> Callable[..., Any]:
     """The function `forward(*arguments)[0]` with `backward` as its gradient. As for `jax.custom_vjp`,
 
@@ -31,12 +33,14 @@ def with_gradient(
         cotangents of the arguments = backward(kept, cotangent of the result)
 
     with None for an argument without a cotangent. Arguments, result and `kept` are pytrees of arrays; `forward` must
-    not close over traced values.
+    not close over traced values. `plain(*arguments)` is the result alone, where nothing has to be kept; None: that of
+    `forward`.
     """
+    alone = plain or (lambda *arguments: forward(*arguments)[0])
 
     @jax.custom_jvp
     def function(*arguments: PyTree) -> PyTree:
-        return forward(*arguments)[0]
+        return alone(*arguments)
 
     @function.defjvp
     def _(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[PyTree, PyTree]:
@@ -67,7 +71,7 @@ def with_gradient(
             def moved(*values: jax.Array) -> list[jax.Array]:
                 for i, value in zip(inputs, values, strict=True):
                     at[i] = value
-                leaves = jax.tree.leaves(forward(*jax.tree.unflatten(in_tree, at))[0])
+                leaves = jax.tree.leaves(alone(*jax.tree.unflatten(in_tree, at)))
                 return [leaves[i] for i in outputs]
 
             return jax.jvp(moved, tuple(at[i] for i in inputs), moves)[1]

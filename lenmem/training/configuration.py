@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import optax
 
 from lenmem.fields import NonNegativeInt, PositiveInt, check_fields
@@ -26,6 +27,9 @@ class Training:
     """Number of seeds trained in one program; each has its own parameters and data."""
     seed: int = 0
     """The random key of everything that is drawn."""
+    precision: Literal["f32", "bf16"] = "f32"
+    """The numbers that networks compute with, here and in evaluation. `f32`: those of the model, float32 unless it has
+    a dtype. `bf16`: bfloat16; parameters, sums, gates, softmaxes and the loss stay float32."""
     optimizer: Optimizer | optax.GradientTransformation = Optimizer()
     """The update rule. An Optax transformation works too, but is not saved: it must be passed again to resume."""
     selection: Literal["last", "validation", "running_ood"] = "last"
@@ -75,6 +79,11 @@ class Training:
                 f"training.selection_window={self.selection_window} validations, one each {self.validate_every} steps, "
                 f"are more than {self.steps} steps have"
             )
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype that the model is given; None: its own."""
+        return jnp.bfloat16 if self.precision == "bf16" else None
 
     @property
     def concurrent_seeds(self) -> int:

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from lenmem.keys import bits, namespaced, typed
 from lenmem.placement import spread_over
 from lenmem.tasks.base import Task
-from lenmem.types import STREAMS, Batch, PyTree, check_batch, check_outputs
+from lenmem.types import STREAMS, Batch, PyTree, at_least_float32, check_batch, check_outputs
 
 
 class Member(NamedTuple):
@@ -73,7 +73,7 @@ def objective(
         mutable=["losses"],
     )
     check_outputs(task.spec, outputs, batch.target_mask)
-    loss = task.loss(outputs, batch)
+    loss = task.loss(at_least_float32(outputs), batch)
     auxiliary = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
     return loss + auxiliary, loss
 

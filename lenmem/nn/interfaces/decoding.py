@@ -21,6 +21,7 @@ from lenmem.nn.interfaces.packing import (
 )
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part, told
+from lenmem.nn.recurrence import scan_cell
 from lenmem.types import SOWN, STREAMS, PyTree, Spec, Step
 
 
@@ -106,7 +107,7 @@ class EncoderDecoder(Part):
         answering = jnp.ones_like(target_mask)
         steps = Step(reads, answering, target_mask, not train)
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
-        outputs = scan_slots(_decode)(self, carry, memory, steps)[1]
+        outputs = scan_cell(self.decoder, carry, steps, memory)[1]
         return self.answer(jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), outputs))
 
     @nn.nowrap
@@ -141,11 +142,6 @@ def start_decoder(
     """`decoder.start(states, mask)`, with the answer slots for a decoder that needs them."""
     slots = (valid,) if getattr(decoder, "needs_slots", False) else ()
     return told(decoder.start, states, mask, *slots, deterministic=deterministic)
-
-
-def _decode(module: EncoderDecoder, carry: PyTree, memory: PyTree, step: Step):
-    """One slot whose input is known in advance."""
-    return module.decoder(carry, step, memory)
 
 
 def _answer_greedily(module: EncoderDecoder, carry: PyTree, memory: PyTree, valid: jax.Array):

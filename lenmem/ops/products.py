@@ -1,0 +1,229 @@
+"""Gradients of what all steps of a loop share, as one product after the loop.
+
+Let a step compute y_t = x_t W with a W that is the same in every step. Differentiated plainly, the backward loop adds
+a gradient of the size of W at every step:
+
+    dW = sum_t x_t^T dy_t                                O(T |W|) memory traffic, T small products
+
+`SharedProducts` finds such products in a step, whatever code they come from. Its `run` adds a probe to each, whose
+gradient is dy_t, and also returns x_t. A loop stacks both over time, and `gradient` forms one product of all steps:
+
+    dW = [x_1; ..; x_T]^T [dy_1; ..; dy_T]
+
+Weights that a step uses in another way too (biases, gains) get that part of their gradient plainly.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
+from jax.extend.core.primitives import dot_general_p
+
+from lenmem.ops.gradients import with_gradient
+
+PyTree = Any
+
+LARGEST = 1.0
+"""A product is left to plain differentiation if its results outnumber its weights by more than this: to keep the
+results of all steps would then cost more than adding a gradient at each. Zero leaves all."""
+NAME = "product of shared weights"
+"""The name of products among what a backward pass may keep."""
+
+
+def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, lean: bool = True) -> Callable:
+    """`scan(weights, carry, xs)`, which is `lax.scan` of `step(weights, carry, x)` over the first axis of `xs`, with
+    the gradients of products with weights formed after the loop.
+
+    The step is traced with the `weights`, `carry` and `x` given here, and must not close over traced values. If it is
+    `lean`, the backward pass keeps the carry and the products of each step and computes all else again: on a CPU that
+    is faster for an LSTM than to write and read the dozen arrays of a plain derivative.
+    """
+    products = SharedProducts(step, weights, carry, x)
+
+    def plain(weights, carry, xs):
+        return jax.lax.scan(lambda carry, x: step(weights, carry, x), carry, xs)
+
+    def forward(weights, carry, xs):
+        def run(leaves, probes, carry, xs):
+            def probed(carry, inputs):
+                probes, x = inputs
+                (carry, output), factors = products.run(leaves, probes, weights, carry, x)
+                return carry, (output, factors)
+
+            policy = jax.checkpoint_policies.save_only_these_names(NAME)
+            body = jax.checkpoint(probed, prevent_cse=False, policy=policy) if lean else probed
+            carry, (outputs, factors) = jax.lax.scan(body, carry, (probes, xs))
+            return (carry, outputs), factors
+
+        leaves, probes = products.plain_leaves(weights), products.probes(len(jax.tree.leaves(xs)[0]))
+        result, pull, factors = jax.vjp(run, leaves, probes, carry, xs, has_aux=True)
+        return result, (pull, factors, weights)
+
+    def backward(kept, cotangents):
+        pull, factors, weights = kept
+        d_leaves, d_probes, d_carry, d_xs = pull(cotangents)
+        return products.gradient(weights, factors, d_probes, d_leaves), d_carry, d_xs
+
+    return with_gradient(forward, backward, plain) if products.found else plain
+
+
+class SharedProducts:
+    """The products in `step(weights, *arguments)` of a value of this step and one that depends on `weights` alone.
+
+    The step is traced once, with arguments as in any step; their values do not matter. Only products at its top level
+    are found: one inside of a loop, a branch or a checkpoint of the step is differentiated plainly.
+    """
+
+    def __init__(self, step: Callable[..., PyTree], weights: PyTree, *arguments: PyTree):
+        closed, result = jax.make_jaxpr(step, return_shape=True)(weights, *arguments)
+        self.jaxpr, self.constants, self.result = closed.jaxpr, closed.consts, jax.tree.structure(result)
+        leaves, self.tree = jax.tree.flatten(weights)
+        self.of_weights = self.jaxpr.invars[: len(leaves)]
+        self.of_arguments = self.jaxpr.invars[len(leaves) :]
+
+        # What can be known before the first step.
+        fixed, known = set(self.of_weights), {*self.jaxpr.constvars, *self.of_weights}
+        self.before: list[int] = []
+        """Numbers of the equations that depend on weights alone."""
+        self.products: dict[int, int] = {}
+        """Number of an equation -> which of its two operands is fixed."""
+        for number, equation in enumerate(self.jaxpr.eqns):
+            used = [x for x in equation.invars if isinstance(x, Var)]
+            if known.issuperset(used) and not equation.effects:
+                known.update(equation.outvars)
+                if not fixed.isdisjoint(used):
+                    fixed.update(equation.outvars)
+                self.before.append(number)
+            elif equation.primitive is dot_general_p:
+                sides = [i for i, x in enumerate(equation.invars) if x in fixed]
+                if len(sides) == 1 and equation.outvars[0].aval.size <= LARGEST * equation.invars[sides[0]].aval.size:
+                    self.products[number] = sides[0]
+
+        # Weights that also count in another way, by going back through the equations.
+        needed = {x for x in self.jaxpr.outvars if isinstance(x, Var)}
+        for number, equation in reversed(list(enumerate(self.jaxpr.eqns))):
+            if not equation.effects and needed.isdisjoint(equation.outvars):
+                continue
+            side = self.products.get(number)
+            needed.update(x for i, x in enumerate(equation.invars) if isinstance(x, Var) and i != side)
+        self.floats = [i for i, x in enumerate(self.of_weights) if jnp.issubdtype(x.aval.dtype, jnp.inexact)]
+        self.plain = [i for i in self.floats if self.of_weights[i] in needed]
+
+    @property
+    def found(self) -> bool:
+        """Whether there is any such product."""
+        return bool(self.products)
+
+    def plain_leaves(self, weights: PyTree) -> list[jax.Array]:
+        """The leaves of `weights` for which `run` has to be differentiated, too."""
+        leaves = jax.tree.leaves(weights)
+        return [leaves[i] for i in self.plain]
+
+    def probes(self, *leading: int) -> list[jax.Array]:
+        """A zero for each product, with more axes in front."""
+        results = (self.jaxpr.eqns[number].outvars[0].aval for number in self.products)
+        return [jnp.zeros((*leading, *x.shape), x.dtype) for x in results]
+
+    def run(
+        self, plain: list[jax.Array], probes: list[jax.Array], weights: PyTree, *arguments: PyTree
+    ) -> tuple[PyTree, list[jax.Array]]:
+        """(the step's result, the factor of each product that is not fixed).
+
+        `plain` are the `plain_leaves` of `weights`. To be differentiated in `plain`, `probes` and `arguments`.
+        """
+        leaves = jax.tree.leaves(weights)
+        fixed = self._before(leaves)
+        for i, leaf in zip(self.plain, plain, strict=True):
+            leaves[i] = leaf
+        values = self._before(leaves)
+        values.update(zip(self.of_arguments, jax.tree.leaves(arguments), strict=True))
+        factors, probe = [], iter(probes)
+        for number, equation in enumerate(self.jaxpr.eqns):
+            if number in self.before:
+                continue
+            operands = [_value(values, x) for x in equation.invars]
+            side = self.products.get(number)
+            if side is None:
+                results = self._apply(number, operands)
+            else:
+                weight, factor = fixed[equation.invars[side]], operands[1 - side]
+                results = [_probed(functools.partial(self._product, number), weight, factor, next(probe))]
+                factors.append(factor)
+            values.update(zip(equation.outvars, results, strict=True))
+        return jax.tree.unflatten(self.result, [_value(values, x) for x in self.jaxpr.outvars]), factors
+
+    def gradient(
+        self, weights: PyTree, factors: list[jax.Array], d_probes: list[jax.Array], d_plain: Iterable[jax.Array]
+    ) -> PyTree:
+        """The gradient in `weights`, from what `run` gave in all steps, stacked on axis 0, and the gradients in
+        `probes`, stacked, and `plain`. None for leaves that are not floats."""
+        leaves = jax.tree.leaves(weights)
+
+        def products(floats: list[jax.Array]) -> list[jax.Array]:
+            at = list(leaves)
+            for i, leaf in zip(self.floats, floats, strict=True):
+                at[i] = leaf
+            values = self._before(at)
+            fixed = [values[self.jaxpr.eqns[number].invars[side]] for number, side in self.products.items()]
+            each = zip(self.products, fixed, factors, strict=True)
+            return [jax.vmap(functools.partial(self._product, number, x))(y) for number, x, y in each]
+
+        (of_products,) = jax.vjp(products, [leaves[i] for i in self.floats])[1](d_probes)
+        gradient: list[Any] = [None] * len(leaves)
+        for i, value in zip(self.floats, of_products, strict=True):
+            gradient[i] = value
+        for i, value in zip(self.plain, d_plain, strict=True):
+            gradient[i] = gradient[i] + value
+        return jax.tree.unflatten(self.tree, gradient)
+
+    def _before(self, leaves: list[jax.Array]) -> dict[Var, Any]:
+        """The values that depend on weights alone."""
+        values: dict[Var, Any] = dict(zip(self.jaxpr.constvars, self.constants, strict=True))
+        values.update(zip(self.of_weights, leaves, strict=True))
+        for number in self.before:
+            equation = self.jaxpr.eqns[number]
+            operands = [_value(values, x) for x in equation.invars]
+            values.update(zip(equation.outvars, self._apply(number, operands), strict=True))
+        return values
+
+    def _product(self, number: int, weight: jax.Array, factor: jax.Array) -> jax.Array:
+        """The product of an equation, from its fixed operand and the other."""
+        return self._apply(number, (weight, factor) if self.products[number] == 0 else (factor, weight))[0]
+
+    def _apply(self, number: int, operands: Iterable[Any]) -> list[Any]:
+        """The results of an equation with these operands."""
+        equation, names = self.jaxpr.eqns[number], self.jaxpr.debug_info.with_unknown_names()
+        given = {x: value for x, value in zip(equation.invars, operands, strict=True) if isinstance(x, Var)}
+        alone = {"invars": [*given], "outvars": equation.outvars, "eqns": [equation], "debug_info": names}
+        return jaxpr_as_fun(ClosedJaxpr(self.jaxpr.replace(constvars=[], **alone), ()))(*given.values())
+
+
+def _value(values: dict[Var, Any], x: Var | Literal) -> Any:
+    return x.val if isinstance(x, Literal) else values[x]
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _probed(product: Callable, weight: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
+    """`product(weight, factor) + probe` for a probe of zeros, without the addition."""
+    return checkpoint_name(product(weight, factor), NAME)
+
+
+def _moved(product: Callable, primals: tuple, tangents: tuple) -> tuple[jax.Array, Any]:
+    (weight, factor, probe), (d_weight, d_factor, d_probe) = primals, tangents
+    terms = [] if isinstance(d_probe, SymbolicZero) else [d_probe]
+    if not isinstance(d_factor, SymbolicZero):
+        terms.append(product(weight, d_factor))
+    if not isinstance(d_weight, SymbolicZero):
+        terms.append(product(d_weight, factor))
+    result = _probed(product, weight, factor, probe)
+    return result, functools.reduce(jnp.add, terms) if terms else jnp.zeros_like(result)
+
+
+_probed.defjvp(_moved, symbolic_zeros=True)

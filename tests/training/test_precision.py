@@ -1,0 +1,91 @@
+"""`Training.precision`: a run in bfloat16 trains, is saved with it, and is evaluated with it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lenmem import configs, load, train
+from lenmem.evaluation.metrics import ApplyModel
+from lenmem.models.lantm import LANTM
+from lenmem.tasks.base import draw
+from lenmem.tasks.lantm import Copy
+from lenmem.training.program import seeds_program
+from lenmem.training.step import objective
+from tests.models import contract
+from tests.models.contract import Case, Learning
+from tests.training.tiny import MODEL, TASK, Poisoned, experiment
+
+FLAGSHIPS = ("quickstart", "ndr/ctl_small", "nam/fibonacci_small", "dnc/copy_small", "panm/copy_small")
+
+
+def half(experiment, **training):
+    """The same experiment in bfloat16."""
+    return dataclasses.replace(
+        experiment, training=dataclasses.replace(experiment.training, precision="bf16", **training)
+    )
+
+
+def test_a_run_is_trained_saved_and_evaluated_in_bfloat16(tmp_path):
+    run = train(experiment(precision="bf16"), directory=tmp_path / "run")
+    assert np.all(run.alive)
+    again = load(tmp_path / "run")
+    assert again.experiment.training.precision == "bf16"
+    assert again.experiment.bound_model.dtype == jnp.bfloat16
+    assert {leaf.dtype for leaf in jax.tree.leaves(again.params)} == {np.dtype(np.float32)}
+
+    batch = draw(TASK, jax.random.key(0), jnp.asarray([3, 2]), 3)
+    inputs = (batch.inputs, batch.input_mask, batch.target_mask)
+    rough, exact = (MODEL.clone(spec=TASK.spec, dtype=dtype) for dtype in (jnp.bfloat16, None))
+    outputs = again.apply(*inputs)
+    np.testing.assert_array_equal(outputs, rough.apply({"params": again.seed_params()}, *inputs))
+    assert not np.array_equal(outputs, exact.apply({"params": again.seed_params()}, *inputs))
+
+
+def test_loss_and_scored_outputs_are_float32():
+    model = experiment(precision="bf16").bound_model
+    batch = draw(TASK, jax.random.key(0), jnp.asarray([3, 2]), 3)
+    inputs = (batch.inputs, batch.input_mask, batch.target_mask)
+    params = model.init(jax.random.key(0), *inputs)["params"]
+    assert model.apply({"params": params}, *inputs).dtype == jnp.bfloat16
+    assert ApplyModel(model)(params, *inputs).dtype == jnp.float32
+    total, loss = objective(model, TASK, params, batch, {})
+    assert total.dtype == loss.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", configs.names())
+def test_every_configuration_has_the_policy(name):
+    assert half(configs.load_config(name)).bound_model.dtype == jnp.bfloat16
+
+
+def test_the_policy_needs_a_model_that_can():
+    with pytest.raises(ValueError, match="'bf16', but Poisoned has no field `dtype`"):
+        experiment(Poisoned(), precision="bf16")
+    with pytest.raises(ValueError, match="'bf16', but model.dtype is float32; leave one out"):
+        experiment(MODEL.clone(dtype=jnp.float32), precision="bf16")
+    assert experiment(MODEL.clone(dtype=jnp.bfloat16), precision="bf16").bound_model.dtype == jnp.bfloat16
+    with pytest.raises(ValueError, match="precision"):
+        experiment(precision="fp8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FLAGSHIPS)
+def test_flagships_take_a_step(name):
+    """The other networks: `check_bfloat16` of the models' contract."""
+    program = seeds_program(half(configs.load_config(name), seeds=1, seeds_at_once=None, steps=1), jax.random.key(0))
+    _, record = program.advance(program.init(), 1)
+    assert np.all(record.alive)
+    assert np.all(np.isfinite(record.grad_norm)) and np.all(record.grad_norm > 0)
+
+
+@pytest.mark.slow
+@pytest.mark.learning
+def test_the_quickstart_is_learnt(learns):
+    """Up to twice the trained length, as in float32."""
+    learning = Learning(0.6, updates=600, learning_rate=3e-2, b2=0.9, batch_size=32)
+    model = LANTM(read_gate_bias=0.0, forget_bias=0.0, dtype=jnp.bfloat16)
+    contract.check_learns(Case("lantm_bf16", model, learning, Copy(vocabulary=64, train_lengths=(2, 12))), learns)
