@@ -195,7 +195,7 @@ def test_a_missing_library_is_one_line(monkeypatch):
 
 def test_example_sentences_are_grammatical():
     assert PAIRS[1] == (
-        "ada walks into the forge and cleo walks into the forge.",
-        "Ada geht in die Schmiede und Cleo geht in die Schmiede.",
+        "cleo walks into the forge and eve walks into the forge.",
+        "Cleo geht in die Schmiede und Eve geht in die Schmiede.",
     )
     assert json.dumps(PAIRS) and jnp.all(jnp.array([len(one.split()) for one, _ in PAIRS]) >= 5)
