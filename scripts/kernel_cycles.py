@@ -6,9 +6,10 @@
 
 B = 4, H = 8, d = 64, float32. `gradient` is the result together with its gradient to queries, keys and values. The
 compiler says the cycles of XLA's operations (`estimated_cycles`), but not those of a kernel; for softmax it has one of
-its own, `online-softmax`. These are counted from its dump: the bundles of instructions outside all loops, once; those in the loop over the grid, once for each program;
-those in a loop inside it, also once for each of its steps. A bundle takes at least one cycle; waits are not counted, in
-either. Nothing is run, so nothing here is a speed.
+its own, `online-softmax`. These are counted from its dump: the bundles of instructions outside all loops, once; those
+in the loop over the grid, once for each program; those in a loop inside it, also once for each of its steps. A bundle
+takes at least one cycle; waits are not counted, in either.
+Nothing is run, so nothing here is a speed.
 """
 
 from __future__ import annotations

@@ -297,10 +297,20 @@ _weights = with_gradient(_weights_forward, _weights_backward)
 
 
 def _softplus(x: jax.Array) -> jax.Array:
-    """log(1 + e^x) from one exponential and one logarithm, with what 1 + e^-|x| loses."""
+    """log(1 + e^x) to 1e-7 of it, faster than `jax.nn.softplus` on a CPU, with log(1 + e) = 2 artanh(e / (2 + e))."""
+    if x.dtype != jnp.float32:
+        return jax.nn.softplus(x)
     small = jnp.exp(-jnp.abs(x))
-    near_one = 1 + small
-    return jnp.maximum(x, 0) + (jnp.log(near_one) + (small - (near_one - 1)))
+    ratio = small / (2 + small)
+    square = ratio * ratio
+    series = jnp.full_like(x, _ARTANH[-1])
+    for coefficient in reversed(_ARTANH[:-1]):
+        series = series * square + coefficient
+    return jnp.maximum(x, 0) + ratio * series
+
+
+_ARTANH = (2.00000001, 0.666663159, 0.400248537, 0.279614188, 0.281746573)
+"""2 artanh(r) / r as a polynomial in r^2, by interpolation at Chebyshev's points of 0 to 1/9; off by 4e-9 at most."""
 
 
 def _sums_before(terms: jax.Array, start: jax.Array | int) -> jax.Array:
