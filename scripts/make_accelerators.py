@@ -1,6 +1,7 @@
-"""Write docs/accelerators.md from results/accelerators.json, which `lenmem compile --all` writes.
+"""Write docs/accelerators.md from results/accelerators.json, which two commands write.
 
 lenmem compile --all --topologies v5e:2x2 v6e:2x2 h100 --json results/accelerators.json
+python scripts/kernel_cycles.py --json results/accelerators.json
 python scripts/make_accelerators.py            # write the page
 python scripts/make_accelerators.py --check    # exit 1 if it is not what would be written
 """
@@ -20,6 +21,13 @@ RECORDS = ROOT / "results/accelerators.json"
 PAGE = ROOT / "docs/accelerators.md"
 
 PROGRAMS = ("training", "evaluation")
+FORMS = {
+    "softmax": "softmax, XLA",
+    "xla": "geometric, XLA",
+    "pallas": "geometric, kernel",
+    "stick-breaking, pallas": "stick-breaking, kernel",
+}
+"""The forms of attention, as they are recorded and as the page calls them."""
 
 HEAD = """# TPUs and GPUs
 
@@ -42,8 +50,26 @@ The time to compile is CPU time, of all threads together; a dash where it was no
 """
 
 
+ATTENTION = """
+## Geometric attention on a TPU
+
+`geometric_attention` and `stick_breaking_attention` have a kernel in Pallas (`implementation="pallas"`, which `auto` is
+on a TPU, see {py:mod}`lenmem.ops.pallas.outward`). The form for XLA skews rows by padding and reshaping, which is cheap
+on a CPU and dear on a TPU.
+
+The tables compare static cycles with plain softmax attention, for B = 4, H = 8, d = 64, float32, on one v5e. They are
+the compiler's estimate for the operations of XLA, and the bundles of instructions times the steps of all loops for the
+kernels, which the compiler leaves out (`python scripts/kernel_cycles.py`). Waits for memory are in neither. **The
+kernels have never run on a TPU**: they are compiled for one, and their results are tested in Pallas' interpreter on a
+CPU. Gradient means the result and its gradient together.
+"""
+
+
 def page(records: list[dict[str, Any]]) -> str:
     """The page of these records."""
+    measured = [record for record in records if "attention" in record]
+    commits = _commits(records)
+    records = [record for record in records if "attention" not in record]
     parts = [HEAD]
     for topology in dict.fromkeys(record["topology"] for record in records):
         chosen = sorted((r for r in records if r["topology"] == topology), key=lambda r: r["config"])
@@ -63,9 +89,38 @@ def page(records: list[dict[str, Any]]) -> str:
         if refused:
             parts.append("\nNot compiled:\n\n")
         parts += [f"* `{record['config']}`: {record['error']}\n" for record in refused]
-    commits = sorted({str(record["commit"])[:9] for record in records})
-    parts.append(f"\nCompiled at {', '.join(commits)}.\n")
+    parts += _attention([record["attention"] for record in measured])
+    parts.append(f"\nCompiled at {commits}.\n")
     return "".join(parts)
+
+
+def _commits(records: list[dict[str, Any]]) -> str:
+    return ", ".join(sorted({str(record["commit"])[:9] for record in records}))
+
+
+def _attention(measured: list[dict[str, Any]]) -> list[str]:
+    """The section about the kernel, if it was measured."""
+    if not measured:
+        return []
+    parts = [ATTENTION]
+    for length in sorted({x["length"] for x in measured}):
+        parts.append(
+            f"\nN = {length}:\n\n| | M cycles, forward | of softmax | M cycles, gradient | of softmax "
+            "| temporaries, forward | gradient | compile, CPU, forward | gradient |\n"
+            f"| --- |{' ---: |' * 8}\n"
+        )
+        of = {(x["form"], x["pass"]): x for x in measured if x["length"] == length}
+        for form, title in FORMS.items():
+            both = [of.get((form, name)) for name in ("forward", "gradient")]
+            cells = [title]
+            for one, name in zip(both, ("forward", "gradient"), strict=True):
+                softmax = of.get(("softmax", name))
+                cells.append("-" if one is None else f"{one['cycles'] / 1e6:.3g}")
+                cells.append("-" if one is None or softmax is None else f"{one['cycles'] / softmax['cycles']:.2f}x")
+            cells += ["-" if one is None else memory_text(one["temporary"]) for one in both]
+            cells += ["-" if one is None else f"{one['cpu_seconds']:.0f} s" for one in both]
+            parts.append(f"| {' | '.join(cells)} |\n")
+    return parts
 
 
 def _row(record: dict[str, Any]) -> str:

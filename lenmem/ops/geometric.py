@@ -33,7 +33,9 @@ from lenmem.ops.gradients import with_gradient
 from lenmem.placement import platform
 
 RUN = 32
-"""Number of terms of a running sum that one matrix product adds up."""
+"""Number of terms of a running sum that one matrix product adds up; half of it for up to SHORT terms."""
+SHORT = 1024
+"""Longest running sum that is added up in the shorter runs, which are faster on a CPU."""
 HORIZON_BLOCK = 64
 """Default number of distances, on either side, that are processed between two checks of the tolerance."""
 TPU_BLOCK = 128
@@ -280,7 +282,7 @@ def _positions(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, ja
 
 
 def _weights_forward(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, tuple]:
-    losses = jax.nn.softplus(logits)  # -log(1 - P), and log P = logits - losses
+    losses = _softplus(logits)  # -log(1 - P), and log P = logits - losses
     weights = jnp.exp(logits - losses - _sums_before(losses, start))
     return weights, (logits, weights, start)
 
@@ -292,6 +294,23 @@ def _weights_backward(kept: tuple, cotangent: jax.Array) -> tuple[jax.Array, Non
 
 
 _weights = with_gradient(_weights_forward, _weights_backward)
+
+
+def _softplus(x: jax.Array) -> jax.Array:
+    """log(1 + e^x) to 1e-7 of it, faster than `jax.nn.softplus` on a CPU, with log(1 + e) = 2 artanh(e / (2 + e))."""
+    if x.dtype != jnp.float32:
+        return jax.nn.softplus(x)
+    small = jnp.exp(-jnp.abs(x))
+    ratio = small / (2 + small)
+    square = ratio * ratio
+    series = jnp.full_like(x, _ARTANH[-1])
+    for coefficient in reversed(_ARTANH[:-1]):
+        series = series * square + coefficient
+    return jnp.maximum(x, 0) + ratio * series
+
+
+_ARTANH = (2.00000001, 0.666663159, 0.400248537, 0.279614188, 0.281746573)
+"""2 artanh(r) / r as a polynomial in r^2, by interpolation at Chebyshev's points of 0 to 1/9; off by 4e-9 at most."""
 
 
 def _sums_before(terms: jax.Array, start: jax.Array | int) -> jax.Array:
@@ -350,7 +369,9 @@ def _running_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
     If the axis is longer than RUN, RUN must divide it. Sums are taken within runs and over runs, so rounding errors
     grow as RUN + N / RUN, not as N.
     """
-    runs = terms.reshape(*terms.shape[:-1], -1, min(terms.shape[-1], RUN))
+    length = terms.shape[-1]
+    size = min(length, RUN) if length <= RUN or length > SHORT else RUN // 2
+    runs = terms.reshape(*terms.shape[:-1], -1, size)
     sums = _exclusive_sums(jnp.sum(runs, axis=-1), reverse)[..., None] + _exclusive_sums(runs, reverse)
     return sums.reshape(terms.shape)
 
@@ -415,7 +436,7 @@ def stick_breaking_attention(
 
 
 def _stick_breaking_forward(logits: jax.Array) -> tuple[jax.Array, tuple]:
-    losses = jax.nn.softplus(logits)
+    losses = _softplus(logits)
     weights = jnp.exp(logits - losses - _padded_sums(losses, reverse=True))
     return weights, (logits, weights)
 
