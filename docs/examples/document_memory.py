@@ -1,6 +1,6 @@
 """A document as one tensor of fixed size, read by a sentence and a word, and changed in place.
 
-python docs/examples/document_memory.py      writes docs/document_memory.png
+python docs/examples/document_memory.py      writes docs/pictures/document_memory.png
 """
 
 from pathlib import Path
@@ -88,6 +88,6 @@ def draw(widths: tuple[int, ...], documents: int, path: Path) -> np.ndarray:
 if __name__ == "__main__":
     print(*(" ".join(sentence) for sentence in read), f"changed: {' '.join(reread)}", sep="\n")
     key_widths = (2, 4, 8, 16, 32, 64)
-    shares = draw(key_widths, 5, Path(__file__).parents[1] / "document_memory.png")
+    shares = draw(key_widths, 5, Path(__file__).parents[1] / "pictures/document_memory.png")
     for width, share in zip(key_widths, shares.mean(axis=1), strict=True):
         print(f"random keys of width {width:2}: {100 * share:5.1f}% of the words found")

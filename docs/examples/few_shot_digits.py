@@ -1,6 +1,6 @@
 """Digits from a few pictures of each, by writes to a matrix alone: no loss, no gradient, each picture seen once.
 
-python docs/examples/few_shot_digits.py      writes docs/few_shot_digits.png (needs scikit-learn)
+python docs/examples/few_shot_digits.py      writes docs/pictures/few_shot_digits.png (needs scikit-learn)
 """
 
 from pathlib import Path
@@ -77,4 +77,4 @@ if __name__ == "__main__":
     print(f"{'pictures of each digit':26}", *(f"{count:>6}" for count in counts))
     for name, values in table.items():
         print(f"{name:26}", *(f"{100 * mean:6.1f}" for mean in values.mean(axis=1)))
-    draw(counts, table, Path(__file__).parents[1] / "few_shot_digits.png")
+    draw(counts, table, Path(__file__).parents[1] / "pictures/few_shot_digits.png")
