@@ -67,8 +67,11 @@ hypothesis.settings.register_profile(
     "lenmem",
     deadline=None,  # The first example compiles.
     max_examples=20,
-    derandomize=bool(os.environ.get("CI")),
+    derandomize=True,  # What passes here passes anywhere.
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "search", hypothesis.settings.get_profile("lenmem"), derandomize=False, max_examples=200
 )
 hypothesis.settings.load_profile("lenmem")
 

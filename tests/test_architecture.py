@@ -219,7 +219,10 @@ def child(program: str) -> None:
 
 
 def test_importing_lenmem_loads_nothing_it_does_not_need():
-    """`import lenmem` loads no other package. Its networks and training start no backend and import no extras."""
+    """`import lenmem` loads no other package. Its networks and training start no backend and import no extras.
+
+    Of the evaluation only plots import matplotlib, and never pyplot.
+    """
     unwanted = ("matplotlib", "orbax", "rich.progress", "scipy.stats", "sklearn", "tensorboardX", "tensorflow_datasets")
     child(
         "import sys\n"
@@ -231,7 +234,11 @@ def test_importing_lenmem_loads_nothing_it_does_not_need():
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge.backends_are_initialized(), 'a backend was started'\n"
         f"loaded = [name for name in {unwanted!r} if name in sys.modules]\n"
-        "assert not loaded, loaded"
+        "assert not loaded, loaded\n"
+        "import lenmem.evaluation.lengths, lenmem.evaluation.tables, lenmem.evaluation.traces\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "import lenmem.evaluation.plots\n"
+        "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
 
 

@@ -92,7 +92,8 @@ def test_train_writes_what_it_says(folder):
 
 def test_a_second_training_overwrites_nothing(folder, capsys):
     before = (folder / "runs" / "tiny" / "metrics.jsonl").read_bytes()
-    printed = run(capsys, "train", "tiny.py", "--training.steps", "2", "--model.dtype", "bfloat16")
+    options = ("--training.steps", "2", "--model.dtype", "bfloat16", "--evaluation.lengths", "2")
+    printed = run(capsys, "train", "tiny.py", *options)
     assert "runs/tiny-2" in printed.replace("\n", "")
     assert (folder / "runs" / "tiny" / "metrics.jsonl").read_bytes() == before
 

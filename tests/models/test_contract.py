@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import flax.linen as nn
@@ -292,6 +293,16 @@ each_case = pytest.mark.parametrize(
     [pytest.param(case, marks=[pytest.mark.slow] * (case.name in VARIANTS)) for case in CASES],
     ids=lambda case: case.name,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_are_not_kept():
+    """CI starts without a cache, no other test runs these programs, and to write them takes a tenth of the time."""
+    name, never = "jax_persistent_cache_min_compile_time_secs", 1e9
+    before = getattr(jax.config, name)
+    jax.config.update(name, never if os.environ.get("CI") else before)
+    yield
+    jax.config.update(name, before)
 
 
 @each_check
