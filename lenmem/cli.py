@@ -883,7 +883,8 @@ def data(arguments: list[str]) -> None:
         return
     with progress.track(f"reading {name}"):
         lines = catalogue.checked(name, options.directory)
-    _say("\n".join([*lines, f"{options.directory} can be used: {catalogue.find(name).use}"]))
+    use = catalogue.find(name).use.replace("DIRECTORY", str(options.directory))
+    _say("\n".join([*lines, f"{options.directory} can be used: {use}"]))
 
 
 def list_names(arguments: list[str]) -> None:
