@@ -625,24 +625,21 @@ def show(arguments: list[str]) -> None:
 def _say_zoo(words: Sequence[str]) -> None:
     """The networks whose name contains all words, as a table."""
     known = shelf.entries()
-    short = {entry.name: name for name, entry in shelf.short_names(known.values()).items()}
+    short = {entry.name for entry in shelf.short_names(known.values()).values()}
     chosen = [entry for name, entry in known.items() if all(word.removeprefix(shelf.PREFIX) in name for word in words)]
     if not chosen:
         raise ValueError(f"no network of the zoo is called {' '.join(words)}.{nearest(' '.join(words), known)}")
     table = Table(box=None, pad_edge=False)
-    for title in ("network", "model", "trained on", "95% up to", "kB", ""):
-        table.add_column(title, no_wrap=title == "network", justify="right" if title == "kB" else "left")
+    for title in ("network", "", "trained", "95% up to", "kB", ""):
+        table.add_column(title, no_wrap=True, justify="left" if title in ("network", "") else "right")
     for entry in chosen:
-        low, high = entry.train_lengths
-        notes = [f"= {short[entry.name]}"] if entry.name in short else []
-        notes += [] if entry.path else ["elsewhere"]
         table.add_row(
             escape(entry.name),
-            entry.model,
-            f"{low} to {high}",
+            "*" if entry.name in short else "",
+            "{}-{}".format(*entry.train_lengths),
             str(entry.reach) if entry.reach else "none",
             f"{entry.size / 1000:.0f}",
-            escape(", ".join(notes)),
+            "" if entry.path else "elsewhere",
         )
     console.print(table)
     if any(entry.path is None for entry in chosen):
@@ -652,7 +649,7 @@ def _say_zoo(words: Sequence[str]) -> None:
     _say(
         f"\n{len(chosen)} networks. Use one as zoo:NAME, as in: lenmem predict zoo:lantm/reverse --length 70\n"
         "95% up to: the longest measured length with at least 95% exact match, of the best seed.\n"
-        "A short name (=) means the network of a task that reaches furthest beyond its training lengths."
+        "* is meant by a short name, such as lantm/reverse: it reaches furthest beyond its training lengths."
     )
 
 
