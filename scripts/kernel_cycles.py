@@ -88,6 +88,7 @@ def compiled(name: str, dump: Path) -> dict[str, Any]:
         executable = jax.jit(program(form, which)).lower(*arrays).compile()
     seconds = time.process_time() - started
     text, memory = executable.as_text() or "", executable.memory_analysis()
+    assert memory is not None, "libtpu says what memory a program needs"
     cycles = sum(int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text))
     for call in re.findall(r"%?([\w.-]+) = [^\n]* custom-call\([^\n]*tpu_custom_call", text):
         (bundles,) = dump.glob(f"*-{call}-*[0-9]-final_bundles.txt")

@@ -59,9 +59,10 @@ on a CPU and dear on a TPU.
 
 The tables compare static cycles with plain softmax attention, for B = 4, H = 8, d = 64, float32, on one v5e. They are
 the compiler's estimate for the operations of XLA, and the bundles of instructions times the steps of all loops for the
-kernels, which the compiler leaves out (`python scripts/kernel_cycles.py`). Waits for memory are in neither. **The
-kernels have never run on a TPU**: they are compiled for one, and their results are tested in Pallas' interpreter on a
-CPU. Gradient means the result and its gradient together.
+kernels, which the compiler leaves out (`python scripts/kernel_cycles.py`). Softmax is partly such a kernel, too, which
+the compiler puts in by itself. Waits for memory are in neither. **The kernels have never run on a TPU**: they are
+compiled for one, and their results are tested in Pallas' interpreter on a CPU. Gradient means the result and its
+gradient together; a dash, not measured.
 """
 
 
