@@ -204,7 +204,8 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
     valid. It is a pure function: it may close over arrays, but not call Linen modules.
     """
     length = valid.shape[0]
-    traced, result = jax.make_jaxpr(body, return_shape=True)(carry, jax.tree.map(lambda x: x[0], xs))
+    found: Any = jax.make_jaxpr(body, return_shape=True)(carry, jax.tree.map(lambda x: x[0], xs))
+    traced, result = found
 
     def step(fixed, carry, x):
         results = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, fixed))(*jax.tree.leaves((carry, x)))

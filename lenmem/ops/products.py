@@ -82,7 +82,8 @@ class SharedProducts:
     """
 
     def __init__(self, step: Callable[..., PyTree], weights: PyTree, *arguments: PyTree):
-        closed, result = jax.make_jaxpr(step, return_shape=True)(weights, *arguments)
+        traced: Any = jax.make_jaxpr(step, return_shape=True)(weights, *arguments)
+        closed, result = traced
         self.jaxpr, self.constants, self.result = closed.jaxpr, closed.consts, jax.tree.structure(result)
         leaves, self.tree = jax.tree.flatten(weights)
         self.of_weights = self.jaxpr.invars[: len(leaves)]
@@ -183,9 +184,9 @@ class SharedProducts:
             gradient[i] = gradient[i] + value
         return jax.tree.unflatten(self.tree, gradient)
 
-    def _before(self, leaves: list[jax.Array]) -> dict[Var, Any]:
+    def _before(self, leaves: list[jax.Array]) -> dict[Any, Any]:
         """The values that depend on weights alone."""
-        values: dict[Var, Any] = dict(zip(self.jaxpr.constvars, self.constants, strict=True))
+        values: dict[Any, Any] = dict(zip(self.jaxpr.constvars, self.constants, strict=True))
         values.update(zip(self.of_weights, leaves, strict=True))
         for number in self.before:
             equation = self.jaxpr.eqns[number]
@@ -205,7 +206,7 @@ class SharedProducts:
         return jaxpr_as_fun(ClosedJaxpr(self.jaxpr.replace(constvars=[], **alone), ()))(*given.values())
 
 
-def _value(values: dict[Var, Any], x: Var | Literal) -> Any:
+def _value(values: dict[Any, Any], x: Var | Literal) -> Any:
     return x.val if isinstance(x, Literal) else values[x]
 
 
