@@ -224,7 +224,7 @@ class Compile(_Asked, CompileAll):
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a run: training, curve, and the traces of an example; or a paper's figure, from one or more runs."""
+    """Draw a run: training, curve, traces; or a figure of a paper."""
 
     figure: str | None = None
     """Draw only this figure of a paper, such as lantm-2 or dnc-4; docs/figures.md has all of them."""
@@ -327,7 +327,7 @@ class CompareRuns:
 
 @dataclasses.dataclass(frozen=True)
 class Zoo:
-    """List the trained networks that every verb takes as `zoo:NAME`; add, push or pull one.
+    """List the networks that all verbs take as `zoo:NAME`; add, push or pull one.
 
     lenmem zoo [WORD]                       networks, of one paper or task
     lenmem zoo card NAME                    what is known of a network
@@ -349,7 +349,7 @@ class Zoo:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Say where a data set is published, and check the files that are there.
+    """Say where a data set is published, and check the files there.
 
     Nothing is downloaded. Without a name, all data sets are listed.
     """

@@ -43,7 +43,8 @@ class ApplyModel:
         """The model call for evaluation, without noise; with `targets`, given the right answer so far."""
         with parameters_fit():
             asked = (inputs, input_mask, target_mask)
-            return at_least_float32(self.model.apply({"params": params}, *asked, targets=targets, train=False))
+            outputs: Any = self.model.apply({"params": params}, *asked, targets=targets, train=False)
+        return at_least_float32(outputs)
 
 
 @dataclasses.dataclass(frozen=True)

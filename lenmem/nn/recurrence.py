@@ -314,8 +314,8 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
     def run(carry, inputs):
         d_variables, *carry = carry
         start = (jax.tree.map(jnp.zeros_like, products.plain_leaves(variables)), *carry)
-        (d_leaves, *carry), (d_read, *stacked) = jax.lax.scan(body, start, inputs, reverse=True)
-        more = products.gradient(variables, *stacked, d_leaves)
+        (d_leaves, *carry), (d_read, factors, d_probes) = jax.lax.scan(body, start, inputs, reverse=True)
+        more = products.gradient(variables, factors, d_probes, d_leaves)
         return (jax.tree.map(jnp.add, d_variables, more), *carry), d_read
 
     start = (jax.tree.map(jnp.zeros_like, variables), d_state, d_memory)

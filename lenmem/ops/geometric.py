@@ -128,9 +128,9 @@ def geometric_attention(
 
     `implementation`: `xla` is described above. `pallas` is a kernel for TPUs, forward and backward, whose memory is
     linear in N whatever the block size; within a tolerance it goes by blocks of 128, and each block of targets stops
-    for itself. Elsewhere it is interpreted, which is slow. `auto` is the kernel on a TPU, in float32 and bfloat16, up
-    to the length that its VMEM allows (24,448 for d = d_v = 64), and beyond that `xla` in blocks. Elsewhere it is
-    `xla`.
+    for itself. Elsewhere it is interpreted, which is slow. `auto` is the kernel on a TPU, in float32 and bfloat16, from
+    a length of 128, to which it would pad a shorter sequence, up to the length that its VMEM allows (24,448 for
+    d = d_v = 64), and beyond that `xla` in blocks. Elsewhere it is `xla`.
 
     Raises ValueError for different lengths, a block size below 1, a tolerance outside [0, 1), an unknown implementation
     and a sequence that is too long for the kernel.
@@ -190,7 +190,7 @@ def _by_kernel(implementation: str, query: jax.Array, value: jax.Array) -> bool:
     if implementation == "auto" and platform() == "tpu":
         from lenmem.ops.pallas import geometric
 
-        return geometric.fits(query, value)
+        return query.shape[-2] >= geometric.TILE and geometric.fits(query, value)
     return implementation == "pallas"
 
 

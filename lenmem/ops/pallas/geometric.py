@@ -16,6 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.pallas import outward
+from lenmem.ops.pallas.outward import TILE
 from lenmem.placement import platform, spread
 
 
@@ -62,8 +63,8 @@ def attention(
 
 def _longest(width: int, value_width: int) -> int:
     length = 0
-    while outward.bytes_needed(length + outward.TILE, width, value_width) <= outward.VMEM:
-        length += outward.TILE
+    while outward.bytes_needed(length + TILE, width, value_width) <= outward.VMEM:
+        length += TILE
     return length
 
 
@@ -71,7 +72,7 @@ def _by_rows(array: jax.Array, leading: tuple[int, ...], fill: float) -> jax.Arr
     """[..., N, d] -> [R, d, N'] with N' a multiple of TILE."""
     *_, length, width = array.shape
     array = jnp.broadcast_to(array, (*leading, length, width)).reshape(-1, length, width)
-    array = jnp.pad(array, [(0, 0), (0, -length % outward.TILE), (0, 0)], constant_values=fill)
+    array = jnp.pad(array, [(0, 0), (0, -length % TILE), (0, 0)], constant_values=fill)
     return jnp.swapaxes(array, 1, 2)
 
 
