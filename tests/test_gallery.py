@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import runpy
 import shutil
 import tempfile
 import time
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 import lenmem
 from lenmem import cli, runs
@@ -385,3 +387,29 @@ def test_the_page_fits_a_phone_and_a_desk(browser, written, width):
     )
     assert columns == (1 if width == 390 else 2)
     assert browser.get_log("browser") == []
+
+
+# A moving picture -----------------------------------------------------------------------------------------------------
+
+
+def film(*arguments: object) -> int:
+    """`scripts/moving_picture.py`."""
+    script = runpy.run_path(str(Path(__file__).parents[1] / "scripts/moving_picture.py"))
+    return script["main"]([str(argument) for argument in arguments])
+
+
+def test_only_a_network_of_a_gallery_is_filmed(capsys, tmp_path, written):
+    for folder, network in ((tmp_path, "panm.reverse-beyond"), (written[0], "panm.reverse")):
+        with pytest.raises(SystemExit):
+            film(folder, network, 4, 2, tmp_path / "film.webp")
+        assert f"{folder} is no gallery with {network}" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_film_has_a_picture_for_each_step(capsys, tmp_path, written):
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    assert film(written[0], "panm.reverse-beyond", 4, 3, tmp_path / "film.webp") == 0
+    with Image.open(tmp_path / "film.webp") as picture:
+        frames = [np.asarray(picture.convert("RGB")) for at in range(picture.n_frames) if picture.seek(at) is None]
+    assert len(frames) == 3 and not np.array_equal(frames[0], frames[2])
