@@ -327,13 +327,15 @@ class CompareRuns:
 
 @dataclasses.dataclass(frozen=True)
 class Zoo:
-    """List the networks that all verbs take as `zoo:NAME`; add, push or pull one.
+    """List the trained networks that all verbs take; add or share one.
 
-    lenmem zoo [WORD]                       networks, of one paper or task
-    lenmem zoo card NAME                    what is known of a network
-    lenmem zoo add RUN [options]            put a run into zoo/, with a model card
-    lenmem zoo push NAME TARGET             send it: owner/name on Hugging Face, or ./directory
-    lenmem zoo pull SOURCE [--name NAME]    fetch one into zoo/
+    Forms:
+      lenmem zoo [WORD]                     networks, of one paper or task
+      lenmem zoo card NAME                  what is known of a network
+      lenmem zoo add RUN [options]          put a run into zoo/, with a card
+      lenmem zoo push NAME TARGET           to owner/name on Hugging Face,
+                                            or to ./directory
+      lenmem zoo pull SOURCE [--name NAME]  fetch one into zoo/
     """
 
     name: str | None = None
@@ -362,9 +364,11 @@ class Data:
 class Gallery:
     """Write a static site that shows networks at work, step by step.
 
-      lenmem gallery                          networks of the zoo, one for each kind of memory
-      lenmem gallery RUN zoo:NAME ...         runs, files and names of the zoo
     The site needs no server and no network: open index.html.
+
+    Forms:
+      lenmem gallery                     networks of the zoo, of many memories
+      lenmem gallery RUN zoo:NAME ...    runs, files and names of the zoo
     """
 
     output: Path = Path("site")

@@ -4,7 +4,7 @@ lenmem train nam/lra_digits
 lenmem reproduce nam/lra_digits --rows lra_digits-outer_product lra_digits-linear lra_digits-softmax
 
 Trained on pictures of 8 x 8 pixels, tested on held-out ones, of that size and enlarged to up to 32 x 32. The pictures
-are in scikit-learn (`pip install 'lenmem[plot]'`). Records: `results/nam/lra_digits-<attention>.json`.
+are in scikit-learn (`pip install 'lenmem[plot]'`).
 """
 
 import dataclasses

@@ -14,7 +14,7 @@ from lenmem.nn.interfaces.packing import require_spec
 from lenmem.types import PyTree, Spec
 
 
-class Streaming(nn.Module):
+class Streaming(nn.Module, kw_only=True):
     """Adds `empty_memory` and `step` to a model whose parts keep their state in the collection `memory`."""
 
     spec: Spec | None = None
