@@ -496,11 +496,11 @@ def predict(arguments: list[str]) -> None:
 def compare(arguments: list[str]) -> None:
     """`lenmem compare CONFIG [--models ...]`, `compare --tasks ... --models ...`, or `compare RUN RUN ...`."""
     first = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    if first is not None and runs.is_run(first):
-        _compare_runs(arguments)
-        return
     if first is not None and is_task(first):
         arguments, first = ["--tasks", *arguments], None
+    elif first is not None and first not in configs.names() and runs.is_run(first):
+        _compare_runs(arguments)
+        return
     named = first is not None
     base = configs.load_config(first) if first is not None else None
     of_task: list[str] = ahead(arguments, tasks="+")[0].tasks or []

@@ -231,6 +231,15 @@ def test_names_of_tokens():
     assert tasks.make("arithmetic").answer_names[5] == "5"
 
 
+@pytest.mark.parametrize("name", ["quickstart", "copy"])
+def test_compare_takes_a_configuration_or_task_before_a_run_of_that_name(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
+    with pytest.raises(SystemExit):
+        cli.main(["compare", name, "--models", "lantn"])
+    assert "Did you mean 'lantm'" in capsys.readouterr().err
+
+
 def test_compare_reuses_the_finished_run_and_draws_both(folder, capsys):
     before = (folder / "runs" / "tiny" / "metrics.jsonl").stat().st_mtime_ns
     printed = run(capsys, "compare", "tiny.py", "--models", "lantm", "ram")
