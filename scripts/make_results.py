@@ -299,7 +299,7 @@ def _scorecard(records: Sequence[Record]) -> list[str]:
     for paper in papers.names():
         for name, table in papers.tables(paper).items():
             of_table = [standing for key, standing in found.items() if key[:2] == (paper, name)]
-            if not of_table and table["unit"] not in COMPARED:
+            if not table.get("printed", True) or (not of_table and table["unit"] not in COMPARED):
                 continue
             counts = [len(table["rows"]), len(of_table)]
             verdicts = [standing.verdict for standing in of_table]
@@ -314,8 +314,13 @@ def _scorecard(records: Sequence[Record]) -> list[str]:
 
 def summary(records: Sequence[Record]) -> str:
     """The scorecard in a sentence."""
-    found = standings(records)
-    tables = {(paper, name): table for paper in papers.names() for name, table in papers.tables(paper).items()}
+    tables = {
+        (paper, name): table
+        for paper in papers.names()
+        for name, table in papers.tables(paper).items()
+        if table.get("printed", True)
+    }
+    found = {key: standing for key, standing in standings(records).items() if key[:2] in tables}
     measured = {key[:2] for key in found}
     printed = sum(len(table["rows"]) for key, table in tables.items() if table["unit"] in COMPARED or key in measured)
     good = [
