@@ -31,7 +31,7 @@ from lenmem import __version__, configs, drawing, models, progress, runs, stoppi
 from lenmem import map as maps
 from lenmem.bars import Bars
 from lenmem.errors import nearest
-from lenmem.evaluation.lengths import Evaluation
+from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.experiment import Experiment, Run, export_run, import_run
 from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.models import supports
@@ -533,8 +533,7 @@ def compare(arguments: list[str]) -> None:
     environment = describe_environment()  # of the loaded code, as in `lenmem.reproduce`
     results = runs.compare(cells, directory, report=report)
     from lenmem.evaluation import plots
-    from lenmem.evaluation.lengths import LengthCurve
-    from lenmem.evaluation.tables import cross_table, tables_that_fit
+    from lenmem.evaluation.tables import cross_table
 
     command = shlex.join(["lenmem", "compare", *arguments])
     folder = runs.comparison_directory(root, command)
@@ -542,13 +541,8 @@ def compare(arguments: list[str]) -> None:
     runs.save_comparison(folder / "comparison.json", command, environment, cells, results)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
-        for table in tables_that_fit(curves, console):
-            console.print(table)
-        for (_, model), cell in results.items():
-            if isinstance(cell, str):
-                console.print(f"{model}: {cell}")
-        plots.plot_curves(curves, folder / "curve.png")
-        console.print(f"wrote {folder}/curve.png and comparison.json")
+        notes = [f"{model}: {cell}" for (_, model), cell in results.items() if isinstance(cell, str)]
+        _show_curves(curves, folder, notes)
         return
     console.print(cross_table(results))
     plots.plot_cross_table(results, folder / "cross_table.png")
@@ -557,9 +551,6 @@ def compare(arguments: list[str]) -> None:
 
 def _compare_runs(arguments: list[str]) -> None:
     """`lenmem compare RUN RUN ...`: their curves in one table and one picture."""
-    from lenmem.evaluation import plots
-    from lenmem.evaluation.tables import tables_that_fit
-
     names, rest = _names_ahead(arguments)
     options = _options(CompareRuns, "compare RUN", rest)
     opened = [runs.open_run(name) for name in names]
@@ -572,15 +563,25 @@ def _compare_runs(arguments: list[str]) -> None:
         experiment = dataclasses.replace(run.experiment, evaluation=asked)
         label = name.removeprefix(shelf.PREFIX)
         curves.append(runs.measure(experiment, run.params, alive=run.alive, label=label))
-    for table in tables_that_fit(curves, console):
-        console.print(table)
     command = shlex.join(["lenmem", "compare", *arguments])
     folder = runs.comparison_directory(options.directory or Path("runs/compare"), command)
     folder.mkdir(parents=True, exist_ok=True)
-    plots.plot_curves(curves, folder / "curve.png")
     cells: dict[tuple[str, str], Any] = {(curve.task, curve.label): curve for curve in curves}
     of_cell = {(c.task, c.label): run.experiment for c, run in zip(curves, opened, strict=True)}
     runs.save_comparison(folder / "comparison.json", command, describe_environment(), of_cell, cells)
+    _show_curves(curves, folder)
+
+
+def _show_curves(curves: Sequence[LengthCurve], folder: Path, notes: Sequence[str] = ()) -> None:
+    """Prints the curves of a comparison and what is to be said beside them, and draws them into its folder."""
+    from lenmem.evaluation import plots
+    from lenmem.evaluation.tables import tables_that_fit
+
+    for table in tables_that_fit(curves, console):
+        console.print(table)
+    for note in notes:
+        console.print(note)
+    plots.plot_curves(curves, folder / "curve.png")
     console.print(f"wrote {folder}/curve.png and comparison.json")
 
 
@@ -732,8 +733,8 @@ def compile_ahead(arguments: list[str]) -> None:
 def plot(arguments: list[str]) -> None:
     """`lenmem plot RUN [options]` or `lenmem plot RUN ... --figure NAME [options]`."""
     name, rest, modules = _of_run(arguments, "plot", "RUN", Plot)
-    ends = next((n for n, word in enumerate(rest) if word.startswith("-")), len(rest))
-    names, rest = [name, *rest[:ends]], rest[ends:]
+    more, rest = _names_ahead(rest)
+    names = [name, *more]
     options = _options(Plot, f"plot {' '.join(names)}", rest)
     if options.figure is not None:
         from lenmem import figures

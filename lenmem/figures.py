@@ -20,7 +20,7 @@ from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.reproduce import read_record
 from lenmem.runs import example_batch, find_run, open_run, typed_batch
-from lenmem.tasks.base import draw
+from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf
 
 MOST_LENGTHS = 8
@@ -161,8 +161,8 @@ def _lengths(run: Run, of: str, length: int | None) -> list[int]:
     task = run.experiment.task
     if of == "trials" or length is not None:
         return [length or task.train_lengths[1]]
-    known = np.array([n for n in task.curve_lengths if n >= task.train_lengths[0]])
-    return known[np.unique(np.linspace(0, len(known) - 1, MOST_LENGTHS).round().astype(int))].tolist()
+    known = [n for n in task.curve_lengths if n >= task.train_lengths[0]]
+    return evenly_spaced(known, MOST_LENGTHS)
 
 
 def _seeds(run: Run, seed: int | None, *, every: bool) -> list[int]:

@@ -7,10 +7,12 @@ random key, so drawing data can be compiled into the training step.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from lenmem.fields import check_fields
@@ -30,6 +32,12 @@ class Source(Protocol):
     def batch(self, key: jax.Array, step: Any) -> Batch:
         """The batch of optimiser step `step`. A pure function, so a resumed run sees the same data."""
         ...
+
+
+def evenly_spaced(values: Sequence[int] | np.ndarray, most: int = 32) -> list[int]:
+    """Up to `most` of the sorted values, evenly spaced in their order, with the first and the last."""
+    places = np.unique(np.linspace(0, len(values) - 1, min(most, len(values))).round().astype(int))
+    return np.asarray(values)[places].tolist()
 
 
 @dataclasses.dataclass(frozen=True)

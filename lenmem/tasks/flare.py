@@ -19,7 +19,7 @@ import numpy as np
 from lenmem.data.flare import String, read_language
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt
-from lenmem.tasks.base import Split, bit_metrics
+from lenmem.tasks.base import Split, bit_metrics, evenly_spaced
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Batch, Example, Spec
 
@@ -73,7 +73,7 @@ class Flare(RowTask):
     def curve_lengths(self) -> tuple[int, ...]:
         """Up to 32 of the lengths of the test strings, evenly spaced."""
         found = self.language.lengths["test"]
-        return tuple(found[np.unique(np.linspace(0, len(found) - 1, 32).round().astype(int))].tolist())
+        return tuple(evenly_spaced(found))
 
     @property
     def spec(self) -> Spec:

@@ -16,7 +16,7 @@ import numpy as np
 from lenmem.data import babi
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, between
-from lenmem.tasks.base import Split
+from lenmem.tasks.base import Split, evenly_spaced
 from lenmem.tasks.rows import held_out_rows, share_of, split_off
 from lenmem.tasks.text import TextTask
 
@@ -81,7 +81,7 @@ class Babi(TextTask):
     def curve_lengths(self) -> tuple[int, ...]:
         """Up to 32 of the lengths of the test, evenly spaced."""
         found = np.unique(self.contents.tables["test"].input_lengths)
-        return tuple(found[np.unique(np.linspace(0, len(found) - 1, 32).round().astype(int))].tolist())
+        return tuple(evenly_spaced(found))
 
     @property
     def end(self) -> int:

@@ -20,7 +20,7 @@ from lenmem.data import parallel_text, subwords
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, UnitInterval, at_least
-from lenmem.tasks.base import Split
+from lenmem.tasks.base import Split, evenly_spaced
 from lenmem.tasks.rows import held_out_rows, share_of, split_off
 from lenmem.tasks.text import TextTask
 
@@ -93,7 +93,7 @@ class Translation(TextTask):
         """Up to 32 of the lengths, evenly spaced."""
         tables = self.contents.tables
         found = np.unique(np.concatenate([tables[split].input_lengths for split in ("validation", "test")]))
-        return tuple(found[np.unique(np.linspace(0, len(found) - 1, 32).round().astype(int))].tolist())
+        return tuple(evenly_spaced(found))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
         """(N, M): the subwords; the longest answer of all and its end."""

@@ -22,6 +22,7 @@ from lenmem.errors import nearest
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Run, export_run
 from lenmem.serialize import from_plain, write_json
+from lenmem.tasks.base import evenly_spaced
 from lenmem.zoo import shelf
 from lenmem.zoo.shelf import Entry
 
@@ -184,8 +185,7 @@ def _head(entry: Entry, task: str) -> list[str]:
 
 def _table(entry: Entry) -> list[str]:
     """Median and best seed at up to twelve lengths."""
-    lengths = sorted(entry.exact)
-    shown = [lengths[n] for n in np.unique(np.linspace(0, len(lengths) - 1, min(12, len(lengths))).round().astype(int))]
+    shown = evenly_spaced(sorted(entry.exact), 12)
     cells = [entry.exact[length] for length in shown]
     return [
         "| length | " + " | ".join(map(str, shown)) + " |",
