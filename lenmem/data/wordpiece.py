@@ -64,7 +64,7 @@ def split(vocabulary: Sequence[str], texts: Sequence[str], *, lowercase: bool) -
 
 
 def example() -> tuple[str, ...]:
-    """As published, with [SEP] as number 102; the words of `lenmem.data.squad.example` except names, and all letters."""
+    """[SEP] is number 102, as published; the words of `lenmem.data.squad.example` except names, and all letters."""
     words = {
         word.strip(string.punctuation).lower()
         for file in squad.example().values()

@@ -1,7 +1,7 @@
 """Answers that are a piece of the input: windows over long texts, the likeliest span, and its scores.
 
-Windows and spans are those of BERT for SQuAD (Devlin et al. 2019, section 4.2, and its published code), the scores those
-of Rajpurkar et al. (2016, section 6.1).
+Windows and spans are those of BERT for SQuAD (Devlin et al. 2019, section 4.2, and its published code), the scores are
+those of Rajpurkar et al. (2016, section 6.1).
 """
 
 from __future__ import annotations

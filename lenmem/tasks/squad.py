@@ -1,8 +1,8 @@
 """Answers to questions about paragraphs, SQuAD 1.1, with the longer paragraphs in the test (Le et al. 2024, Table 4).
 
 Both published files are put together and sorted by the number of words of the context; the network learns the questions
-about the shorter 0.8 or 0.5 and is tested on the others (section 3.4, appendix D.4). The paper fine-tunes BERT as Devlin
-et al. (2019) do: a row is `[CLS] question [SEP] context [SEP]` in word pieces, contexts that do not fit are read in
+about the shorter 0.8 or 0.5 and is tested on the others (section 3.4, appendix D.4). The paper fine-tunes BERT as in
+Devlin et al. (2019): a row is `[CLS] question [SEP] context [SEP]` in word pieces, contexts that do not fit are read in
 windows, and the answer is two columns of the row.
 """
 
@@ -47,8 +47,8 @@ class Squad(RowTask):
     vocabulary: str = "example"
     """A `vocab.txt` of BERT, or a directory with one; `example`: the words of the made paragraphs."""
     train_share: UnitInterval = 0.8
-    """Fraction of the questions, those about the shortest contexts, that is not in the test. Questions about contexts of
-    the same length, or about one context, may be on both sides of the cut."""
+    """Fraction of the questions, those about the shortest contexts, that is not in the test. Questions about contexts
+    of the same length, or about one context, may be on both sides of the cut."""
     validation_share: UnitInterval = 0.0
     """Fraction of the questions about shorter contexts that is held out, at random. 0: none."""
     max_length: Annotated[int, at_least(8)] = 384
@@ -162,7 +162,9 @@ class Squad(RowTask):
         """The answer to `question | context`. Raises ValueError if the text is not of this form."""
         question, bar, context = (part.strip() for part in text.partition("|"))
         if not (bar and question and context):
-            raise ValueError(f"the input must be a question and a text, as in 'where is it? | it is here'; got {text!r}")
+            raise ValueError(
+                f"the input must be a question and a text, as in 'where is it? | it is here'; got {text!r}"
+            )
         asked = [squad.Question("", context, question, ((0, ""),))]
         windows = _windows(self, wordpiece.read(self.vocabulary), asked)
         batch = jax.vmap(lambda *row: self.example(row, 0))(*map(jnp.asarray, windows.rows.arrays))
@@ -251,7 +253,8 @@ def _windows(task: Squad, pieces: tuple[str, ...], questions: list[squad.Questio
         for left, right in spans.windows(len(context.ids), task.max_length - len(head) - 1, task.stride):
             shift, inside = len(head) - left, left <= first and last < right
             inputs.append([*head, *context.ids[left:right], end])
-            answers.append((*((first + shift, last + shift) if inside else (0, 0)), len(one.context.split())))
+            words = len(one.context.split())
+            answers.append((first + shift, last + shift, words) if inside else (0, 0, words))
             owners.append(number)
             shifts.append(shift)
     places = [contexts[one.context].places for one in questions]

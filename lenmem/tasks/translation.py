@@ -1,9 +1,9 @@
 """Translation of parallel texts, with longer sentences in the test (Le et al. 2024, section 3.4, Figure 3b).
 
 All parts of Multi30K are put together and sorted by the number of words of the input; the network trains on the shorter
-0.8 or 0.5 and is tested on the longer ones. The score is the perplexity of the right translations, and BLEU (Papineni et
-al. 2002) of the network's own ones, by the library `sacrebleu`. The paper does not say what its tokens are; here they are
-subwords, and perplexity is per subword.
+0.8 or 0.5 and is tested on the longer ones. The score is the perplexity of the right translations, and BLEU (Papineni
+et al. 2002) of the network's own ones, by the library `sacrebleu`. The paper does not say what its tokens are; here
+they are subwords, and perplexity is per subword.
 """
 
 from __future__ import annotations

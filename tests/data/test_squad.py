@@ -40,7 +40,10 @@ CHANGES = [
     (lambda v: v["train-v1.1.json"].pop("data"), r"train-v1\.1\.json: there is no 'data'; it has 'version'"),
     (lambda v: v["dev-v1.1.json"].update(data={}), r"dev-v1\.1\.json, data: got \{\}; expected a list"),
     (lambda v: v["dev-v1.1.json"].update(data=[]), r"dev-v1\.1\.json: it has no question"),
-    (lambda v: v["train-v1.1.json"]["data"].insert(0, "x"), r"data\[0\]: got \"x\"; expected an object with 'paragraphs'"),
+    (
+        lambda v: v["train-v1.1.json"]["data"].insert(0, "x"),
+        r"data\[0\]: got \"x\"; expected an object with 'paragraphs'",
+    ),
     (lambda v: paragraph(v).pop("context"), rf"{PLACE}: there is no 'context'; it has 'qas'"),
     (lambda v: paragraph(v).update(context=3), rf"{PLACE}\.context: got 3; expected a text"),
     (lambda v: paragraph(v)["qas"][1].pop("question"), rf"{PLACE}\.qas\[1\]: there is no 'question'"),
@@ -99,7 +102,7 @@ def test_an_answer_that_begins_elsewhere_is_taken_where_it_is(tmp_path):
 
 
 def test_pieces_are_the_longest_of_the_vocabulary(tmp_path):
-    """Greedy from the left, in lower case and without accents; a word without pieces is unknown; places are characters."""
+    """Greedy from the left, in lower case, without accents; a word without pieces is unknown; places are characters."""
     pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##aff", "##able", "##a", "una", "caf", "##e", "!", "É")
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
     assert wordpiece.read(tmp_path) == wordpiece.read(tmp_path / "vocab.txt") == pieces

@@ -53,7 +53,8 @@ def test_the_best_span_is_that_of_all_pairs(count, longest, seed):
         for j in range(i, min(count, i + longest))
         if allowed[i] and allowed[j]
     ]
-    i, j, total = (x[0].item() for x in spans.best_spans(*(jnp.array([x]) for x in (start, end, allowed)), longest))
+    rows = (jnp.array([x]) for x in (start, end, allowed))
+    i, j, total = (x[0].item() for x in spans.best_spans(next(rows), next(rows), next(rows), longest))
     if pairs:
         best = max(pairs)
         assert total == best[0] and start[i] + end[j] == best[0] and allowed[i] and allowed[j]

@@ -62,7 +62,9 @@ def test_windows_hold_the_whole_context_and_the_answer():
     answered = set()
     for number, (question, window, answer, _) in zip(windows.question, rows_of(task, "test"), strict=True):
         one = windows.questions[number]
-        asked, context, right = ([PIECES[i] for i in split([t])[0].ids] for t in (one.question, one.context, one.answers[0][1]))
+        asked, context, right = (
+            [PIECES[i] for i in split([t])[0].ids] for t in (one.question, one.context, one.answers[0][1])
+        )
         assert question == asked[:6]
         assert any(context[at : at + len(window)] == window for at in range(len(context)))
         assert answer in (right, ["[CLS]"])
@@ -106,7 +108,7 @@ def test_right_columns_give_full_scores_and_the_surest_window_counts():
 
 
 def test_answers_come_from_the_context_and_are_short():
-    """Logits that prefer the question, padding, an end before the start, or far apart columns, all give a short span."""
+    """Logits that prefer the question, padding, an end before the start, or far columns, all give a short span."""
     task = SMALL(answer_pieces=3)
     batch = batch_of(task, "test")
     outputs = jax.random.normal(jax.random.key(0), (len(batch.inputs), 2, 40)) + 9.0 * (jnp.arange(40) < 8)
@@ -147,7 +149,8 @@ def test_any_model_can_learn_columns_and_seeds_are_scored_apart():
     init = jax.jit(lambda key: model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"])
     params = jax.tree.map(lambda *x: jnp.stack(x), init(jax.random.key(0)), init(jax.random.key(1)))
     params = jax.tree.map(lambda x: jnp.concatenate([x, jnp.full_like(x[:1], jnp.nan)]), params)
-    count = task.examples_of("test")
+    count = len(task.tables()["test"])
+    assert count == task.examples_of("test")
     scores = sets.set_scores(model, params, task, count, batch_size=64)
     assert scores["f1"].values.shape == (3,) and np.isnan(scores["em"].values[2])
     one, _, _ = sets.set_answers(model, params, task, count, batch_size=64)
