@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> DataSet:
     """The data set with this name. Raises ValueError with the nearest name if there is none."""
     if name not in DATA_SETS:
-        raise ValueError(f"there is no data set {name!r}.{choices(name, DATA_SETS)}")
+        raise ValueError(f"there is no data set {name!r}.{choices(name, DATA_SETS, listed='lenmem data')}")
     return DATA_SETS[name]
 
 

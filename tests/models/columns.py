@@ -19,7 +19,7 @@ class Runs(Task):
     """
 
     vocabulary: int = 8
-    longest: int = 12
+    longest: int = 16
     separator: int = 0
 
     @property
@@ -40,7 +40,7 @@ class Runs(Task):
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """(6, 10)."""
+        """(6, 14)."""
         return 6, self.longest - 2
 
     def shapes(self, capacity: int) -> tuple[int, int]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lenmem import cli, load
+from lenmem import Experiment, cli, load
 from lenmem.data import squad, wordpiece
 from lenmem.experiment import export_run
+from lenmem.models import hugging_face
+from lenmem.reproduce import reproduce, rows_of
+from lenmem.tasks.squad import Squad
 from lenmem.training.run_directory import read_metrics
 from tests.models import test_bert
 
@@ -83,8 +88,6 @@ def test_one_command_fine_tunes_and_others_score_and_answer(inside, capsys):
 
 @pytest.mark.parametrize("text", ["Where is it?", "| It is here.", "Where? |"])
 def test_an_input_of_another_form_is_one_line(inside, text):
-    from lenmem.tasks.squad import Squad
-
     with pytest.raises(ValueError, match=r"^the input must be a question and a text, as in 'where is it\? \| it is"):
         Squad(vocabulary_size=181).reply(text, lambda batch: None)
 
@@ -106,3 +109,28 @@ def test_nothing_is_written_before_files_and_weights_are_read(inside, options, m
     error = capsys.readouterr().err
     assert stopped.value.code == 2 and re.search(message, error) and len(error.splitlines()) == 1
     assert sorted(Path().rglob("*")) == before
+
+
+def test_the_rows_of_the_table_are_recorded(inside, tmp_path):
+    """F1 and EM of one training, in percent beside the printed numbers; the second row trains nothing."""
+    rows = rows_of("panm/squad_80")
+    names = "squad_80-bert-f1", "squad_80-bert-em"
+    tiny: dict[str, Any] = {}
+    for name in names:
+        whole = rows[name].experiment
+        sizes = {"vocabulary_size": len(PIECES), "max_length": 40, "stride": 20, "question_pieces": 6}
+        tiny[name] = Experiment(
+            dataclasses.replace(whole.task, **sizes),
+            whole.model.clone(**hugging_face.fields_in("data/bert-base-uncased")),
+            dataclasses.replace(whole.training, steps=2, batch_size=4, log_every=2, checkpoint_every=2, widths=1),
+            dataclasses.replace(whole.evaluation, lengths=(16,), samples=2, batch_size=64),
+        )
+    where: dict[str, Any] = {"results": tmp_path / "results", "runs": tmp_path / "runs", "command": "tested"}
+    records = [
+        reproduce("panm", name, dataclasses.replace(rows[name], experiment=tiny[name]), **where) for name in names
+    ]
+    f1, em = (record["measured"][name] for record, name in zip(records, ("f1", "em"), strict=True))
+    assert (f1["paper"], em["paper"]) == (77, 64)
+    assert 0 <= em["median"] <= f1["median"] <= 100
+    assert f1["seeds"] == records[1]["measured"]["f1"]["seeds"]
+    assert [path.name for path in (tmp_path / "runs" / "panm").iterdir()] == ["squad_80-bert-f1"]
