@@ -89,6 +89,8 @@ def measure(
 def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
     """The scores of the whole test, and its perplexity, of every seed, in words; nothing for a task without these."""
     task, evaluation = experiment.task, experiment.evaluation
+    if not (task.forced or task.scores_sets):
+        return []
     params, size, model = without_dead(params, alive), evaluation.batch_size, experiment.bound_model
     samples = min(evaluation.test_examples, task.examples_of("test") or evaluation.test_examples)
     lines = []

@@ -115,7 +115,7 @@ def _answer(answer: Any, context: str, place: str) -> tuple[int, str]:
     start, text = _of(answer, "answer_start", int, place), _of(answer, "text", str, place)
     if not text.strip():
         raise ValueError(f"{place}: its text is empty")
-    if context[max(start, 0) :].startswith(text):
+    if start >= 0 and context.startswith(text, start):
         return start, text
     places = list(_occurrences(text, context))
     if not places:

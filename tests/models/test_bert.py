@@ -12,13 +12,15 @@ import pytest
 import safetensors.numpy
 from scipy.special import erf
 
-from lenmem import models
+from lenmem import Experiment, models
 from lenmem.models import hugging_face
 from lenmem.models.bert import IMPOSSIBLE, Bert, BertSpans
 from lenmem.nn.pointers import PointerDecoder
-from lenmem.training import Optimizer
+from lenmem.training import Optimizer, Training
+from lenmem.training.lanes import initial_lanes
 from lenmem.training.step import initial_state, replaced_in
 from lenmem.types import Spec
+from tests.models.columns import Runs
 from tests.nn import test_pointers
 
 CONFIG = {
@@ -35,6 +37,7 @@ CONFIG = {
 }
 SEPARATOR, COLUMNS = 9, 12
 SPEC = Spec(vocabulary=30, output_size=COLUMNS, answers_are_columns=True, separator=SEPARATOR)
+TASK = Runs(vocabulary=30, longest=COLUMNS, separator=SEPARATOR)
 IDS = np.array([[1, 5, 9, 6, 7, 8, 9, 0, 3], [1, 9, 20, 29, 9, 9, 9, 9, 9], [1, 2, 3, 4, 9, 5, 6, 7, 9]])
 LENGTHS = np.array([7, 5, 9])
 MASK = np.arange(9) < LENGTHS[:, None]
@@ -186,11 +189,10 @@ def test_logits_are_those_of_the_twin(tmp_path, pointers):
 def test_a_training_starts_from_the_weights_and_no_seed_from_others(tmp_path):
     """Both seeds have the same BERT and heads of their own; without weights, the same keys give the same heads."""
     directory = write(tmp_path / "bert")
-    task = models_task()
     model = bound(directory, pointers=True, pointer_size=4, mlp_size=4)
     keys = jax.random.split(jax.random.key(3), 2)
     states = [
-        initial_state(one, task, Optimizer().build(1), keys, keep_best=True).members
+        initial_state(one, TASK, Optimizer().build(1), keys, keep_best=True).members
         for one in (model, model.clone(weights=None))
     ]
     given = model.pretrained()["bert"]
@@ -205,11 +207,13 @@ def test_a_training_starts_from_the_weights_and_no_seed_from_others(tmp_path):
         replaced_in(states[0].params, {"bert": {"pieces": {"embedding": np.zeros(3)}}})
 
 
-def models_task():
-    """Two columns of short rows: the first and the last token of one kind."""
-    from tests.models.columns import Runs
-
-    return Runs(vocabulary=30, longest=COLUMNS, separator=SEPARATOR)
+def test_a_sweep_starts_from_the_weights_too(tmp_path):
+    model = bound(write(tmp_path / "bert"))
+    experiment = Experiment(TASK, model, Training(steps=1, seeds=2))
+    keys = jax.random.split(jax.random.key(3), 2)
+    state = initial_lanes(experiment, {"training.optimizer.learning_rate": [1e-3, 1e-4]}, keys)
+    given = model.pretrained()["bert"]
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x, np.stack([y] * 4)), state.members.params["bert"], given)
 
 
 CHANGED = {
