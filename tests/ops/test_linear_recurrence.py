@@ -116,7 +116,7 @@ def test_the_form_for_a_tpu(length):
         with on_platform(name):
             return jax.jit(jax.grad(loss, has_aux=True))(given)
 
-    (gradients, results), (expected_gradients, expected) = on("tpu"), on("cpu")
+    (gradients, results), (expected_gradients, _) = on("tpu"), on("cpu")
     state, reads = results
     for i in range(2):
         expected_state, expected_reads = twin(**row(given, i))
