@@ -294,6 +294,31 @@ class Map:
 
 
 @dataclasses.dataclass(frozen=True)
+class Beyond:
+    """Train on lengths up to 16, measure up to 1,024.
+
+    Forms:
+      lenmem beyond                         the tables of all records
+      lenmem beyond TASK                    train and measure a task's entry
+      lenmem beyond TASK --idea NAME        another network, or an ablation
+      lenmem beyond --record                the record table
+      lenmem beyond TASK --record           repeat a record in a new run
+    A task that was measured before is printed, not trained again. An interrupted training continues.
+    """
+
+    idea: str | None = None
+    """Another experiment of the task's configuration. None: the task's own entry."""
+    record: bool = False
+    """The record table; with a task, train the holder of its record once more."""
+    again: bool = False
+    """Train again what was measured before."""
+    results: Path = Path("results/beyond")
+    """Directory of the records."""
+    runs: Path = Path("runs/beyond")
+    """Directory of the runs."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Export:
     """Write a run to one safetensors file, which every verb accepts."""
 
@@ -846,6 +871,45 @@ def _say_map(found: maps.Outcomes) -> None:
         _say(line)
 
 
+def go_beyond(arguments: list[str]) -> None:
+    """`lenmem beyond [TASK] [--idea NAME] [--record]`."""
+    from lenmem import beyond
+
+    task = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    options = _options(Beyond, "beyond", arguments[1:] if task else arguments)
+    results, runs = options.results, options.runs
+    if task is None:
+        if options.idea or options.again:
+            raise ValueError("--idea and --again go with a task, as in lenmem beyond copy --again")
+        records = beyond.read_records(results)
+        for table in [beyond.best] if options.record else [beyond.overview, beyond.best]:
+            _say_table(*table(records))
+        if records and not options.record:
+            beyond.save_page(results)
+        return
+    entry = beyond.entry_of(task, options.idea)
+    if options.record:
+        entry = beyond.fastest(task, beyond.read_records(results))
+        results = runs = beyond.again(entry, runs)
+    record = None if options.again or options.record else entry.record(results)
+    if record is None:
+        if options.again and (runs / entry.name).exists():
+            runs = beyond.again(entry, runs)
+        _say(f"training {models.name_of(entry.experiment.model)} on {entry.name}")
+        told = _plain_report(entry.experiment.training.steps)
+        record = beyond.run_entry(entry, results=results, runs=runs, report=told)
+        beyond.save_page(results)
+    _say_table(*beyond.tried([record]))
+    _say(f"{results / entry.name}.json")
+
+
+def _say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = Table(*map(escape, header), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
 def export(arguments: list[str]) -> None:
     """`lenmem export RUN [--output FILE] [--with-optimizer]`."""
     name, rest, modules = _of_run(arguments, "export", "RUN", Export)
@@ -943,6 +1007,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "compile": (compile_ahead, Compile),
     "reproduce": (reproduce, Reproduce),
     "map": (draw_map, Map),
+    "beyond": (go_beyond, Beyond),
     "export": (export, Export),
     "import": (import_file, Import),
     "zoo": (zoo, Zoo),

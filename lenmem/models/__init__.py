@@ -32,6 +32,7 @@ from lenmem.models.seq2seq import Attention
 from lenmem.models.stack_rnn import StackRNN
 from lenmem.models.transformer import Transformer
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
+from lenmem.models.two_way import TwoWay
 from lenmem.models.xlstm import XLSTM
 from lenmem.types import Spec
 
@@ -69,6 +70,7 @@ __all__ = [
     "TapeRNN",
     "Transformer",
     "TransformerSeq2Seq",
+    "TwoWay",
     "UniversalTransformer",
     "VectorStackRNN",
     "fields_of",
@@ -119,6 +121,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "tape_rnn": (TapeRNN, {}),
     "nram": (NRAM, {}),
     "esbn": (ESBN, {}),
+    "two_way": (TwoWay, {}),
     "nam_transformer": (NAMTransformer, {}),
     "linear_transformer": (NAMTransformer, {"attention": "linear"}),
     "lsam": (LSAM, {}),

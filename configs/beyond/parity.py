@@ -1,0 +1,8 @@
+"""parity, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond parity
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("parity")
