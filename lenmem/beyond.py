@@ -1,9 +1,9 @@
 """Beyond: networks trained on lengths up to 16, measured at lengths up to 1,024.
 
-Each task has a configuration `beyond/<task>`, whose `experiment` is the task's entry: trained on short lengths, with
-the parameters of the best validation at up to twice the longest of them. It is measured at 2, 4, 8, .. times the longest
-training length; the last measured length is the task's goal. `ideas` of a configuration are other experiments on
-the same task, by name: other networks, and ablations.
+Each task has a configuration `beyond/<task>`, whose `experiment` is the task's entry: trained on short lengths, with the
+parameters of the best validation at up to twice the longest of them. It is measured at 2, 4, 8, .. times the longest
+training length; the last measured length is the task's goal. A configuration's `ideas` are other experiments on the
+task, by name: other networks, and ablations.
 
     results/beyond/<task>.json            the record of a task's entry
     results/beyond/<task>-<idea>.json     the record of an idea

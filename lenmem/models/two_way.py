@@ -18,15 +18,15 @@ symbol that is read, or a blank while answering. A step:
     v = relu(W_v [s, r, x])            s <- softmax(W_s v)            output [sum_h gate_h r_h, v]
 
 A jump goes to the place of a head j (its own: none), or to the nearest slot on one side that matches a pattern of the
-head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -2 .. 2 slots, and stops at the ends. The machine first takes
-a step for each slot of the memory (reading it once from left to right as x), then one for each answer.
+head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -2 .. 2 slots, and stops at the ends. The machine first
+takes a step for each slot of the memory, reading it once from left to right as x, then one for each answer.
 
 Cost per step: O(H N (H + N)) in training, and O(H) for the heads when rounded; O((K + H d) hidden) for the control.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -37,7 +37,7 @@ from lenmem.nn.interfaces import EncoderDecoder, FlatModel
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell
-from lenmem.ops.heads import nearest_match, next_match, shift_head
+from lenmem.ops.heads import nearest_match, next_match, walk
 from lenmem.types import Step
 
 SHIFTS = (-2, -1, 0, 1, 2)
@@ -160,8 +160,7 @@ class Machine(Part):
         landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
         for side, table in enumerate((memory.left, memory.right)):
             landed += jump[..., count + side, None] * jnp.einsum("bhm,bhmn->bhn", heads, table)
-        walked = (shift[..., i, None] * shift_head(landed, offset, last) for i, offset in enumerate(SHIFTS))
-        return jnp.sum(jnp.stack(list(walked)), axis=0)
+        return walk(landed, shift, last)
 
 
 class TwoWayDecoder(Part):

@@ -1,4 +1,4 @@
-"""Heads over the slots of a memory: shifts that stop at the ends, and jumps to the nearest slot that matches.
+"""Heads over the slots of a memory: walks that stop at the ends, and jumps to the nearest slot that matches.
 
 A head is a distribution over N slots, or a slot's number. The slots in use are 0 .. `last`. Jumps to the nearest match
 are those of geometric attention (Csordas et al. 2022) with a pattern that is the same at all steps: from slot m, the
@@ -15,15 +15,26 @@ import jax
 import jax.numpy as jnp
 
 
-def shift_head(head: jax.Array, offset: int, last: jax.Array) -> jax.Array:
-    """The head [..., N] moved by a number of slots. What would leave the slots 0 .. `last` (int[...]) stops there."""
-    slots = jnp.arange(head.shape[-1])
-    target = jnp.clip(slots + offset, 0, last[..., None])
-    inside = slots + offset == target
-    moved = jnp.roll(jnp.where(inside, head, 0), offset, axis=-1)
-    stopped = jnp.sum(jnp.where(inside, 0, head), axis=-1, keepdims=True)
-    end = last[..., None] if offset > 0 else 0
-    return moved + jnp.where(slots == end, stopped, 0)
+def walk(head: jax.Array, weights: jax.Array, last: jax.Array) -> jax.Array:
+    """The head [..., N] after a walk by -R .. R slots with weights [..., 2 R + 1]; `last` int[...].
+
+    What would leave the slots 0 .. `last` stops at their ends.
+    """
+    slots, reach = head.shape[-1], weights.shape[-1] // 2
+    wide = slots + 2 * reach
+    shifted = jnp.stack([_between(head, i, wide) for i in range(2 * reach + 1)], axis=-2)
+    spread = jnp.einsum("...s,...sn->...n", weights, shifted)  # over the places -R .. N - 1 + R
+    place = jnp.arange(wide) - reach
+    beyond = jnp.sum(jnp.where(place > last[..., None], spread, 0), axis=-1, keepdims=True)
+    before = jnp.sum(spread[..., :reach], axis=-1, keepdims=True)
+    place, spread = place[reach : reach + slots], spread[..., reach : reach + slots]
+    inside = jnp.where(place <= last[..., None], spread, 0)
+    return inside + jnp.where(place == last[..., None], beyond, 0) + jnp.where(place == 0, before, 0)
+
+
+def _between(head: jax.Array, zeros: int, width: int) -> jax.Array:
+    """The head after so many zeros, filled up with zeros to a width."""
+    return jnp.pad(head, [(0, 0)] * (head.ndim - 1) + [(zeros, width - zeros - head.shape[-1])])
 
 
 def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -52,7 +63,7 @@ def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Ar
 
 
 def next_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same jumps with g rounded to 0 or 1: the slot on the left and on the right of each slot, int[..., N]. O(N)."""
+    """The same jumps with g rounded to 0 or 1: the slots on the left and on the right of each, int[..., N]. O(N)."""
     slots = jnp.arange(logits.shape[-1])
     end = last[..., None]
     matches = (logits > 0) & (slots < end)
