@@ -1,7 +1,7 @@
 """Beyond: networks trained on lengths up to 16, measured at lengths up to 1,024.
 
-Each task has a configuration `beyond/<task>`, whose `experiment` is the task's entry: trained on short lengths, with the
-parameters of the best validation at up to twice the longest of them. It is measured at 2, 4, 8, .. times the longest
+Each task has a configuration `beyond/<task>`, whose `experiment` is the task's entry: trained on short lengths, with
+the parameters of the best validation at up to twice the longest of them. It is measured at 2, 4, 8, .. times the longest
 training length; the last measured length is the task's goal. A configuration's `ideas` are other experiments on the
 task, by name: other networks, and ablations.
 
@@ -32,6 +32,7 @@ from lenmem.reproduce import SHARED_PARAMETERS, read_record, recorded, trained
 from lenmem.runs import measure
 from lenmem.serialize import from_plain, to_plain, write_json, write_whole
 from lenmem.share import export_params
+from lenmem.training import Optimizer
 from lenmem.training.environment import describe_environment
 
 MET = 0.99
@@ -205,29 +206,31 @@ def fastest(task: str, records: Iterable[Mapping[str, Any]]) -> Entry:
 
 
 def families(records: Iterable[Mapping[str, Any]]) -> Table:
-    """For each network with one set of fields, the tasks whose goal it met."""
-    found: dict[str, tuple[str, list[str]]] = {}
+    """The networks by the number of tasks whose goal they met with one set of fields: of the model and the training."""
+    found: dict[tuple[str, str], list[str]] = {}
     for record in records:
-        if met(record):
-            fields = _fields(record)
-            tasks = found.setdefault(f"{record['network']} {fields}", (record["network"], []))[1]
-            tasks.extend([record["task"]] if record["task"] not in tasks else [])
-    rows = sorted(found.values(), key=lambda row: -len(row[1]))
-    fields = {network: key.partition(" ")[2] for key, (network, _) in found.items()}
-    return ["network", "fields", "tasks met", "which"], [
-        [network, fields[network], str(len(tasks)), ", ".join(tasks)] for network, tasks in rows
+        tasks = found.setdefault((record["network"], _fields(record)), [])
+        if met(record) and record["task"] not in tasks:
+            tasks.append(record["task"])
+    rows = [
+        [network, fields, str(len(tasks)), ", ".join(tasks)]
+        for (network, fields), tasks in sorted(found.items(), key=lambda item: -len(item[1]))
+        if tasks
     ]
+    return ["network", "fields", "tasks met", "which"], rows
 
 
 def _fields(record: Mapping[str, Any]) -> str:
-    """The fields of the record's model that differ from the defaults of its class."""
-    model = from_plain(record["experiment"]).model
+    """The model's fields that differ from the defaults of its class, and the size of the training."""
+    experiment: Experiment = from_plain(record["experiment"])
+    model, training, rule = experiment.model, experiment.training, experiment.training.optimizer
     changed = [
         f"{field.name}={getattr(model, field.name)!r}"
         for field in dataclasses.fields(model)
         if field.name not in ("parent", "name", "spec") and getattr(model, field.name) != field.default
     ]
-    return ", ".join(changed)
+    rate = f" at {rule.learning_rate:g}" if isinstance(rule, Optimizer) else ""
+    return "; ".join([*changed, f"{training.steps} steps of {training.batch_size}{rate}"])
 
 
 def _by_factor(record: Mapping[str, Any]) -> list[str]:
@@ -284,8 +287,8 @@ def markdown(records: Iterable[Mapping[str, Any]]) -> str:
         "## The record table",
         "",
         f"The shortest training that reaches {100 * MET:.0f}% at the goal in the median: seconds of one processor for",
-        "each seed, with validation. `lenmem beyond TASK --record` repeats an entry. A star marks a commit with changes",
-        "that were not committed.",
+        "each seed, with compilation and validation. `lenmem beyond TASK --record` repeats an entry. A star marks a",
+        "commit with changes that were not committed.",
         "",
         *_lines(best(records)),
     ]

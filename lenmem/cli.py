@@ -883,7 +883,7 @@ def go_beyond(arguments: list[str]) -> None:
             raise ValueError("--idea and --again go with a task, as in lenmem beyond copy --again")
         records = beyond.read_records(results)
         for table in [beyond.best] if options.record else [beyond.overview, beyond.best]:
-            _say_table(*table(records))
+            _say_lines(*table(records))
         if records and not options.record:
             beyond.save_page(results)
         return
@@ -899,15 +899,17 @@ def go_beyond(arguments: list[str]) -> None:
         told = _plain_report(entry.experiment.training.steps)
         record = beyond.run_entry(entry, results=results, runs=runs, report=told)
         beyond.save_page(results)
-    _say_table(*beyond.tried([record]))
+    _say_lines(*beyond.tried([record]))
     _say(f"{results / entry.name}.json")
 
 
-def _say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(*map(escape, header), box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
+def _say_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A wide table, a line for each row, whatever the width of the terminal."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        console.print(line.rstrip(), soft_wrap=True, markup=False, highlight=False)
+    console.print()
 
 
 def export(arguments: list[str]) -> None:
