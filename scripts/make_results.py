@@ -131,17 +131,33 @@ def read_records(results: Path) -> list[Record]:
 def _in_other_tables(record: Record) -> Iterator[Record]:
     """The record as a row of the paper's tables that print other scores of the same trainings.
 
-    Such a table has `scores_of`: the table of the trainings, and our metric -> the paper's column.
+    Such a table has `scores_of`: the tables of the trainings, and our metric -> its column. `mean_accuracy` is the mean
+    of the metrics that the other table compares, unless it was measured itself. Whether the row is trained is decided
+    by the table of the training, which prints more.
     """
     for name, table in papers.tables(record["paper"]).items():
-        source = table.get("scores_of")
-        if source and source["table"] == record["table"]:
+        source = table.get("scores_of", {"tables": []})
+        if record["table"] in source["tables"] and _is_printed(record, table):
             printed = papers.find(record["paper"], name, **record["where"])
             measured = {
-                metric: record["measured"][metric] | {"paper": printed[column]}
+                metric: (record["measured"].get(metric) or _mean_cell(record)) | {"paper": printed[column]}
                 for metric, column in source["metrics"].items()
             }
-            yield record | {"table": name, "metrics": source["metrics"], "measured": measured}
+            yield record | {"table": name, "metrics": source["metrics"], "measured": measured, "source": record}
+
+
+def _is_printed(record: Record, table: Mapping[str, Any]) -> bool:
+    """Whether a table has a row with the record's columns."""
+    return any(all(row.get(column) == value for column, value in record["where"].items()) for row in table["rows"])
+
+
+def _mean_cell(record: Record) -> Record:
+    """The mean over the compared metrics, seed by seed; None for a dead seed."""
+    cells = [record["measured"][metric]["seeds"] for metric in record["metrics"]]
+    means = np.array(cells, float).mean(axis=0)  # None becomes NaN
+    summary = summarise(means)
+    seeds = [None if np.isnan(mean) else float(mean) for mean in means]
+    return {"seeds": seeds, "median": float(summary.median), "best": float(summary.best)}
 
 
 def read_comparisons(results: Path) -> dict[str, Record]:
@@ -233,6 +249,7 @@ def verdict(record: Record, seed: int | None = None) -> str | None:
 
 def is_trained(record: Record, seed: int | None = None) -> bool:
     """Whether the lengths of training are learnt as well as in the paper (see `RULES`)."""
+    record = record.get("source", record)
     printed = {metric: cell for metric, cell in record["measured"].items() if cell["paper"] is not None}
     inside = {metric: cell for metric, cell in printed.items() if _within_training(record, metric)}
     longest = _curve(record).train_lengths[1]

@@ -128,7 +128,7 @@ def test_the_median_at_the_goal_decides():
 
 
 def test_the_overview_has_a_line_for_each_task():
-    header, rows = beyond.overview([GOOD, FAST, BAD])
+    header, rows = beyond.overview([GOOD, FAST, BAD, with_shares("reverse", "worse", 0.5, [1, 0.5, 0])])
     lines = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert list(lines) == list(beyond.task_names())
     assert lines["reverse"]["2x"] == "100.0" and lines["reverse"]["4x"] == "50.0 / 25.0"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lenmem import models
-from lenmem.cli import Map
+from lenmem.cli.tables import Map
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.plots import plot_reach
 from lenmem.experiment import Experiment

@@ -7,8 +7,10 @@ import inspect
 import re
 
 import pytest
+from rich.console import Console
 
 from lenmem import cli, configs, options
+from lenmem.cli.training import _over
 from lenmem.errors import choices, nearest
 from lenmem.subject import fields_of
 
@@ -30,7 +32,7 @@ def helped(capsys, *arguments: str) -> str:
 @pytest.fixture(autouse=True)
 def a_terminal_of_80_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(cli, "console", cli.Console(width=80))
+    monkeypatch.setattr(cli, "console", Console(width=80))
 
 
 def test_the_verbs_have_a_line_each(capsys):
@@ -104,7 +106,7 @@ def test_a_mistake_is_one_line_with_the_nearest_name(capsys, words, message):
 
 def test_a_sweep_without_a_field():
     with pytest.raises(ValueError, match="--over takes a field and its values, got nothing"):
-        cli._over(configs.load_config("quickstart"), [()])
+        _over(configs.load_config("quickstart"), [()])
 
 
 def test_nearest_names():

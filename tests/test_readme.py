@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from lenmem import models, tasks
-from lenmem.cli import markdown_tables
+from lenmem.cli.shelves import markdown_tables
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 FENCE = re.compile(r"^(<!-- ci: skip[^\n]*-->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -241,6 +241,34 @@ def test_other_scores_of_the_same_trainings(tmp_path):
     assert other["measured"]["mean_accuracy"]["paper"] == 74 and set(other["measured"]) == {"mean_accuracy"}
 
 
+def test_means_over_the_lengths_of_a_table(tmp_path):
+    """PANM's Table 1 prints the mean over the five lengths of Tables 7 to 12, and Table 6 the middle one."""
+    (tmp_path / "panm").mkdir()
+    for name in "priority_sort-panm-small", "priority_sort-lstm-small", "copy-panm-small":
+        (tmp_path / "panm" / f"{name}.json").write_bytes((RESULTS / "panm" / f"{name}.json").read_bytes())
+    module = script()
+    records = module.read_records(tmp_path)
+    assert [(record["table"], record["row"]) for record in records] == [
+        ("table_1", "copy-panm-small"),
+        ("table_1", "priority_sort-panm-small"),
+        ("table_6", "copy-panm-small"),
+        ("table_7", "copy-panm-small"),
+        ("table_11", "priority_sort-lstm-small"),  # no row of Table 1
+        ("table_11", "priority_sort-panm-small"),
+    ]
+    mean, middle, source = records[0], records[2], records[3]
+    cells = [source["measured"][f"length_{length}/token_accuracy"] for length in (9, 10, 20, 40, 80)]
+    for seed in range(3):
+        value = mean["measured"]["mean_accuracy"]["seeds"][seed]
+        assert value == pytest.approx(sum(cell["seeds"][seed] for cell in cells) / 5)
+    assert mean["measured"]["mean_accuracy"]["paper"] == 74.8
+    assert middle["measured"] == {"length_20/token_accuracy": cells[2]}  # the same number is printed twice
+    # A row that is not trained in the table of its training is not compared in the other one either.
+    not_trained = records[1]
+    assert not_trained["measured"]["mean_accuracy"]["median"] > 0
+    assert module.verdict(not_trained) == module.verdict(records[5]) == "not trained"
+
+
 def test_a_row_of_the_page(results):
     module = script()
     lines = module.page([made_up("copy", "LSTM")]).splitlines()

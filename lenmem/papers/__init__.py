@@ -26,8 +26,8 @@ def about(paper: str) -> dict[str, Any]:
     chosen_on_test      whether it selected on the test split: our networks selected that way get their own column
     not_in_the_paper    configurations whose networks stand for a printed row only if no others do
     tables              name -> {caption, metric, unit, notes, rows}; `printed` false for a table of ours, whose rows
-                        are not counted as the paper's; and `scores_of` {table, metrics} if the table has
-                        other scores of the trainings of another one: our metric -> the column
+                        are not counted as the paper's; and `scores_of` {tables, metrics} if the table has
+                        other scores of the trainings of those tables: our metric -> the column
     """
     if paper not in names():
         raise ValueError(f"there is no paper {paper!r}.{choices(paper, names())}")

@@ -1,0 +1,224 @@
+"""The verbs for a trained network: `evaluate`, `predict`, `plot`, `export` and `import`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import flax.linen as nn
+
+from lenmem import drawing, runs
+from lenmem.cli.terminal import console, say
+from lenmem.cli.words import Modules, names_ahead, run_ahead
+from lenmem.evaluation.lengths import Evaluation
+from lenmem.experiment import Run, export_run, import_run
+from lenmem.options import parse
+from lenmem.subject import ahead, resuming
+from lenmem.tasks.base import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The options for measuring a run: those of its experiment without the training."""
+
+    task: Task
+    """The task."""
+    model: nn.Module
+    """The model."""
+    evaluation: Evaluation = Evaluation()
+    """The evaluation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate(Measured):
+    """Measure a trained run by length, with its own sizes or other ones.
+
+    Common options:
+      --lengths N N N ...                     lengths to measure
+      --samples N                             examples per length
+      --step N                                an earlier checkpoint or snapshot
+      --save                                  write curve.png and curve.csv to the run
+    Options of the task and the model change sizes, such as the number of slots.
+    """
+
+    lengths: tuple[int, ...] = ()
+    """Lengths to measure. None given: those of the experiment."""
+    samples: int | None = None
+    """Examples per length. None: that of the experiment."""
+    save: bool = False
+    """Write curve.png and curve.csv to the run."""
+    step: int | None = None
+    """A checkpoint or snapshot other than the latest."""
+    modules: Modules = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Predict:
+    """Apply a trained network to your own input or to an example."""
+
+    input: str | None = None
+    """Tokens, separated by spaces (floats: steps separated by semicolons)."""
+    length: int | None = None
+    """Length of an example of the task, instead of `input`."""
+    example: int = 0
+    """Number of the example among those of that length."""
+    seed: int | None = None
+    """Seed whose network is used. None: the first seed that did not diverge; of a network of the zoo, its best one."""
+    answers: int | None = None
+    """Number of answer slots. None: as many as the task has for such an input."""
+    modules: Modules = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw a run: training, curve, traces; or a figure of a paper."""
+
+    figure: str | None = None
+    """Draw only this figure of a paper, such as lantm-2 or dnc-4; docs/figures.md has all of them."""
+    output: Path = Path("figures")
+    """Directory of such a figure."""
+    trace: bool = False
+    """Draw only the traces of an example, including the attention of each head."""
+    states: bool = False
+    """Draw only the controller states of a DNC: maps by phase and symbol, and its modes of reading and writing."""
+    tsne: bool = False
+    """Draw the maps of `states` by t-SNE instead of principal components; needs scikit-learn."""
+    input: str | None = None
+    """The example, as for `predict`. None: one of the task."""
+    length: int | None = None
+    """Length of the example. None: the longest training length."""
+    seed: int | None = None
+    """Seed whose network is used. None: the first seed that did not diverge; of a network of the zoo, its best one."""
+    example: int = 0
+    """Which example."""
+    step: int | None = None
+    """A checkpoint or snapshot other than the latest, to look at a network in the middle of training. A `figure` is
+    then drawn at both."""
+    modules: Modules = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """Write a run to one safetensors file, which every verb accepts."""
+
+    output: Path | None = None
+    """The file. None: <run>.safetensors."""
+    with_optimizer: bool = False
+    """Include the optimiser state and the metrics, so that training can continue where the file is imported."""
+    modules: Modules = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """Turn a file that was exported with its optimiser back into a run."""
+
+    directory: Path | None = None
+    """Directory of the run. None: runs/<name of the file>, with a number if that holds a run."""
+    modules: Modules = ()
+
+
+def evaluate(arguments: list[str]) -> None:
+    """`lenmem evaluate RUN [options]`."""
+    name, rest, modules = run_ahead(arguments, "evaluate", "RUN", Evaluate)
+    run = runs.open_run(name, modules=modules)
+    of_run = {field.name: getattr(run.experiment, field.name) for field in dataclasses.fields(Measured)}
+    options = parse(Evaluate, f"evaluate {name}", rest, **of_run)
+    if options.step is not None:
+        run = runs.open_run(name, options.step, modules)
+    asked = dataclasses.replace(
+        options.evaluation,
+        lengths=options.lengths or options.evaluation.lengths,
+        samples=options.evaluation.samples if options.samples is None else options.samples,
+    )
+    experiment = dataclasses.replace(run.experiment, task=options.task, model=options.model, evaluation=asked)
+    from lenmem.evaluation.tables import curve_table
+
+    curve = runs.measure(experiment, run.params, alive=run.alive)
+    console.print(curve_table([curve], rows=max(20, len(options.lengths))))
+    for line in runs.text_scores(experiment, run.params, run.alive):
+        say(line)
+    if options.save:
+        runs.save_curves(run.directory, [curve])
+        console.print(f"wrote {run.directory}/curve.csv and curve.png")
+
+
+def predict(arguments: list[str]) -> None:
+    """`lenmem predict RUN --input "..."`, or `lenmem predict RUN --length N`."""
+    name, rest, modules = run_ahead(arguments, "predict", "RUN", Predict)
+    options = parse(Predict, f"predict {name}", rest)
+    run = runs.open_run(name, modules=modules)
+    if options.input is not None and options.length is None:
+        print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
+        return
+    if options.input is not None or options.length is None:
+        raise ValueError("give either --input or --length")
+    answer = runs.answer_example(run, options.length, seed=options.seed, example=options.example)
+    print("input ", *answer.inputs)
+    columns = zip(answer.right, answer.given, answer.hits, strict=True)
+    cells = [(right, given, "" if hit else "^" * max(len(given), 1)) for right, given, hit in columns]
+    widths = [max(map(len, cell)) for cell in cells]
+    for title, row in zip(("right ", "answer", "      "), zip(*cells, strict=True), strict=True):
+        print(" ".join([title, *(f"{text:{width}}" for text, width in zip(row, widths, strict=True))]).rstrip())
+    print(f"{sum(answer.hits)} of {len(answer.hits)} right")
+
+
+def plot(arguments: list[str]) -> None:
+    """`lenmem plot RUN [options]` or `lenmem plot RUN ... --figure NAME [options]`."""
+    name, rest, modules = run_ahead(arguments, "plot", "RUN", Plot)
+    more, rest = names_ahead(rest)
+    names = [name, *more]
+    options = parse(Plot, f"plot {' '.join(names)}", rest)
+    if options.figure is not None:
+        from lenmem import figures
+
+        for path in figures.draw_figure(
+            options.figure,
+            names,
+            output=options.output,
+            step=options.step,
+            length=options.length,
+            seed=options.seed,
+            example=options.example,
+            text=options.input,
+            tsne=options.tsne,
+            modules=modules,
+        ):
+            console.print(f"wrote {path}")
+        return
+    if len(names) > 1:
+        raise ValueError(f"got {len(names)} runs; without --figure, plot draws one")
+    run = runs.open_run(name, options.step, modules)
+    if options.states or options.tsne:
+        for path in drawing.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
+            console.print(f"wrote {path}")
+        return
+    for path in drawing.draw_run(
+        run,
+        length=options.length,
+        seed=options.seed,
+        example=options.example,
+        text=options.input,
+        only_trace=options.trace,
+    ):
+        console.print(f"wrote {path}")
+
+
+def export(arguments: list[str]) -> None:
+    """`lenmem export RUN [--output FILE] [--with-optimizer]`."""
+    name, rest, modules = run_ahead(arguments, "export", "RUN", Export)
+    options = parse(Export, f"export {name}", rest)
+    run: Run = runs.open_run(name, modules=modules)
+    output = options.output or Path(f"{run.directory.name}.safetensors")
+    export_run(run, output, with_optimizer=options.with_optimizer)
+    console.print(f"wrote {output}")
+
+
+def import_file(arguments: list[str]) -> None:
+    """`lenmem import FILE [--directory D]`."""
+    name, rest, modules = run_ahead(arguments, "import", "FILE", Import)
+    options = parse(Import, f"import {name}", rest)
+    directory = options.directory or runs.fresh_directory(Path("runs") / Path(name).stem)
+    run = import_run(name, directory, modules=modules)
+    console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
+    given = ahead(arguments, modules="+")[0].modules or ()
+    say(f"  {resuming(directory, run.experiment, given)}")

@@ -1,0 +1,133 @@
+"""The verbs that fill tables: `reproduce` and `map`."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from lenmem import map as maps
+from lenmem.cli.terminal import console, fail, plain_report, say
+from lenmem.cli.words import subject_ahead
+from lenmem.fields import NonNegativeInt, PositiveInt
+from lenmem.options import parse
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduce:
+    """Measure rows of a paper's table, and print them beside the paper's.
+
+    Rows that were measured before are printed, not run again.
+    """
+
+    queue: str | None = None
+    """Instead of a configuration: all rows of a paper, or of a file with a configuration and its rows on each line.
+    Each row runs in a process with one thread; the same command continues after an interruption."""
+    workers: PositiveInt = 2
+    """Number of rows of a queue that run at the same time."""
+    rows: tuple[str, ...] = ()
+    """Names of rows. None given: the row of the configuration's own experiment."""
+    results: Path = Path("results")
+    """Directory of the records."""
+    runs: Path = Path("runs")
+    """Directory of the runs; interrupted runs are resumed."""
+    again: bool = False
+    """Run rows again that were measured before."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Map:
+    """Train networks on tasks with one budget; draw how far each goes.
+
+    Cells trained before are kept: the same command continues the map.
+    """
+
+    networks: tuple[str, ...] = ()
+    """Names of models. None given: those of the map."""
+    tasks: tuple[str, ...] = ()
+    """Headings of the map's tasks, or names of tasks. None given: those of the map."""
+    budget: maps.Budget = maps.Budget()
+    """What each cell is given."""
+    results: Path = Path("results/map")
+    """Directory of the records, the table and the picture."""
+    workers: NonNegativeInt = 2
+    """Number of cells that are trained at the same time, each in a process with one thread. 0: in this process."""
+    quick: bool = False
+    """A small map in a few minutes, with its own budget, in runs/map."""
+
+
+def reproduce(arguments: list[str]) -> None:
+    """`lenmem reproduce CONFIG [--rows ...]` or `lenmem reproduce --queue FILE|PAPER [--workers 2]`."""
+    from lenmem import reproduce as rows
+
+    if "--queue" in arguments:
+        _run_queue(parse(Reproduce, "reproduce", arguments))
+        return
+    name, rest = subject_ahead(arguments, "reproduce", "CONFIG", Reproduce)
+    options = parse(Reproduce, f"reproduce {name}", rest)
+    console.print(
+        rows.results_table(
+            rows.reproduce_config(
+                name,
+                options.rows,
+                results=options.results,
+                runs=options.runs,
+                again=options.again,
+                report=lambda row, experiment: (
+                    console.print(f"measuring {row}"),
+                    plain_report(experiment.training.steps),
+                )[1],
+            )
+        )
+    )
+
+
+def _run_queue(options: Reproduce) -> None:
+    from lenmem import queue
+
+    if options.rows or options.again:
+        raise ValueError("--rows and --again go with a configuration, not with --queue")
+    failed = queue.run_queue(
+        queue.read_queue(options.queue or ""),
+        workers=options.workers,
+        results=options.results,
+        runs=options.runs,
+        say=say,
+    )
+    if failed:
+        fail(f"{len(failed)} rows failed: {', '.join(failed)}", 1)
+
+
+def draw_map(arguments: list[str]) -> None:
+    """`lenmem map [--networks ...] [--tasks ...]` or `lenmem map --quick`."""
+    options = parse(Map, "map", arguments)
+    networks, headings, budget, results = options.networks, options.tasks, options.budget, options.results
+    if options.quick:
+        networks, headings = networks or maps.QUICK_NETWORKS, headings or maps.QUICK_TASKS
+        budget = maps.QUICK if budget == maps.Budget() else budget
+        results = Path("runs/map") if results == Map.results else results
+    chosen = maps.cells(networks, headings)
+    if options.workers == 0:
+        for cell in chosen:
+            if cell.refusal is None and maps.read(cell, budget, results) is None:
+                maps.run_cell(cell, budget, results, say)
+        return
+    failed = maps.run_map(chosen, budget, results, workers=options.workers, say=say)
+    found = maps.outcomes(chosen, results)
+    maps.save_map(found, results)
+    _say_map(found)
+    say(f"{results}/: README.md, map.png, and a record for each cell")
+    if failed:
+        fail(f"{len(failed)} cells failed: {', '.join(job.name for job in failed)}", 1)
+
+
+def _say_map(found: maps.Outcomes) -> None:
+    """The map as a table, and each cell in a line."""
+    table = Table("network", *(escape(task) for task in found.tasks), box=None, pad_edge=False)
+    for network, texts in found.rows():
+        table.add_row(escape(network), *(escape(text) for text in texts))
+    console.print(table)
+    for line in found.lines():
+        say(line)
