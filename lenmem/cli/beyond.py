@@ -16,14 +16,14 @@ from lenmem.options import parse
 class Beyond:
     """Train on lengths up to 16, measure up to 1,024.
 
+    What was measured before is printed, not trained again.
+
     Forms:
       lenmem beyond                         the tables of all records
       lenmem beyond TASK                    train and measure a task's entry
       lenmem beyond TASK --idea NAME        another network, or an ablation
       lenmem beyond --record                the record table
       lenmem beyond TASK --record           repeat a record in a new run
-    A task that was measured before is printed, not trained again. An
-    interrupted training continues.
     """
 
     idea: str | None = None

@@ -203,7 +203,11 @@ class TwoWay(FlatModel):
             **self.dtypes,
             parent=None,
         )
-        decoder = TwoWayDecoder(machine, name="decoder")
         return EncoderDecoder(
-            Unchanged(name="encoder"), decoder, spec=self.spec, embedding_size=None, delimiters=True, **self.dtypes
+            encoder=Unchanged(name="encoder"),
+            decoder=TwoWayDecoder(machine=machine, name="decoder"),
+            spec=self.spec,
+            embedding_size=None,
+            delimiters=True,
+            **self.dtypes,
         )
