@@ -60,8 +60,8 @@ import os
 import lenmem
 from lenmem.evaluation import plots
 
+# Optimiser steps of every training below.
 STEPS = os.environ.get("LENMEM_STEPS", "200")
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## Four devices

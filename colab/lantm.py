@@ -69,8 +69,8 @@ from rich import print
 import lenmem
 from lenmem.evaluation import plots, tables, traces
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "1000"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## Train

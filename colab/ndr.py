@@ -66,8 +66,8 @@ import lenmem
 from lenmem import ops, runs
 from lenmem.evaluation import plots, tables, traces
 
+# Optimiser steps of the training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "3000"))
-"""Optimiser steps of the training below."""
 
 # %% [markdown]
 # ## The nearest match

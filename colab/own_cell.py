@@ -65,8 +65,8 @@ import lenmem
 from lenmem import runs
 from lenmem.evaluation import plots, traces
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## The cell

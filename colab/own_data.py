@@ -62,8 +62,8 @@ import lenmem
 from lenmem import runs
 from lenmem.evaluation import plots
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## Rows

@@ -65,8 +65,8 @@ import lenmem
 from lenmem import runs
 from lenmem.evaluation import plots, traces
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "800"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## The task

@@ -63,8 +63,8 @@ from rich import print
 import lenmem
 import lenmem.sweep
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "400"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## What is swept

@@ -55,7 +55,8 @@ mathjax3_config = {"loader": {"load": ["core", "input/tex", "output/chtml", "a11
 
 html_theme = "sphinx_book_theme"
 html_title = "lenmem"
-html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "home_page_in_toc": True}
+html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "home_page_in_toc": True, "navbar_persistent": []}
+html_context = {"default_mode": "auto"}
 # On GitHub, where the name of the repository is known, a notebook has a button that opens it in Colab.
 if repository := os.environ.get("GITHUB_REPOSITORY"):
     html_theme_options |= {

@@ -48,15 +48,22 @@ def run(script: Path) -> float:
     seconds = processor_time() - start
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # the times of day
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if not is_alarm(output)]
     notebook.metadata["lenmem"] = {
         "code": code_hash(notebook),
         "seconds": round(seconds),
         "version": lenmem.__version__,
     }
-    notebook.metadata.pop("language_info", None)  # the version of Python
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}  # without the version
     nbformat.validate(notebook)
     jupytext.write(notebook, target)
     return seconds
+
+
+def is_alarm(output: Any) -> bool:
+    """Whether it is XLA's warning that a program compiles slowly, as all do on a busy machine."""
+    return output.get("name") == "stderr" and "Very slow compile" in output["text"]
 
 
 def processor_time() -> float:
