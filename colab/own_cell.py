@@ -73,8 +73,9 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
 #
 # `start` gets the number of steps of the scan, so a memory can have one cell for each. `step.decoding` says for each
 # row whether the answer has begun. The write head moves on by itself while the input is read. The read head is a
-# distribution over cells; at each step it moves left, stays, or moves right, as the input tells it. Nothing in it
-# depends on a position, so nothing has to be learnt again for a longer input.
+# distribution over cells; after each step it moves left, stays, or moves right, as the input tells it (the answer's
+# steps have an input of their own, a blank). Nothing in it depends on a position, so nothing has to be learnt again for
+# a longer input.
 #
 # `sow` hands a value to whoever wants to look, and costs nothing otherwise.
 
@@ -104,10 +105,9 @@ class Tape(nn.Module):
         tape = jnp.where(reading[..., None], tape + write[..., None] * value[:, None], tape)
         write = jnp.where(reading, moved(write, jnp.array([[0.0, 0.0, 1.0]])), write)
         moves = nn.softmax(nn.Dense(3, name="moves")(step.inputs))
-        read = moved(read, moves)
         self.sow("traces", "read_weights", read)
         self.sow("traces", "moves", moves)
-        return (tape, write, read), jnp.einsum("bn,bnd->bd", read, tape)
+        return (tape, write, moved(read, moves)), jnp.einsum("bn,bnd->bd", read, tape)
 
 
 # %% [markdown]
@@ -141,7 +141,7 @@ tape = results["tape"]
 best = curves[0].values["exact_match"].mean(axis=1).argmax()
 params = jax.tree.map(lambda x: x[best], tape.params)
 seen = traces.collect(tape.experiment.bound_model, params, batch)
-plots.plot_attention(seen["read_weights"][0], xlabel="cell", mark=25)
+plots.plot_attention(seen["read_weights"][0], xlabel="cell", mark=24)
 
 # %% [markdown]
 # The moves at each step, from left to right. They are not quite 0 and 1, so the head blurs a little at every step; this
@@ -149,7 +149,7 @@ plots.plot_attention(seen["read_weights"][0], xlabel="cell", mark=25)
 
 # %%
 moves = {"move": seen["moves"][0]}
-plots.plot_strips(moves, rows={"move": ["left", "stay", "right"]}, mark=25)
+plots.plot_strips(moves, rows={"move": ["left", "stay", "right"]}, mark=24)
 
 # %% [markdown]
 # ## What to try

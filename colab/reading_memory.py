@@ -102,7 +102,7 @@ plots.plot_key_space(seen, 0, names=traces.token_names(task.vocabulary))
 
 # %%
 length = 20
-write = np.diff(seen["write_head"][0][1:length], axis=0)
+write = np.diff(seen["write_head"][0][1 : length + 1], axis=0)
 read = np.diff(seen["read_head"][0][length + 1 : 2 * length], axis=0)
 for name, steps in (("write", write), ("read", read)):
     print(f"{name:6} mean step {steps.mean(axis=0).round(3)}, spread {steps.std(axis=0).round(3)}")
@@ -115,7 +115,7 @@ print(f"cosine of the two: {there @ back:.3f}")
 # The weights over what was written, in each step of the answer.
 
 # %%
-plots.plot_attention(seen["read_weights"][0][length:], ylabel="answer", xlabel="written at step")
+plots.plot_attention(seen["read_weights"][0][length + 1 :], ylabel="answer", xlabel="written at step")
 
 # %% [markdown]
 # ## What an answer depends on

@@ -56,6 +56,7 @@ if "GPU" in listed and jax.default_backend() == "cpu":
 # %%
 # %matplotlib inline
 import os
+from pathlib import Path
 
 from IPython.display import Image
 from rich import print
@@ -83,16 +84,15 @@ over = {
     "training.optimizer.learning_rate": (3e-3, 1e-2, 3e-2),
     "training.optimizer.clip_norm": (0.1, 1.0),
 }
-outcomes = lenmem.sweep.sweep(experiment, over, "runs/sweep")
+outcomes = lenmem.sweep.sweep(experiment, over, Path("runs/sweep"))
 
 # %% [markdown]
 # ## The table
 #
-# The rule that picks the best is printed with it. It looks at the lengths of training: a test length is never used to
-# choose.
+# Medians over the seeds. The rule that picks the best stands below the table; it looks at a validation split of the
+# lengths of training, since a test must not choose.
 
 # %%
-print(lenmem.sweep.rule(experiment))
 print(lenmem.sweep.sweep_table(outcomes))
 
 # %% [markdown]
@@ -101,7 +101,6 @@ print(lenmem.sweep.sweep_table(outcomes))
 # Every dot is a seed, every bar the median of a combination.
 
 # %%
-lenmem.sweep.save_table(outcomes, "runs/sweep")
 Image("runs/sweep/sweep.png")
 
 # %% [markdown]
@@ -115,5 +114,5 @@ Image("runs/sweep/sweep.png")
 # ```
 
 # %%
-best = lenmem.sweep.best(outcomes)
-print(best)
+print(lenmem.sweep.best(outcomes).combination.values)
+print(*sorted(path.name for path in Path("runs/sweep").iterdir()), sep="\n")

@@ -16,7 +16,7 @@ pytest.importorskip("ipykernel")
 
 COLAB = Path(__file__).parents[1] / "colab"
 SCRIPTS = sorted(COLAB.glob("*.py"))
-BARE = {"devices", "lantm", "nam", "ndr", "own_cell", "own_data", "own_task", "quickstart", "reading_memory", "sweep"}
+BARE = {"devices", "lantm", "nam", "ndr", "own_cell", "own_data", "own_task", "panm", "quickstart", "reading_memory", "sweep"}
 """Notebooks that have not been run for their outputs yet."""
 RAN = [path for path in SCRIPTS if path.stem not in BARE]
 runner = runpy.run_path(str(COLAB.parent / "scripts/run_notebooks.py"))
