@@ -228,3 +228,19 @@ def test_docstrings_are_read_as_plain_text(plain: str, expected: list[str]):
     lines = docstrings.restructured(plain.split("\n"), "lenmem.ops.lie")
     links = re.compile(r":py:obj:`(?:[\w.]*\.)?(\w+) <lenmem\.ops\.\w+\.\1>`")
     assert [links.sub(r"`\1`", line) for line in lines] == expected
+
+
+def test_a_module_begins_with_a_table_of_its_names(monkeypatch: pytest.MonkeyPatch):
+    """What is public and documented, in the order of the source, with one sentence each that starts its docstring."""
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    monkeypatch.setitem(sys.modules, "docstrings", docstrings)
+    summary = run(DOCS / "summary.py")
+    found = summary.members("lenmem.ops.lie")
+    assert list(found)[:3] == ["unit", "translate", "rotate"]
+    for name, line in found.items():
+        assert " ".join((getattr(lenmem.ops.lie, name).__doc__ or "").split()).startswith(line.rstrip("."))
+    assert summary.first_sentence("Of e.g. two. Not this.\n\nNor this.") == "Of e.g. two."
+    assert summary.members("lenmem.types")["STREAMS"].startswith("The random streams")
+    assert list(summary.members("lenmem.models", ["names", "make"])) == ["names", "make"]
+    assert len(summary.table("lenmem.ops.lie")) == 5 + 2 * len(found)
+    assert summary.table("lenmem.models", ["make"]) == []
