@@ -86,6 +86,6 @@ def test_flagships_take_a_step(name):
 @pytest.mark.learning
 def test_the_quickstart_is_learnt(learns):
     """Up to twice the trained length, as in float32."""
-    learning = Learning(0.6, updates=600, learning_rate=3e-2, b2=0.9, batch_size=32)
+    learning = Learning(0.6, 0.996, updates=600, learning_rate=3e-2, b2=0.9, batch_size=32)
     model = LANTM(read_gate_bias=0.0, forget_bias=0.0, dtype=jnp.bfloat16)
     contract.check_learns(Case("lantm_bf16", model, learning, Copy(vocabulary=64, train_lengths=(2, 12))), learns)
