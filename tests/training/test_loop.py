@@ -90,17 +90,20 @@ def test_steps_equal_a_plain_loop_of_optax(finished):
     params = jax.tree.map(lambda x: x[0], state.members.params)
     slots = optimizer.init(params)
     batches = functools.partial(TASK.source("train", 4).batch, data_key(key))
-    losses = []
-    for step in range(6):
-        batch = batches(step)
 
-        def loss_of(params, batch=batch):
+    @jax.jit
+    def update(params, slots, batch):
+        def loss_of(params):
             outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
             return TASK.loss(outputs, batch)
 
         loss, grads = jax.value_and_grad(loss_of)(params)
         updates, slots = optimizer.update(grads, slots)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), slots, loss
+
+    losses = []
+    for step in range(6):
+        params, slots, loss = update(params, slots, batches(step))
         losses.append(float(loss))
     chex.assert_trees_all_close(params, jax.tree.map(lambda x: x[1], result.params), rtol=2e-4, atol=2e-5)
     logged = [entry["loss"][1] for entry in result.history]
@@ -313,7 +316,7 @@ def test_sown_losses_are_added_and_not_logged():
             return jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
 
     batch = TASK.source("train", 4).batch(jax.random.key(0), 0)
-    variables = Sowing().init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
+    variables = jax.jit(Sowing().init)(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
     total, logged = objective(Sowing(), TASK, variables["params"], batch, {})
     np.testing.assert_allclose(logged, np.log(5), rtol=1e-5)
     np.testing.assert_allclose(total - logged, 5.5, rtol=1e-5)

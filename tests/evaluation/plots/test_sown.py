@@ -83,7 +83,9 @@ def test_computation_tokens_have_a_name():
     a, b = map(str, np.asarray(batch.inputs[0]).tolist())
     for name in ("lstm", "transformer"):
         experiment = Experiment(task, models.make(name, computation_steps=1), Training(steps=1))
-        params = experiment.bound_model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
+        params = jax.jit(experiment.bound_model.init)(
+            jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask
+        )
         run: Any = types.SimpleNamespace(experiment=experiment, seed_params=lambda _, params=params: params["params"])
         given = drawing.scene(run, batch, None, "", required=False)
         assert given.inputs == [a, b, "·", "·"]
