@@ -283,7 +283,7 @@ def test_selection_by_loss_keeps_the_smallest():
         outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
         return TASK.loss(outputs, batch)
 
-    np.testing.assert_allclose(jax.vmap(loss)(result.params), seen.min(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.vmap(loss))(result.params), seen.min(axis=0), rtol=1e-5)
 
 
 def test_a_window_longer_than_the_training_is_refused():
@@ -430,14 +430,15 @@ def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
     task = TableLookup(batches="balanced")  # up to 6 tokens
     setup = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))
     keys = [namespaced(jax.random.key(0), seed) for seed in range(2)]
-    source = task.source("train", 1)
+    batch_of = jax.jit(lambda key, step: task.source("train", 1).batch(data_key(key), step))
+    loss = jax.jit(task.loss)
     expected, widths = [], []
     for step in range(16):
-        batches = [source.batch(data_key(key), step) for key in keys]
+        batches = [batch_of(key, step) for key in keys]
         longest = max(int(batch.input_mask.sum()) for batch in batches)
         widths.append(min(width for width in (2, 3, 4, 5, 6) if width >= longest))
         outputs = jnp.full((1, 1, 8), widths[-1] / 6).at[..., -1].set(0)
-        expected.append([float(task.loss(outputs, batch)) for batch in batches])
+        expected.append([float(loss(outputs, batch)) for batch in batches])
     assert len(set(widths)) > 2
     np.testing.assert_allclose([entry["loss"] for entry in train(setup).history], expected, rtol=1e-6)
 
