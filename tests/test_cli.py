@@ -44,7 +44,7 @@ from lenmem.tasks.ndr import TableLookup
 
 experiment = Experiment(
     TableLookup(),
-    NDR(hidden_size=8, feedforward_size=8, steps=2, heads=2),
+    NDR(hidden_size=8, feedforward_size=8, steps=3, heads=2),
     Training(steps=2, batch_size=4, log_every=2),
     Evaluation(lengths=(2, 5), samples=4),
 )
@@ -186,7 +186,7 @@ def test_an_encoder_is_drawn_on_what_was_typed(folder, capsys):
     assert fails(capsys, "predict", "lookup", "--input", "b z 101").endswith("111 a b c d e f g h i j k; got 'z'")
     printed = run(capsys, "plot", "lookup", "--trace", "--input", "b a d 101").replace("\n", "")
     drawn = {path.name for path in (folder / "runs" / "lookup").glob("*.png")}
-    assert drawn == {"curve.png", "attention.png", "attention_1.png", "gates.png"}
+    assert drawn == {"curve.png", "attention.png", "attention_1.png", "attention_2.png", "gates.png"}
     assert all(name in printed for name in drawn - {"curve.png"})
     cli.main(["plot", "lookup", "--length", "3"])
     assert (folder / "runs" / "lookup" / "training.png").exists()
