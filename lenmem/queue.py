@@ -7,6 +7,7 @@ are skipped and interrupted rows are resumed, so the same command always continu
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,20 +56,23 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
         named = [name for name in configs.names() if name.startswith(f"{queue}/")]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     entries = []
+    rows = functools.cache(rows_of)  # a configuration has several lines
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = line.partition("#")[0].split()
         try:
-            entries += _entries([(words[0], words[1:])] if words else [])
+            entries += _entries([(words[0], words[1:])] if words else [], rows)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
     return entries
 
 
-def _entries(lines: Iterable[tuple[str, Sequence[str]]]) -> list[Entry]:
+def _entries(
+    lines: Iterable[tuple[str, Sequence[str]]], rows: Callable[[str], dict[str, Row]] = rows_of
+) -> list[Entry]:
     entries = []
     for config, names in lines:
         paper = configs.find(config).parent.name  # outside the loop, since it lists all configurations
-        entries += [Entry(config, name, row, paper) for name, row in select(rows_of(config), names or None).items()]
+        entries += [Entry(config, name, row, paper) for name, row in select(rows(config), names or None).items()]
     return entries
 
 

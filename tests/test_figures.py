@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -58,7 +59,7 @@ def folder(tmp_path_factory) -> Path:
         experiment = Experiment(
             tasks.make(task), models.make(model, **fields), Training(steps=1, seeds=SEEDS), Evaluation()
         )
-        batch = draw(experiment.task, jax.random.key(0), np.array([3, 3]), 3)
+        batch = jax.eval_shape(lambda task=experiment.task: draw(task, jax.random.key(0), jnp.array([3, 3]), 3))
         arguments = batch.inputs, batch.input_mask, batch.target_mask
         shapes = jax.eval_shape(experiment.bound_model.init, jax.random.key(0), *arguments)["params"]
         rng = np.random.default_rng(0)

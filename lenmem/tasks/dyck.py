@@ -21,6 +21,7 @@ brackets.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -177,25 +178,27 @@ class Dyck(RowTask):
 
     def _build(self) -> dict[str, np.ndarray]:
         arrays = {}
-        of_length, _ = _inside(max(last for _, last in self.splits.values()) // 2, self.p, self.q)
-        for number, (split, (first, last)) in enumerate(self.splits.items()):
-            if split == "test":
-                continue
-            rng = np.random.default_rng([self.data_seed, number])
-            pairs = np.arange((first + 1) // 2, last // 2 + 1)
-            of_pairs = of_length[pairs] / of_length[pairs].sum()
-            if self.distinct:
-                words = self._distinct(pairs, of_pairs, of_length, rng)
-            else:
-                drawn = rng.choice(pairs, self.examples, p=of_pairs)
-                words = [_word(int(count), self.kinds, of_length, self.p, self.q, rng) for count in drawn]
-            lengths = np.array([len(word) for word in words], np.int32)
-            arrays[split], arrays[f"{split}_lengths"] = padded(np.concatenate(words).astype(np.uint8), lengths)
+        for split in self.splits:
+            if split != "test":
+                arrays[split], arrays[f"{split}_lengths"] = self._drawn(split)
         return arrays
 
-    def _distinct(
-        self, pairs: np.ndarray, of_pairs: np.ndarray, of_length: np.ndarray, rng: np.random.Generator
-    ) -> list[np.ndarray]:
+    def _drawn(self, split: Split) -> tuple[np.ndarray, np.ndarray]:
+        """The words of a split, uint8[words, longest], and their lengths, int32[words]."""
+        first, last = self.splits[split]
+        rng = np.random.default_rng([self.data_seed, list(self.splits).index(split)])
+        pairs = np.arange((first + 1) // 2, last // 2 + 1)
+        of_length = _inside(last // 2, self.p, self.q)[0][pairs]
+        of_pairs = of_length / of_length.sum()
+        if self.distinct:
+            words = self._distinct(pairs, of_pairs, rng)
+        else:
+            drawn = rng.choice(pairs, self.examples, p=of_pairs)
+            words = [_word(int(count), self.kinds, self.p, self.q, rng) for count in drawn]
+        lengths = np.array([len(word) for word in words], np.int32)
+        return padded(np.concatenate(words).astype(np.uint8), lengths)
+
+    def _distinct(self, pairs: np.ndarray, of_pairs: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
         """`examples` different words, drawn one by one; all words if there are no more than that."""
         there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
         if there <= self.examples:
@@ -204,7 +207,7 @@ class Dyck(RowTask):
         found: dict[tuple[int, ...], None] = {}
         while len(found) < self.examples:
             for count in rng.choice(pairs, self.examples, p=of_pairs):
-                found.setdefault(tuple(_word(int(count), self.kinds, of_length, self.p, self.q, rng).tolist()))
+                found.setdefault(tuple(_word(int(count), self.kinds, self.p, self.q, rng)))
                 if len(found) == self.examples:
                     break
         return [np.array(word) for word in found]
@@ -317,7 +320,7 @@ def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
 @functools.lru_cache(maxsize=8)
 def _chance_of(task: Dyck) -> float:
     """`Dyck.chance`, counted on the training set."""
-    words, lengths = task.tables()["train"].arrays[:2]
+    words, lengths = task._drawn("train")
     real = np.arange(words.shape[1]) < lengths[:, None]
     heights = np.cumsum(np.where(words < task.kinds, 1, -1), axis=1)
     empty = np.sum((heights == 0) & real) / real.sum()
@@ -338,8 +341,17 @@ def _words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def _word(pairs: int, kinds: int, weights: np.ndarray, p: float, q: float, rng: np.random.Generator) -> np.ndarray:
-    """A word with that many pairs from the grammar, int[2 pairs]."""
+@functools.cache
+def _choices(count: int, p: float, q: float) -> list[float]:
+    """Cumulative weights of what a phrase with `count` pairs is: two phrases, the first with 1 .. `count` - 1 pairs, or
+    a phrase in brackets."""
+    weights, _ = _inside(count, p, q)
+    splits = q * weights[1:count] * weights[count - 1 : 0 : -1]
+    return np.cumsum(np.append(splits, p * weights[count - 1])).tolist()
+
+
+def _word(pairs: int, kinds: int, p: float, q: float, rng: np.random.Generator) -> list[int]:
+    """A word with that many pairs from the grammar, 2 `pairs` brackets."""
     word: list[int] = []
     open_phrases = [pairs]  # phrases still to be written, and closing brackets as negative numbers
     while open_phrases:
@@ -347,13 +359,12 @@ def _word(pairs: int, kinds: int, weights: np.ndarray, p: float, q: float, rng: 
         if count < 0:
             word.append(kinds - 1 - count)
         elif count:
-            splits = q * weights[1:count] * weights[count - 1 : 0 : -1]
-            choices = np.cumsum(np.append(splits, p * weights[count - 1]))
-            choice = int(np.searchsorted(choices, rng.random() * choices[-1], side="right"))
+            choices = _choices(count, p, q)
+            choice = bisect.bisect_right(choices, rng.random() * choices[-1])
             if choice < count - 1:
                 open_phrases += [count - 1 - choice, choice + 1]
             else:
                 kind = int(rng.integers(kinds))
                 word.append(kind)
                 open_phrases += [-1 - kind, count - 1]
-    return np.array(word)
+    return word

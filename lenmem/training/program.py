@@ -6,12 +6,14 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from lenmem.evaluation.metrics import Apply, ApplyModel
 from lenmem.keys import namespaced
+from lenmem.tasks.base import Task
 from lenmem.training.configuration import TrainableExperiment, Training
 from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated
 
@@ -38,12 +40,22 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
 
 def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:
     """`advance` of all seeds, jitted, and the mesh over which it spreads them. `devices`: those of a topology, which
-    need not be there; None: those of this machine."""
+    need not be there; None: those of this machine. An experiment that is trained again, from another key or from where
+    it stopped, is not compiled again."""
     training = experiment.training
     count = training.device_count(None if devices is None else len(devices))
     mesh = device_mesh(count, training.batch_size, devices)
-    model, task, optimizer = experiment.bound_model, experiment.task, training.transformation
-    return make_advance(model, task, optimizer, **training.step_options, mesh=mesh), mesh
+    of = (experiment.bound_model, experiment.task, training, mesh)
+    try:
+        hash(of)
+    except TypeError:  # A field of a user's class is a list, say.
+        return _advance.__wrapped__(*of), mesh
+    return _advance(*of), mesh
+
+
+@functools.lru_cache(maxsize=4)
+def _advance(model: nn.Module, task: Task, training: Training, mesh: Mesh | None) -> Any:
+    return make_advance(model, task, training.transformation, **training.step_options, mesh=mesh)
 
 
 def seed_keys(training: Training, key: jax.Array) -> jax.Array:

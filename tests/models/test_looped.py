@@ -19,7 +19,7 @@ MASK = jnp.arange(COLUMNS) < jnp.array([[COLUMNS], [3]])
 
 def encoder_and_params(**fields):
     encoder = LoopedEncoder(heads=2, feedforward_size=6, **fields)
-    return encoder, encoder.init(jax.random.key(1), STATES, MASK)["params"]
+    return encoder, jax.jit(encoder.init)(jax.random.key(1), STATES, MASK)["params"]
 
 
 def looped(params, row, loops):

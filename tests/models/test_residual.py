@@ -194,7 +194,7 @@ def test_a_position_sees_nothing_after_it(name):
     encoder = encoder_of(MODELS[name])
     states = jax.random.normal(jax.random.key(0), (1, 70, WIDTH))  # more than one chunk
     mask = jnp.ones((1, 70), bool)
-    variables = encoder.init(jax.random.key(1), states, mask)
+    variables = jax.jit(encoder.init)(jax.random.key(1), states, mask)
     run = briefly(lambda states: encoder.apply(variables, states, mask))
     before, after = run(states), run(states.at[:, 66].add(1.0))
     np.testing.assert_allclose(before[:, :66], after[:, :66], atol=1e-6)
@@ -206,7 +206,7 @@ def test_exponential_gates_do_not_overflow(cell):
     """Input gates of e^200 are far beyond float32; outputs and gradients stay finite."""
     encoder = encoder_of(XLSTM(**SMALL, cell=cell))
     states, mask = 3 * jax.random.normal(jax.random.key(0), (1, 30, WIDTH)), jnp.ones((1, 30), bool)
-    params = encoder.init(jax.random.key(1), states, mask)["params"]
+    params = jax.jit(encoder.init)(jax.random.key(1), states, mask)["params"]
     mixer = params["mixer_0"]
     if cell == "slstm":
         mixer = mixer | {"bias": mixer["bias"].at[0].set(200.0)}

@@ -37,7 +37,7 @@ class Once(nn.Module):
 
 
 def once(cell, step, **options):
-    params = Once(cell).init(jax.random.key(1), step)["params"]
+    params = jax.jit(Once(cell).init)(jax.random.key(1), step)["params"]
     return params, Once(cell).apply({"params": params}, step, **options)
 
 

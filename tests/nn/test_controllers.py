@@ -20,7 +20,7 @@ def a_step():
 
 def init(controller, step):
     """Parameters, the carry they start from, and the carry of some later time."""
-    params = controller.init(jax.random.key(1), carry_of(0), step)["params"]
+    params = jax.jit(controller.init)(jax.random.key(1), carry_of(0), step)["params"]
     start = controller.apply({"params": params}, (ROWS,), method="start")
     return params, start
 
@@ -94,7 +94,7 @@ def test_initialisation():
 def test_feed_forward_equations():
     step = a_step()
     controller = FeedForwardController(SIZE)
-    params = controller.init(jax.random.key(0), (), step)["params"]
+    params = jax.jit(controller.init)(jax.random.key(0), (), step)["params"]
     carry, output = controller.apply({"params": params}, controller.start((ROWS,)), step)
     x = np.asarray(step.inputs, np.float64)
     for layer in range(3):

@@ -23,7 +23,7 @@ def test_reversal_is_per_row_and_undoes_itself():
 
 def test_backward_is_the_forward_cell_on_reversed_rows():
     model = Recurrent(LSTMCell(3), bidirectional=True)
-    params = model.init(jax.random.key(1), STATES, MASK)["params"]
+    params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]
     outputs = model.apply({"params": params}, STATES, MASK)
     assert outputs.shape == (3, 5, 6)
     np.testing.assert_array_equal(outputs[~np.asarray(MASK)], 0)
@@ -40,7 +40,7 @@ def test_backward_is_the_forward_cell_on_reversed_rows():
 
 def test_final_states():
     model = Recurrent(GRUCell(3), bidirectional=True)
-    outputs, _ = model.init_with_output(jax.random.key(1), STATES, MASK)
+    outputs, _ = jax.jit(model.init_with_output)(jax.random.key(1), STATES, MASK)
     final = model.final(outputs, MASK)
     for row, n in enumerate(LENGTHS[:2]):
         np.testing.assert_array_equal(final[row], jnp.concatenate([outputs[row, n - 1, :3], outputs[row, 0, 3:]]))
@@ -51,7 +51,7 @@ def test_final_states():
 
 def test_directions_have_their_own_parameters_even_in_stacks():
     model = Recurrent(Stacked([GRUCell(3), GRUCell(3)]), bidirectional=True)
-    params = model.init(jax.random.key(1), STATES, MASK)["params"]
+    params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]
     assert set(params) == {"cell", "backward"}
     assert jax.tree.structure(params["cell"]) == jax.tree.structure(params["backward"])
     kernels = [params[name]["cells_0"]["input"]["kernel"] for name in params]
@@ -61,7 +61,7 @@ def test_directions_have_their_own_parameters_even_in_stacks():
 
 def test_another_cell_backward():
     model = Recurrent(GRUCell(3), bidirectional=True, backward=LSTMCell(5))
-    outputs, variables = model.init_with_output(jax.random.key(1), STATES, MASK)
+    outputs, variables = jax.jit(model.init_with_output)(jax.random.key(1), STATES, MASK)
     assert outputs.shape == (3, 5, 8)
     assert bool(jnp.all(jnp.isfinite(outputs)))
     assert "start_memory" in variables["params"]["backward"]

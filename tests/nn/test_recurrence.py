@@ -110,7 +110,7 @@ def test_equals_a_python_loop(cell):
     length = CHUNK + 3
     steps = some_steps(length, ends=[length, 5, 9], answers_from=[7, 4, 9])
     slots = 9
-    params = Looped(cell, slots).init(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
+    params = jax.jit(Looped(cell, slots).init)(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
     scanned = value_and_gradients(Scanned(cell, slots), params, steps)
     looped = value_and_gradients(Looped(cell, slots), params, steps)
     close(scanned, looped)
@@ -122,7 +122,7 @@ def test_equals_a_python_loop(cell):
 def test_can_be_differentiated_forward(cell):
     """The derivative in a direction of parameters and inputs agrees with the gradients and with the loop."""
     steps = some_steps(7, ends=[7, 5], answers_from=[4, 5])
-    params = Looped(cell, 4).init(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
+    params = jax.jit(Looped(cell, 4).init)(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
     towards = jax.tree.map(jnp.cos, (params, steps.inputs))
 
     def loss(module, params, inputs):
@@ -146,7 +146,7 @@ def test_final_carry():
     """If no row ends early, the final carry and its gradient are the loop's, too."""
     steps = some_steps(6, ends=[6, 6], answers_from=[4, 6])
     for cell in (Leaky(), Notebook()):
-        params = Looped(cell, 6).init(jax.random.key(0), steps)["params"]
+        params = jax.jit(Looped(cell, 6).init)(jax.random.key(0), steps)["params"]
 
         def loss(params, module):
             carry, _ = module.apply({"params": params}, steps)
@@ -168,7 +168,7 @@ def test_final_carry():
 def test_any_length_against_numpy(length):
     steps = some_steps(length, ends=[length, max(1, length // 2)])
     module = Scanned(Leaky(), 0)
-    params = module.init(jax.random.key(0), steps)["params"]
+    params = jax.jit(module.init)(jax.random.key(0), steps)["params"]
     carry, (outputs, doubled) = module.apply({"params": params}, steps)
     kernel, hidden = (np.asarray(params["cell"][name], np.float64) for name in ("kernel", "first"))
     for time in range(length):
@@ -185,7 +185,7 @@ def test_chunks_after_the_last_row_are_skipped_without_a_trace(cell):
     real, capacity = CHUNK + 3, 4 * CHUNK + 1
     long = some_steps(capacity, ends=[real, 4], answers_from=[8, 3])
     short = jax.tree.map(lambda x: x[:real], long)
-    params = Scanned(cell, 8).init(jax.random.key(0), short)["params"]
+    params = jax.jit(Scanned(cell, 8).init)(jax.random.key(0), short)["params"]
     values, (d_params, d_inputs) = value_and_gradients(Scanned(cell, 8), params, short)
     long_values, (long_d_params, long_d_inputs) = value_and_gradients(Scanned(cell, 8), params, long)
     close((values, d_params, d_inputs), (jax.tree.map(lambda x: x[:real], long_values), long_d_params,
@@ -196,7 +196,7 @@ def test_chunks_after_the_last_row_are_skipped_without_a_trace(cell):
 def test_what_is_sown_is_stacked_over_time():
     steps = some_steps(CHUNK + 1, ends=[CHUNK + 1, 2])
     module = Scanned(Leaky(), 0)
-    params = module.init(jax.random.key(0), steps)["params"]
+    params = jax.jit(module.init)(jax.random.key(0), steps)["params"]
     (_, (outputs, _)), sown = module.apply({"params": params}, steps, mutable=["traces"])
     (norms,) = sown["traces"]["cell"]["norm"]
     assert norms.shape == steps.valid.shape

@@ -75,7 +75,7 @@ def test_against_numpy(shared, causal):
 
 def test_dropout_acts_in_training_only():
     model = TransformerEncoder(1, HEADS, 16, dropout=0.5)
-    params = model.init(jax.random.key(1), STATES, MASK)["params"]
+    params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]
     stream = {"rngs": {"dropout": jax.random.key(2)}}
     quiet, again = (model.apply({"params": params}, STATES, MASK, **rngs) for rngs in ({}, stream))
     noisy = model.apply({"params": params}, STATES, MASK, deterministic=False, **stream)
@@ -85,7 +85,7 @@ def test_dropout_acts_in_training_only():
 
 def test_attention_can_be_looked_at():
     model = TransformerEncoder(2, HEADS, 16)
-    params = model.init(jax.random.key(1), STATES, MASK)["params"]
+    params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]
     _, traces = model.apply({"params": params}, STATES, MASK, mutable=["traces"])
     for layer in ("layer_0", "layer_1"):
         (weights,) = traces["traces"][layer]["attention"]["attention"]
@@ -98,7 +98,7 @@ def test_softmax_stays_in_float32():
     """In bfloat16, weights of many equal keys would not sum to 1; half-precision states stay half precision."""
     model = MultiHeadAttention(WIDTH, HEADS, dtype=jnp.bfloat16)
     states, mask = jnp.ones((1, 300, WIDTH), jnp.bfloat16), jnp.ones((1, 1, 300), bool)
-    variables = model.init(jax.random.key(0), states, mask)
+    variables = jax.jit(model.init)(jax.random.key(0), states, mask)
     jaxpr = str(jax.make_jaxpr(lambda v: model.apply({"params": v["params"]}, states, mask))(variables))
     exponentials = [line for line in jaxpr.splitlines() if "= exp " in line]
     assert exponentials
@@ -131,7 +131,7 @@ def test_stick_breaking_attention_looks_to_the_left():
     """No state depends on itself through attention, or on what is to its right; the rows of weights are sticks."""
     attention = MultiHeadAttention(features=8, heads=2, weighting="stick_breaking")
     states, mask = jax.random.normal(jax.random.key(0), (2, 6, 8)), jnp.arange(6) < jnp.array([[6], [4]])
-    params = attention.init(jax.random.key(1), states, mask)
+    params = jax.jit(attention.init)(jax.random.key(1), states, mask)
 
     @jax.jit
     def of(states):
@@ -154,7 +154,7 @@ def test_sticks_that_nobody_looks_at_have_no_weights(positions):
     attention = MultiHeadAttention(**shared, weighting="stick_breaking", encoding=encoding)
     states, count = jax.random.normal(jax.random.key(0), (2, 150, 8)), 150
     mask, at = jnp.arange(count) < jnp.array([[150], [70]]), jnp.arange(count)
-    params = {"params": attention.init(jax.random.key(1), states, mask, at)["params"]}
+    params = {"params": jax.jit(attention.init)(jax.random.key(1), states, mask, at)["params"]}
 
     def loss(params, states, traced):
         outputs = attention.apply(params, states, mask, at, mutable=["traces"] if traced else [])[0]
@@ -177,7 +177,7 @@ def test_forgetting_attention_multiplies_weights_by_the_gates_since():
     attention = MultiHeadAttention(features=8, heads=2, weighting="forgetting")
     plain = MultiHeadAttention(features=8, heads=2, causal=True)
     states, mask = jax.random.normal(jax.random.key(0), (2, 6, 8)), jnp.arange(6) < jnp.array([[6], [4]])
-    params = attention.init(jax.random.key(1), states, mask)["params"]
+    params = jax.jit(attention.init)(jax.random.key(1), states, mask)["params"]
     params = params | {"forget": jax.tree.map(lambda x: x + 0.3, params["forget"])}
 
     def weights(module, params):
@@ -187,10 +187,11 @@ def test_forgetting_attention_multiplies_weights_by_the_gates_since():
     usual = np.asarray(weights(plain, rest), np.float64)
     forget = jax.tree.map(np.asarray, params["forget"])
     gates = 1 / (1 + np.exp(-(np.asarray(states, np.float64) @ forget["kernel"] + forget["bias"])))
+    got = weights(attention, params)
     for row, head, i in np.ndindex(2, 2, 6):
         faded = [usual[row, head, i, j] * np.prod(gates[row, j + 1 : i + 1, head]) for j in range(6)]
         expected = np.array(faded) / np.sum(faded)
-        np.testing.assert_allclose(weights(attention, params)[row, head, i], expected, atol=1e-6)
+        np.testing.assert_allclose(got[row, head, i], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["stick_breaking", "forgetting"])
@@ -199,7 +200,7 @@ def test_a_transformer_takes_any_weighting(kind):
     size = {"hidden_size": 8, "layers": 2, "heads": 2, "feedforward_size": 8}
     model = Transformer(**size, attention=kind, spec=Spec(vocabulary=5, output_size=5))
     inputs, mask = jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)
-    variables = model.init(jax.random.key(0), inputs, mask, mask)
+    variables = jax.jit(model.init)(jax.random.key(0), inputs, mask, mask)
     _, traces = model.apply({"params": variables["params"]}, inputs, mask, mask, mutable=["traces"])
     found = [leaf for leaf in jax.tree.leaves(traces) if leaf.ndim == 4]
     assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights), k=1) == 0) for weights in found)

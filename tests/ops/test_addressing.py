@@ -101,7 +101,7 @@ def test_empty_memory_and_keys_have_finite_gradients(masked, plain):
         return ops.content_weights(memory, keys, strengths, mask=mask, plain_lengths=plain)[:, 0].sum()
 
     arguments = np.zeros((N, W), np.float32), np.zeros((R, W), np.float32), np.ones(R, np.float32)
-    value, gradients = jax.value_and_grad(first, argnums=(0, 1, 2))(*arguments)
+    value, gradients = jax.jit(jax.value_and_grad(first, argnums=(0, 1, 2)))(*arguments)
     np.testing.assert_allclose(value, R / N, atol=1e-6)
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
 
@@ -362,7 +362,7 @@ def test_leading_axes_are_rows():
         (ops.shift, (read, mask)),
     ]
     for function, arguments in calls:
-        whole = function(*arguments)
-        one = function(*(argument[1, 2] for argument in arguments))
+        whole = jax.jit(function)(*arguments)
+        one = jax.jit(function)(*(argument[1, 2] for argument in arguments))
         for got, expected in zip(jax.tree.leaves(whole), jax.tree.leaves(one), strict=True):
             np.testing.assert_allclose(got[1, 2], expected, atol=1e-6)

@@ -247,11 +247,12 @@ def test_values_and_gradients_are_finite_near_coincidence(name, offset):
     keys = keys.at[3].set(keys[1])
     q = keys[1] + offset
     np.testing.assert_allclose(weights(q, keys, strengths), twin(np.float64(q), keys, strengths), atol=2e-5)
-    gradients = jax.grad(lambda *x: jnp.sum(weights(*x) * jnp.arange(4.0)), argnums=(0, 1, 2))(q, keys, strengths)
+    backward = jax.jit(jax.grad(lambda *x: jnp.sum(weights(*x) * jnp.arange(4.0)), argnums=(0, 1, 2)))
+    gradients = backward(q, keys, strengths)
     assert all(bool(jnp.all(jnp.isfinite(g))) for g in gradients)
     everywhere = jnp.broadcast_to(q, keys.shape)  # every slot at the head
     np.testing.assert_allclose(weights(q, everywhere, jnp.ones(4)), 0.25, atol=1e-6)
-    gradients = jax.grad(lambda *x: jnp.sum(weights(*x) * jnp.arange(4.0)), argnums=(0, 1, 2))(q, everywhere, strengths)
+    gradients = backward(q, everywhere, strengths)
     assert all(bool(jnp.all(jnp.isfinite(g))) for g in gradients)
 
 
@@ -297,7 +298,7 @@ def test_masked_slots_have_no_gradient(weights, twin, mask):
     def read(*arguments):
         return jnp.sum(weights(*arguments, jnp.asarray(mask)) * jnp.arange(1.0, 4.0))
 
-    gradients = jax.grad(read, argnums=(0, 1, 2))(q, keys, strengths)
+    gradients = jax.jit(jax.grad(read, argnums=(0, 1, 2)))(q, keys, strengths)
     assert all(bool(jnp.all(jnp.isfinite(g))) for g in gradients)
     for of_slots in gradients[1:]:
         assert np.all(np.asarray(of_slots)[~mask] == 0)
@@ -326,9 +327,8 @@ def test_masked_softmax(logits, mask):
 def test_gradients_equal_central_differences_of_the_twin(weights, twin, slots):
     q, keys, strengths = random_memory(8, slots, size=3)
     direction = np.random.default_rng(9).normal(size=slots)
-    gradients = jax.grad(lambda *x: jnp.sum(weights(*x) * direction.astype(np.float32)), argnums=(0, 1, 2))(
-        q, keys, strengths
-    )
+    backward = jax.jit(jax.grad(lambda *x: jnp.sum(weights(*x) * direction.astype(np.float32)), argnums=(0, 1, 2)))
+    gradients = backward(q, keys, strengths)
     arguments = [np.asarray(x, np.float64) for x in (q, keys, strengths)]
     for which, gradient in enumerate(gradients):
         for index in np.ndindex(gradient.shape):

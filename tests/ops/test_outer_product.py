@@ -21,7 +21,7 @@ S, K, V = 11, 5, 3
 attend = functools.partial(jax.jit, static_argnames=("causal", "chunk_size", "return_carry"))(
     ops.normalized_outer_product_attention
 )
-linear = functools.partial(jax.jit, static_argnames=("causal", "chunk_size"))(ops.linear_attention)
+linear = functools.partial(jax.jit, static_argnames=("causal", "chunk_size", "return_carry"))(ops.linear_attention)
 scan = functools.partial(jax.jit, static_argnames="chunk_size")(ops.nam_scan)
 step = jax.jit(ops.normalized_outer_product_step)
 
@@ -365,10 +365,10 @@ def test_linear_attention_in_pieces(split):
     query, key, value, *_ = example()
     whole = linear(query, key, value, causal=True)
     first, second = ([x[:, part] for x in (query, key, value)] for part in (slice(split), slice(split, None)))
-    reads, carry = ops.linear_attention(*first, causal=True, return_carry=True)
-    more, last = ops.linear_attention(*second, causal=True, carry=carry, chunk_size=4, return_carry=True)
+    reads, carry = linear(*first, causal=True, return_carry=True)
+    more, last = linear(*second, causal=True, carry=carry, chunk_size=4, return_carry=True)
     np.testing.assert_allclose(np.concatenate([reads, more], axis=1), whole, rtol=1e-5, atol=1e-5)
-    both, end = ops.linear_attention(*second, carry=carry, return_carry=True)
+    both, end = linear(*second, carry=carry, return_carry=True)
     np.testing.assert_allclose(both, linear(second[0], key, value), rtol=1e-5, atol=1e-5)
     for got, same in zip(last, end, strict=True):
         np.testing.assert_allclose(got, same, rtol=1e-5, atol=1e-5)

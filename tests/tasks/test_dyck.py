@@ -66,7 +66,7 @@ def test_every_sample_is_a_word_and_its_answers_are_a_stacks(kinds, length, seed
 
 def test_more_capacity_changes_the_padding_only():
     task = Dyck(kinds=3)
-    small, large = (task.sample(jax.random.key(3), 8, capacity) for capacity in (8, 30))
+    small, large = (jax.jit(task.sample, static_argnums=2)(jax.random.key(3), 8, size) for size in (8, 30))
     for a, b in zip(small, large, strict=True):
         np.testing.assert_array_equal(a, b[:8])
     assert not large.input_mask[8:].any()
@@ -214,7 +214,7 @@ def test_the_sets(windows):
         if split in spans:
             assert (first, last) == (spans[split] if windows else (spans[split][1],) * 2)
             assert len(lengths) == 200
-        batch = task.source(split, 32).batch(jax.random.key(0), 1)
+        batch = jax.jit(task.source(split, 32).batch)(jax.random.key(0), 1)
         for row in range(32):
             check(batch, 2, row)
     assert len(tables["test"]) == 800
@@ -227,21 +227,21 @@ def test_the_sets(windows):
 @pytest.mark.parametrize("sampling", ["grammar", "uniform"])
 def test_chance_is_what_constant_answers_get(sampling):
     task = Dyck(kinds=2, examples=2000, sampling=sampling)
-    batch = task.source("train", 2000).batch(jax.random.key(0), 0)
-    best = 0.0
+    batch = jax.jit(task.source("train", 2000).batch)(jax.random.key(0), 0)
+    best, metrics = 0.0, jax.jit(task.metrics)
     for bits in ([1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 0, 1]):
-        outputs = jnp.broadcast_to(jnp.array(bits) * 2.0 - 1, batch.targets.shape)
-        best = max(best, float(task.metrics(outputs, batch)["token_accuracy"].mean()))
+        outputs = np.broadcast_to(np.array(bits) * np.float32(2) - 1, batch.targets.shape)
+        best = max(best, float(metrics(outputs, batch)["token_accuracy"].mean()))
     assert task.spec.chance == pytest.approx(best, abs=0.02)
 
 
 def test_a_word_counts_only_if_every_bit_is_right():
     task = Dyck()
-    batch = draw(task, jax.random.key(0), jnp.array([4, 10]), 10)
-    outputs = jnp.where(batch.targets > 0.5, 1.0, -1.0)
-    right = task.metrics(outputs, batch)
+    batch = jax.jit(lambda: draw(task, jax.random.key(0), jnp.array([4, 10]), 10))()
+    outputs, metrics = jnp.where(batch.targets > 0.5, 1.0, -1.0), jax.jit(task.metrics)
+    right = metrics(outputs, batch)
     assert right["exact_match"].tolist() == right["token_accuracy"].tolist() == [1, 1]
-    wrong = task.metrics(outputs.at[0, 2, 3].multiply(-1).at[0, 7].set(9.0), batch)
+    wrong = metrics(outputs.at[0, 2, 3].multiply(-1).at[0, 7].set(9.0), batch)
     assert wrong["exact_match"].tolist() == [0, 1]
     np.testing.assert_allclose(wrong["token_accuracy"], [0.75, 1])
     assert task.loss(jnp.where(batch.targets > 0.5, 50.0, -50.0), batch) == pytest.approx(0, abs=1e-6)

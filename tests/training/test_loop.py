@@ -90,17 +90,20 @@ def test_steps_equal_a_plain_loop_of_optax(finished):
     params = jax.tree.map(lambda x: x[0], state.members.params)
     slots = optimizer.init(params)
     batches = functools.partial(TASK.source("train", 4).batch, data_key(key))
-    losses = []
-    for step in range(6):
-        batch = batches(step)
 
-        def loss_of(params, batch=batch):
+    @jax.jit
+    def update(params, slots, batch):
+        def loss_of(params):
             outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
             return TASK.loss(outputs, batch)
 
         loss, grads = jax.value_and_grad(loss_of)(params)
         updates, slots = optimizer.update(grads, slots)
-        params = optax.apply_updates(params, updates)
+        return optax.apply_updates(params, updates), slots, loss
+
+    losses = []
+    for step in range(6):
+        params, slots, loss = update(params, slots, batches(step))
         losses.append(float(loss))
     chex.assert_trees_all_close(params, jax.tree.map(lambda x: x[1], result.params), rtol=2e-4, atol=2e-5)
     logged = [entry["loss"][1] for entry in result.history]
@@ -280,7 +283,7 @@ def test_selection_by_loss_keeps_the_smallest():
         outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
         return TASK.loss(outputs, batch)
 
-    np.testing.assert_allclose(jax.vmap(loss)(result.params), seen.min(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.vmap(loss))(result.params), seen.min(axis=0), rtol=1e-5)
 
 
 def test_a_window_longer_than_the_training_is_refused():
@@ -313,7 +316,7 @@ def test_sown_losses_are_added_and_not_logged():
             return jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
 
     batch = TASK.source("train", 4).batch(jax.random.key(0), 0)
-    variables = Sowing().init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
+    variables = jax.jit(Sowing().init)(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
     total, logged = objective(Sowing(), TASK, variables["params"], batch, {})
     np.testing.assert_allclose(logged, np.log(5), rtol=1e-5)
     np.testing.assert_allclose(total - logged, 5.5, rtol=1e-5)
@@ -427,14 +430,15 @@ def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
     task = TableLookup(batches="balanced")  # up to 6 tokens
     setup = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))
     keys = [namespaced(jax.random.key(0), seed) for seed in range(2)]
-    source = task.source("train", 1)
+    batch_of = jax.jit(lambda key, step: task.source("train", 1).batch(data_key(key), step))
+    loss = jax.jit(task.loss)
     expected, widths = [], []
     for step in range(16):
-        batches = [source.batch(data_key(key), step) for key in keys]
+        batches = [batch_of(key, step) for key in keys]
         longest = max(int(batch.input_mask.sum()) for batch in batches)
         widths.append(min(width for width in (2, 3, 4, 5, 6) if width >= longest))
         outputs = jnp.full((1, 1, 8), widths[-1] / 6).at[..., -1].set(0)
-        expected.append([float(task.loss(outputs, batch)) for batch in batches])
+        expected.append([float(loss(outputs, batch)) for batch in batches])
     assert len(set(widths)) > 2
     np.testing.assert_allclose([entry["loss"] for entry in train(setup).history], expected, rtol=1e-6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from typing import Any
 
@@ -15,7 +16,7 @@ from lenmem.evaluation.plots.registry import CONTEXT, PICTURES, draws
 from lenmem.evaluation.traces import _flatten
 from lenmem.types import Batch, Spec
 
-TASKS = ("copy", "ctl", "dyck")
+TASKS = [tasks.make(name) for name in ("copy", "ctl", "dyck")]
 
 
 def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> plots.Scene:
@@ -41,10 +42,12 @@ def asked(monkeypatch):
     return calls
 
 
-def sown(model, task, length: int) -> dict[str, tuple[int, ...]]:
+example = functools.cache(runs.example_batch)
+
+
+def sown(model, task, batch) -> dict[str, tuple[int, ...]]:
     """Names and shapes of everything a model sows on a batch of one, without running it."""
     bound = Experiment(task, model, Training(steps=1)).bound_model
-    batch = runs.example_batch(task, length)
     arguments = (batch.inputs, batch.input_mask, batch.target_mask)
     params = jax.eval_shape(bound.init, jax.random.key(0), *arguments)["params"]
     run = lambda params: bound.apply({"params": params}, *arguments, mutable=["traces"])[1]  # noqa: E731
@@ -55,9 +58,9 @@ def sown(model, task, length: int) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("name", models.names())
 def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     model = models.make(name)
-    task = next(task for task in map(tasks.make, TASKS) if models.supports(model, task.spec) is None)
-    batch = runs.example_batch(task, 3)
-    shapes = sown(model, task, 3)
+    task = next(task for task in TASKS if models.supports(model, task.spec) is None)
+    batch = example(task, 3)
+    shapes = sown(model, task, batch)
     ones = {}
     for sown_name, shape in shapes.items():  # `collect` moves the batch axis, of length 1, to the front
         axis, masks = shape.index(1), ("valid", "column")
@@ -80,7 +83,9 @@ def test_computation_tokens_have_a_name():
     a, b = map(str, np.asarray(batch.inputs[0]).tolist())
     for name in ("lstm", "transformer"):
         experiment = Experiment(task, models.make(name, computation_steps=1), Training(steps=1))
-        params = experiment.bound_model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)
+        params = jax.jit(experiment.bound_model.init)(
+            jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask
+        )
         run: Any = types.SimpleNamespace(experiment=experiment, seed_params=lambda _, params=params: params["params"])
         given = drawing.scene(run, batch, None, "", required=False)
         assert given.inputs == [a, b, "·", "·"]
