@@ -209,11 +209,15 @@ def test_options_of_all(tmp_path, monkeypatch):
 
 
 def test_the_page_shows_its_records():
-    """`docs/accelerators.md` is what `results/accelerators.json` gives."""
+    """`docs/accelerators.md` is what `results/accelerators.json` gives, but for configurations that came since: what
+    was not tried is a list of that day."""
     path = Path(__file__).parents[1] / "scripts/make_accelerators.py"
     script = runpy.run_path(str(path))
     records = json.loads(script["RECORDS"].read_text())
-    assert script["PAGE"].read_text() == script["page"](records)
+    since = re.compile(r"\n*Not tried yet:\n(?:.+\n)+")
+    written, made = script["PAGE"].read_text(), script["page"](records)
+    assert since.sub("", written) == since.sub("", made)
+    assert len(since.findall(written)) == len(since.findall(made))
     assert {(record["config"], record["topology"]) for record in records} and all(
         record["topology"] in aot.TARGETS for record in records
     )
