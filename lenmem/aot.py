@@ -297,8 +297,13 @@ def _summed_up(executable: Any, text: str, seconds: float, devices: int, target:
 
 
 def _collectives(text: str) -> dict[str, int]:
-    """Kind -> how many, in the text of a program."""
-    found = {kind: len(re.findall(rf" {kind}(?:-start)?\(", text)) for kind in COLLECTIVES}
+    """Kind -> how many, in the text of a program. libtpu writes one that runs beside other work as a chain of steps; it
+    is counted once."""
+    found = {}
+    for kind in COLLECTIVES:
+        lines = re.findall(rf"^.* {kind}(?:-start)?\(.*$", text, re.MULTILINE)
+        chains = [re.search(r'chain_id="\d+"', line) for line in lines]
+        found[kind] = chains.count(None) + len({chain[0] for chain in chains if chain})
     return {kind: count for kind, count in found.items() if count}
 
 

@@ -11,16 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
-from lenmem.aot import GIB, memory_text
+from lenmem.aot import GIB, at_paper_scale, memory_text
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results/accelerators.json"
 PAGE = ROOT / "docs/accelerators.md"
 
 PROGRAMS = ("training", "evaluation")
+TOPOLOGIES = ("v5e:2x2", "v6e:2x2", "h100")
+"""The topologies for which every configuration is to be compiled."""
 FORMS = {
     "softmax": "softmax, XLA",
     "xla": "geometric, XLA",
@@ -46,7 +49,9 @@ Each configuration is compiled as it would be trained: all seeds in one program,
 the topology (four chips of v5e and v6e, one H100). The evaluation is that of the longest length of its curve, on one
 device. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's estimate
 for one device, with the body of a loop counted once. They compare forms of one program and do not predict a time.
-The time to compile is CPU time, of all threads together; a dash where it was not measured.
+Collectives are those in the program; one that runs beside other work, as a chain of steps, counts once, but in the
+records of 1c813eccc and b286d2587 its steps were counted. The time to compile is CPU time, of all threads together; a
+dash where it was not measured.
 """
 
 
@@ -72,27 +77,42 @@ def page(records: list[dict[str, Any]]) -> str:
     commits = _commits(records)
     records = [record for record in records if "attention" not in record]
     parts = [HEAD]
-    for topology in dict.fromkeys(record["topology"] for record in records):
+    for topology in dict.fromkeys([*TOPOLOGIES, *(record["topology"] for record in records)]):
         chosen = sorted((r for r in records if r["topology"] == topology), key=lambda r: r["config"])
         compiled = [record for record in chosen if "error" not in record]
         refused = [record for record in chosen if "error" in record]
         fit = sum(all(r[name]["memory"] <= r[name]["available"] for name in PROGRAMS) for r in compiled)
-        available = compiled[0]["training"]["available"] // GIB if compiled else 0
-        parts.append(
-            f"\n## {topology}\n\n{fit} of {len(chosen)} configurations compile and fit ({available} GiB a device).\n"
-        )
+        parts.append(f"\n## {topology}\n\n")
         if compiled:
+            available = compiled[0]["training"]["available"] // GIB
             parts.append(
+                f"{fit} of the {len(chosen)} configurations tried compile and fit ({available} GiB a device).\n"
                 "\n| configuration | compile, CPU | memory | M cycles | collectives | evaluation: compile | memory |"
                 "\n| --- | ---: | ---: | ---: | --- | ---: | ---: |\n"
             )
         parts += [_row(record) for record in compiled]
         if refused:
-            parts.append("\nNot compiled:\n\n")
+            parts.append("\nTried, and not compiled:\n\n")
         parts += [f"* `{record['config']}`: {record['error']}\n" for record in refused]
+        missing = _missing({record["config"] for record in chosen}) if topology in TOPOLOGIES else []
+        if missing:
+            names = textwrap.fill(", ".join(missing), 120, break_on_hyphens=False)
+            parts.append(f"{chr(10) if chosen else ''}Not tried yet:\n{names}.\n")
     parts += _attention([record["attention"] for record in measured])
     parts.append(f"\nCompiled at {commits}.\n")
     return "".join(parts)
+
+
+def _missing(tried: set[str]) -> list[str]:
+    """The configurations at the papers' scale that were not tried; a paper's in one if all of its are missing."""
+    of_papers: dict[str, list[str]] = {}
+    for name in sorted(at_paper_scale()):
+        of_papers.setdefault(name.rpartition("/")[0], []).append(name)
+    missing = []
+    for paper, names in of_papers.items():
+        left = [f"`{name}`" for name in names if name not in tried]
+        missing += [f"all {len(left)} of `{paper}`"] if paper and len(left) == len(names) else left
+    return missing
 
 
 def _commits(records: list[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import re
@@ -12,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from lenmem import aot, cli
+from lenmem import aot, cli, ops, parallel
 from lenmem.training.program import seeds_program
 from tests.training.tiny import experiment
 
@@ -135,9 +137,11 @@ def test_the_largest_arrays():
 
 
 def test_collectives_are_counted():
-    """Started ones once, references to them not at all."""
+    """Started ones once, steps of one once, references to them not at all."""
     text = "  %a = f32[2] all-reduce(%x)\n  %b = f32[2] all-gather-start(%a)\n  %c = f32[2] all-gather-done(%b)\n"
     assert aot._collectives(text) == {"all-reduce": 1, "all-gather": 1}
+    step = '  %a = f32[2] all-gather(%x), frontend_attributes={chain_id="0"}\n'
+    assert aot._collectives(2 * step + step.replace("0", "1")) == {"all-gather": 2}
 
 
 def test_every_paper_is_compiled():
@@ -160,6 +164,42 @@ def test_it_compiles_for(topology):
         assert compiled["training"].devices == 4 and compiled["training"].collectives
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs lenmem[aot]")
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_collective_per_layer(causal):
+    """Outer-product attention over four chips exchanges memories once, and their gradients once, by `pmap` as by
+    `shard_map`. One device exchanges nothing."""
+    layers, shape = 3, (2, 2, 512, 128)
+    devices = aot.devices_of(aot.target_named("v5e:2x2"))
+    mesh = parallel.make_mesh(devices=devices)
+
+    def stacked(attend):
+        def apply(x):
+            for _ in range(layers):
+                x = x + attend(jnp.sin(x), jnp.cos(x), x)
+            return x
+
+        return apply
+
+    def counted(function, shape, sharding):
+        text = jax.jit(function).lower(jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)).compile().as_text()
+        return sum(aot._collectives(text).values())
+
+    def gradient(function):
+        return jax.grad(lambda x: jnp.sum(jnp.square(function(x))))
+
+    spread = NamedSharding(mesh, PartitionSpec(None, None, "sequence", None))
+    whole = functools.partial(parallel.sharded_outer_product_attention, mesh=mesh, causal=causal)
+    assert counted(stacked(whole), shape, spread) == layers
+    assert counted(gradient(stacked(whole)), shape, spread) == 2 * layers
+    alone = functools.partial(ops.normalized_outer_product_attention, causal=causal)
+    assert counted(stacked(alone), shape, SingleDeviceSharding(devices[0])) == 0
+    one = parallel._pmapped(causal, tuple(devices), 2)
+    parts = [jax.ShapeDtypeStruct((2, 2, 4, 128, 128), jnp.float32)] * 3
+    assert sum(aot._collectives(one.lower(*parts).compile().as_text()).values()) == 1
+
+
 def test_options_of_all(tmp_path, monkeypatch):
     """What `--all` passes on."""
     asked = []
@@ -169,11 +209,15 @@ def test_options_of_all(tmp_path, monkeypatch):
 
 
 def test_the_page_shows_its_records():
-    """`docs/accelerators.md` is what `results/accelerators.json` gives."""
+    """`docs/accelerators.md` is what `results/accelerators.json` gives, but for configurations that came since: what
+    was not tried is a list of that day."""
     path = Path(__file__).parents[1] / "scripts/make_accelerators.py"
     script = runpy.run_path(str(path))
     records = json.loads(script["RECORDS"].read_text())
-    assert script["PAGE"].read_text() == script["page"](records)
+    since = re.compile(r"\n*Not tried yet:\n(?:.+\n)+")
+    written, made = script["PAGE"].read_text(), script["page"](records)
+    assert since.sub("", written) == since.sub("", made)
+    assert len(since.findall(written)) == len(since.findall(made))
     assert {(record["config"], record["topology"]) for record in records} and all(
         record["topology"] in aot.TARGETS for record in records
     )
