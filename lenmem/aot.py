@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import importlib.metadata
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -92,12 +95,12 @@ TARGETS = {
     "h100": Target("cuda", "1x1x1", 80 * GIB, (("topology", "1x1x1"), ("target_config", H100))),
 }
 
-_COMPILERS = {
-    "cpu": (),
-    "tpu": ("libtpu",),
-    "cuda": ("jax_plugins.xla_cuda13", "nvidia.cu13"),
+_COMPILERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "cpu": ((), ()),
+    "tpu": (("libtpu",), ("libtpu",)),
+    "cuda": (("jax_plugins.xla_cuda13", "nvidia.cu13"), ("jax-cuda13-plugin", "nvidia-cuda-nvcc", "nvidia-nvvm")),
 }
-"""platform -> the packages that compile for it."""
+"""platform -> (the packages that compile for it, the distributions with their versions)."""
 
 _LIBTPU = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -154,7 +157,7 @@ def target_named(name: str) -> Target:
     """The topology of this name. ValueError for an unknown one, and where its compiler is not installed."""
     if name not in TARGETS:
         raise ValueError(f"there is no topology {name!r}.{choices(name, TARGETS)}")
-    missing = [package for package in _COMPILERS[TARGETS[name].platform] if not _installed(package)]
+    missing = [package for package in _COMPILERS[TARGETS[name].platform][0] if not _installed(package)]
     if missing:
         raise ValueError(f"to compile for {name}, install {' and '.join(missing)}: pip install 'lenmem[aot]'")
     return TARGETS[name]
@@ -164,6 +167,12 @@ def _installed(package: str) -> bool:
     with contextlib.suppress(ModuleNotFoundError):
         return importlib.util.find_spec(package) is not None
     return False
+
+
+def _version(distribution: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(distribution)
+    return None
 
 
 def devices_of(target: Target) -> Sequence[Any]:
@@ -189,24 +198,55 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
 
     Raises `CompileError` where the compiler refuses, for want of memory or otherwise.
     """
-    devices = devices_of(target)
-    lowered = {"training": lowered_training, "evaluation": _lowered_evaluation}
-    compiled = {}
-    for name, lower in lowered.items():
+    programs = lowered_programs(experiment, target)
+    return {name: program.compile(name, target, dump) for name, program in programs.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A lowered program."""
+
+    lowered: jax.stages.Lowered
+    cpu_seconds: float
+    """CPU time of tracing."""
+    devices: int
+    """Devices it runs on."""
+
+    def compile(self, name: str, target: Target, dump: Path | None = None) -> Compiled:
+        """What the compiler says of it; the optimised program goes to `NAME.txt` in the folder `dump`."""
         started = time.process_time()
         try:
             with on_platform(target.platform):
-                executable = lower(experiment, devices).compile()
+                executable = self.lowered.compile()
         except jax.errors.JaxRuntimeError as error:
             raise CompileError(f"the {name} does not compile: {_reason(str(error))}") from error
-        seconds = time.process_time() - started
+        seconds = self.cpu_seconds + time.process_time() - started
         text = executable.as_text() or ""
         if dump is not None:
             dump.mkdir(parents=True, exist_ok=True)
             (dump / f"{name}.txt").write_text(text)
+        return _summed_up(executable, text, seconds, self.devices, target)
+
+
+def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Program]:
+    """The programs of an experiment that are compiled: `training` and `evaluation`."""
+    devices = devices_of(target)
+    programs = {}
+    for name, lower in {"training": lowered_training, "evaluation": _lowered_evaluation}.items():
+        started = time.process_time()
+        with on_platform(target.platform):
+            lowered = lower(experiment, devices)
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
-        compiled[name] = _summed_up(executable, text, seconds, count, target)
-    return compiled
+        programs[name] = Program(lowered, time.process_time() - started, count)
+    return programs
+
+
+def digest(programs: dict[str, Program], target: Target) -> str:
+    """What two sets of programs share if they, their target and the compilers are the same."""
+    versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
+    return hashlib.sha256(
+        "\n".join([repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]).encode()
+    ).hexdigest()[:16]
 
 
 def lowered_training(experiment: Experiment, devices: Sequence[Any]) -> jax.stages.Lowered:
@@ -294,11 +334,14 @@ def _reason(message: str) -> str:
 
 
 def at_paper_scale() -> Iterator[str]:
-    """The named configurations but for the small presets and the grids of sweeps."""
+    """The named configurations but for the small presets and the grids of sweeps; the papers in turn."""
+    of_papers: dict[str, list[str]] = {}
     for name in configs.names():
-        last = name.rpartition("/")[2]
+        paper, _, last = name.rpartition("/")
         if not name.endswith("_small") and not last.startswith(("sweep", "grid")):
-            yield name
+            of_papers.setdefault(paper, []).append(name)
+    for turn in itertools.zip_longest(*of_papers.values()):
+        yield from filter(None, turn)
 
 
 def compile_all(
@@ -306,29 +349,56 @@ def compile_all(
 ) -> list[dict[str, Any]]:
     """Compile configurations for topologies, and keep what is known of each pair in a JSON file.
 
-    A record has `config`, `topology`, `commit`, and either `training` and `evaluation` (see `Compiled`) or `error`.
-    Pairs that the file has already are kept, so that the same call goes on where it was cut off.
+    A record has `config`, `topology`, `commit`, and either `training` and `evaluation` (see `Compiled`) with the
+    `program` that they are of (`digest`), or `error`. What the file lacks comes first. Records of other commits follow:
+    their programs are compiled again if they are not the same any more. So the same call goes on where it was cut off,
+    and again after a change.
     """
     made = {name: target_named(name) for name in targets}
     records: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
-    known = {(record["config"], record["topology"]) for record in records}
-    commit = describe_environment().get("commit")
-    for config in names:
-        for topology, target in made.items():
-            if (config, topology) in known:
-                continue
-            record: dict[str, Any] = {"config": config, "topology": topology, "commit": commit}
-            try:
-                compiled = compile_experiment(configs.load_config(config), target)
-                record |= {name: dataclasses.asdict(of_program) for name, of_program in compiled.items()}
-                say(f"{config} for {topology}: {summary(compiled)}")
-            except ValueError as error:
-                record["error"] = str(error).splitlines()[0]
-                say(f"{config} for {topology}: {record['error']}")
-            jax.clear_caches()
+    places = {(record["config"], record["topology"]): place for place, record in enumerate(records)}
+    environment = describe_environment()
+    commit, clean = environment.get("commit"), not environment.get("dirty")
+    pairs = [(config, topology) for config in names for topology in made]
+    for config, topology in sorted(pairs, key=places.__contains__):
+        place = places.get((config, topology))
+        known = None if place is None else records[place]
+        if known is not None and clean and known["commit"] == commit:
+            continue
+        found = _found(config, made[topology], known)
+        record = {"config": config, "topology": topology, "commit": commit, **found}
+        if known is None or _without_commit(record) != _without_commit(known):
+            say(f"{config} for {topology}: {_in_short(found)}")
+        if place is None:
             records.append(record)
-            write_json(file, records)
+        else:
+            records[place] = record
+        write_json(file, records)
+        jax.clear_caches()
     return records
+
+
+def _found(config: str, target: Target, known: dict[str, Any] | None) -> dict[str, Any]:
+    """What there is to say of a configuration: what was `known`, if its programs are still the same."""
+    try:
+        programs = lowered_programs(configs.load_config(config), target)
+        program = digest(programs, target)
+        if known is not None and known.get("program") == program:
+            return {name: known[name] for name in ("program", *programs)}
+        compiled = {name: one.compile(name, target) for name, one in programs.items()}
+    except ValueError as error:
+        return {"error": str(error).splitlines()[0]}
+    return {"program": program} | {name: dataclasses.asdict(one) for name, one in compiled.items()}
+
+
+def _without_commit(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "commit"}
+
+
+def _in_short(found: dict[str, Any]) -> str:
+    if "error" in found:
+        return found["error"]
+    return summary({name: Compiled(**found[name]) for name in ("training", "evaluation")})
 
 
 def described(name: str, compiled: dict[str, Compiled]) -> str:

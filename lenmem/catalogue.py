@@ -12,8 +12,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from lenmem.data import babi, cifar10, flare, imdb, mathematics, parallel_text, scan
+import jax
+
+from lenmem.data import babi, cifar10, flare, imdb, mathematics, parallel_text, scan, squad, wordpiece
 from lenmem.errors import choices
+from lenmem.models import hugging_face
+from lenmem.models.bert import Bert
 from lenmem.tasks.mathematics import encoded
 from lenmem.tasks.scan import check_pairs
 
@@ -44,7 +48,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> DataSet:
     """The data set with this name. Raises ValueError with the nearest name if there is none."""
     if name not in DATA_SETS:
-        raise ValueError(f"there is no data set {name!r}.{choices(name, DATA_SETS)}")
+        raise ValueError(f"there is no data set {name!r}.{choices(name, DATA_SETS, listed='lenmem data')}")
     return DATA_SETS[name]
 
 
@@ -109,6 +113,13 @@ MULTI30K = {
 """SHA-256 of the uncompressed files at commit a3d2e0d of the repository."""
 SCAN = "d824c7d9e9149ba497e25f701981dac79954e04bf670d22e5c209f076ac6c89f"
 """SHA-256 of tasks.txt."""
+SQUAD = {
+    "train-v1.1.json": "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+    "dev-v1.1.json": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+}
+"""SHA-256 of the two files, of 30,288,272 and 4,854,279 bytes."""
+BERT_BASE = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+"""SHA-256 of the vocab.txt of uncased BERTs in English, of 231,508 bytes."""
 REVIEWS, PICTURE_FILE = 12_500, 30_730_000
 """Reviews of a class and split; bytes of a file of CIFAR-10."""
 
@@ -123,6 +134,41 @@ def _multi30k(directory: Path) -> list[str]:
             _hash(path, parallel_text.contents_of(path), MULTI30K[f"{part}.{language}"])
             lines.append(f"{path.name}: {wanted:,} lines, as published; {found[0]}")
     return lines
+
+
+def _squad(directory: Path) -> list[str]:
+    lines = []
+    for name, wanted in squad.FILES.items():
+        path = directory / name
+        found = squad.read_file(path)
+        _same(path, len(found), wanted, "questions")
+        _hash(path, path.read_bytes(), SQUAD[name])
+        first = found[0]
+        lines.append(
+            f"{name}: {wanted:,} questions about {len({one.context for one in found}):,} paragraphs, as published; "
+            f"{first.question} -> {first.answers[0][1]}"
+        )
+    return lines
+
+
+def _bert(directory: Path) -> list[str]:
+    pieces = wordpiece.read(directory / wordpiece.FILE)
+    known = hashlib.sha256((directory / wordpiece.FILE).read_bytes()).hexdigest() == BERT_BASE
+    fields = hugging_face.fields_in(directory)
+    model = Bert(hugging_face.rows_in(directory), **fields)
+    if len(pieces) > model.vocabulary:
+        raise ValueError(f"{directory / wordpiece.FILE} has {len(pieces):,} pieces, the network {model.vocabulary:,}")
+    params = hugging_face.read(directory, model)
+    sizes = " ".join(
+        f"--model.{name.replace('_', '-')} {value}" for name, value in fields.items() if value != getattr(Bert, name)
+    )
+    options = f"{sizes} --task.vocabulary-size {model.vocabulary} --task.separator {pieces.index('[SEP]')}".strip()
+    return [
+        f"vocab.txt: {len(pieces):,} pieces, {'those of uncased BERTs in English' if known else 'another vocabulary'}",
+        f"model.safetensors: {sum(x.size for x in jax.tree.leaves(params)):,} parameters are read, "
+        f"{model.layers} layers of width {model.hidden_size}",
+        f"options for these sizes: {options}",
+    ]
 
 
 def _scan(directory: Path) -> list[str]:
@@ -204,6 +250,29 @@ DATA_SETS = {
         ),
         "lenmem train panm/multi30k --task.directory DIRECTORY",
         _multi30k,
+    ),
+    "squad": DataSet(
+        "questions about paragraphs of Wikipedia, SQuAD 1.1 (Rajpurkar et al. 2016)",
+        "the SQuAD explorer, rajpurkar.github.io/SQuAD-explorer: dataset/train-v1.1.json and dataset/dev-v1.1.json",
+        "Creative Commons Attribution-ShareAlike 4.0",
+        (
+            "train-v1.1.json and dev-v1.1.json, of 30,288,272 and 4,854,279 bytes",
+            "87,599 and 10,570 questions",
+            'data > paragraphs > "context" and "qas" > "id", "question" and "answers" > "answer_start" and "text"',
+        ),
+        "lenmem train panm/squad_80 --task.directory DIRECTORY; it needs the weights of `lenmem data bert` too",
+        _squad,
+    ),
+    "bert": DataSet(
+        "weights and vocabulary of a BERT in Hugging Face's format (Devlin et al. 2019), for squad",
+        "the repository google-bert/bert-base-uncased on huggingface.co",
+        "Apache 2.0",
+        (
+            "config.json, model.safetensors and vocab.txt, of 231,508 bytes",
+            "bert-base-uncased has 30,522 pieces, 12 layers of width 768 and 108,891,648 parameters that are read",
+        ),
+        "lenmem train panm/squad_80 --model.weights DIRECTORY --task.vocabulary DIRECTORY",
+        _bert,
     ),
     "scan": DataSet(
         "commands and actions (Lake & Baroni 2018); lenmem also makes them from the grammar, without files",

@@ -28,6 +28,7 @@ from lenmem import configs, papers
 from lenmem.errors import choices, nearest
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import score
+from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
@@ -212,12 +213,20 @@ def _shared_training(row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] |
 
 
 def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:
-    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of the given `splits`."""
+    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of the given `splits`.
+
+    For a task with scores of whole splits, each example of a split is scored once.
+    """
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     scores = {}
     for split in dict.fromkeys(["test", *splits]):
         examples, rows = evaluation.test_examples, evaluation.batch_size
+        if task.scores_sets:
+            examples = min(examples, task.examples_of(split) or examples)
         of_split = score(model, params, task, examples, rows, evaluation.seed, split=split)
+        if task.scores_sets:
+            whole = set_scores(model, params, task, examples, split=split, batch_size=rows)
+            of_split |= {name: of_seeds.values for name, of_seeds in whole.items()}
         prefix = "" if split == "test" else f"{split}/"
         scores |= {f"{prefix}{metric}": values for metric, values in of_split.items()}
     return scores

@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import configs, models, tasks
-from lenmem.evaluation import translation
 from lenmem.evaluation.lengths import LengthCurve, curve_of
 from lenmem.evaluation.metrics import Apply, ApplyModel, score
+from lenmem.evaluation.sets import set_scores
 from lenmem.experiment import SUFFIX, Experiment, Run, load
 from lenmem.serialize import to_plain, write_json, write_whole
 from lenmem.tasks.base import Task, draw
-from lenmem.tasks.translation import Translation
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import Training
 from lenmem.training.loop import Result, train
@@ -88,21 +87,25 @@ def measure(
     )
 
 
-def text_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
-    """Perplexity and BLEU on the test of every seed, in words; nothing for a task whose answers are no texts."""
+def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
+    """The scores of the whole test, and its perplexity, of every seed, in words; nothing for a task without these."""
     task, evaluation = experiment.task, experiment.evaluation
-    if not isinstance(task, Translation):
+    if not (task.forced or task.scores_sets):
         return []
-    params, size = without_dead(params, alive), evaluation.batch_size
-    samples = min(evaluation.test_examples, len(task.tables()["test"]))
-    perplexity = score(experiment.bound_model, params, task, samples, size)["perplexity"]
-    lines = [f"perplexity on the test: {_two_places(perplexity)} ({samples} answers, per subword)"]
-    texts, references = translation.answers(experiment.bound_model, params, task, samples, batch_size=size)
+    params, size, model = without_dead(params, alive), evaluation.batch_size, experiment.bound_model
+    samples = min(evaluation.test_examples, task.examples_of("test") or evaluation.test_examples)
+    lines = []
+    if task.forced:
+        perplexity = score(model, params, task, samples, size)["perplexity"]
+        told = f"{samples} answers, per {task.unit.removesuffix('s')}"
+        lines.append(f"perplexity on the test: {_two_places(perplexity)} ({told})")
     try:
-        result = translation.bleu(texts, references)
+        found = set_scores(model, params, task, samples, batch_size=size) if task.scores_sets else {}
     except ValueError as missing:
         return [*lines, str(missing)]
-    return [*lines, f"BLEU on the test: {_two_places(np.where(alive, result.scores, np.nan))} ({result.signature})"]
+    for name, of_seeds in found.items():
+        lines.append(f"{name.upper()} on the test: {_two_places(100 * of_seeds.values)} ({of_seeds.told})")
+    return lines
 
 
 def _two_places(values: np.ndarray) -> str:
@@ -283,8 +286,14 @@ def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterat
 
 
 def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
-    """The answer of one seed's network to an input typed as text (see `typed_batch`), up to the end symbol."""
+    """The answer of one seed's network to an input typed as text (see `typed_batch`), up to the end symbol.
+
+    A task whose inputs are texts has its own form (`Task.reply`).
+    """
     task = run.experiment.task
+    reply = task.reply(text, lambda batch: run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed))
+    if reply is not None:
+        return reply
     batch = typed_batch(task, text, answers)
     outputs = np.asarray(run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)[0])
     if task.spec.outputs == "tokens" and task.spec.end_id is not None:

@@ -113,6 +113,10 @@ class Spec:
     """Expected token accuracy of a model that has only learnt the most frequent answer."""
     ceiling: float | None = None
     """Best possible exact match if the task is ambiguous; None: 1."""
+    answers_are_columns: bool = False
+    """Answer ids are columns of the input, 0 .. N - 1; `output_size` is the most columns that there are."""
+    separator: int | None = None
+    """The token that ends the first of two segments of an input, for models that tell them apart."""
     position_rule: PositionRule | None = None
     """Positions that the task gives to inputs and answer slots, besides their order."""
     shapes: Callable[[int], tuple[int, int]] | None = dataclasses.field(default=None, repr=False, compare=False)

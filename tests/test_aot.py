@@ -94,17 +94,36 @@ def test_what_the_compiler_refuses_is_one_line():
     assert aot._reason("INTERNAL: no\nat all") == "INTERNAL: no"
 
 
-def test_many_are_compiled_once(tiny, tmp_path):
-    """What the file has is kept, what a configuration lacks is said in its record."""
-    bad = tmp_path / "bad.py"
+def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
+    """What the file has is kept, what a configuration lacks is said in its record. At another commit, what has changed
+    is compiled again, after what was missing."""
+    bad, other = tmp_path / "bad.py", tmp_path / "other.py"
     bad.write_text("experiment = 3")
     file, said = tmp_path / "all.json", []
-    aot.compile_all([tiny, str(bad)], ["cpu"], file, said.append)
+
+    def compile_at(commit, *names):
+        monkeypatch.setattr(aot, "describe_environment", lambda: {"commit": commit, "dirty": False})
+        said.clear()
+        return aot.compile_all([str(name) for name in names], ["cpu"], file, said.append)
+
+    compile_at("a", tiny, bad)
     records = json.loads(file.read_text())
     assert [record["config"] for record in records] == [tiny, str(bad)] and len(said) == 2
     assert records[0]["training"]["memory"] > 0 and records[0]["evaluation"]["devices"] == 1
     assert "must define `experiment" in records[1]["error"]
-    assert aot.compile_all([tiny, str(bad)], ["cpu"], file, said.append) == records and len(said) == 2
+    with monkeypatch.context() as still:
+        still.setattr(aot, "lowered_programs", None)
+        assert compile_at("a", tiny, bad) == records and not said
+    later = [record | {"commit": "b"} for record in records]
+    with monkeypatch.context() as still:
+        still.setattr(aot.Program, "compile", None)
+        assert compile_at("b", tiny, bad) == later and not said
+    Path(tiny).write_text(TINY.replace("hidden_size=6", "hidden_size=7"))
+    other.write_text(TINY)
+    changed = compile_at("c", tiny, other)
+    assert [line.split(" for ")[0] for line in said] == [str(other), tiny]
+    assert [record["commit"] for record in changed] == ["c", "b", "c"]
+    assert changed[0]["program"] != records[0]["program"] and changed[2]["program"] == records[0]["program"]
 
 
 def test_the_largest_arrays():
@@ -126,6 +145,8 @@ def test_every_paper_is_compiled():
     names = set(aot.at_paper_scale())
     assert {"lantm/copy", "ndr/ctl", "nam/fibonacci", "dnc/copy", "panm/copy"} <= names
     assert not any("small" in name or "grid" in name or "sweep" in name for name in names)
+    papers = [name.rpartition("/")[0] for name in aot.at_paper_scale()]
+    assert len(set(papers[:6])) == 6
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from lenmem.tasks.base import Task
 from lenmem.training import Optimizer, train
 from lenmem.training.step import data_key, initial_members, objective
 from lenmem.types import STREAMS, Dtype, Spec
+from tests.models.columns import Runs
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "feedforward_size", "mlp_size", "vocabulary", "selection_length", "longest"), 4),
@@ -156,8 +157,9 @@ READ = [
     tasks.make("dnc_search", train_lengths=(1, 3)),
     tasks.make("dyck", longest=4, examples=30),
     tasks.make("panm_dynamic_recall", vocabulary=4, train_lengths=(1, 3)),
+    Runs(vocabulary=5, longest=6),
 ]
-"""Tokens, channels, aligned answers, a single answer."""
+"""Tokens, channels, aligned answers, a single answer, columns of the input."""
 MADE_AT_LENGTH = {"arithmetic", "listops"}
 """Tasks whose examples take seconds to make: the slow test does."""
 CLASSES = {kind: name for name, (kind, preset) in reversed(models.MODELS.items()) if not preset or kind is models.PANM}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lenmem import catalogue, cli
-from lenmem.data import babi, cifar10, flare, imdb, mathematics, parallel_text
+from lenmem.data import babi, cifar10, flare, imdb, mathematics, parallel_text, squad, wordpiece
 from lenmem.tasks.scan import grammar
+from tests.models import test_bert
 
 
 def babi_files(folder: Path) -> Path:
@@ -70,9 +72,23 @@ def flare_files(folder: Path) -> Path:
     return folder
 
 
+def squad_files(folder: Path) -> Path:
+    for name, contents in squad.example().items():
+        (folder / name).write_text(json.dumps(contents))
+    return folder
+
+
+def bert_files(folder: Path) -> Path:
+    pieces = wordpiece.example()
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return test_bert.write(folder, test_bert.CONFIG | {"vocab_size": len(pieces)})
+
+
 FILES = {
     "babi": babi_files,
     "multi30k": multi30k_files,
+    "squad": squad_files,
+    "bert": bert_files,
     "scan": scan_files,
     "mathematics": mathematics_files,
     "imdb": imdb_files,
@@ -91,6 +107,9 @@ def published(monkeypatch):
         for language, text in texts.items():
             digest = hashlib.sha256(text.encode()).hexdigest()
             monkeypatch.setitem(catalogue.MULTI30K, f"{part}.{language}", digest)
+    for (name, contents), count in zip(squad.example().items(), (200, 40), strict=True):
+        monkeypatch.setitem(squad.FILES, name, count)
+        monkeypatch.setitem(catalogue.SQUAD, name, hashlib.sha256(json.dumps(contents).encode()).hexdigest())
     monkeypatch.setattr(catalogue, "REVIEWS", 1)
     monkeypatch.setattr(catalogue, "PICTURE_FILE", 10 * 3073)
 
@@ -113,6 +132,8 @@ def test_a_whole_directory_can_be_used(name, tmp_path, published, capsys):
 WRONG = {
     "babi": ("qa7_a-name_test.txt", r"has no file qa7_\*_test\.txt", r"line 1: got 'nothing'"),
     "multi30k": ("val.en", r"has neither val\.en nor", r"val\.en has 1 lines; the published one has 2"),
+    "squad": ("dev-v1.1.json", r"dev-v1\.1\.json cannot be read", r"dev-v1\.1\.json, line 1, column 1: it is not JSON"),
+    "bert": ("model.safetensors", r"model\.safetensors cannot be read", r"model\.safetensors is no whole safetensors"),
     "scan": ("tasks.txt", r"tasks\.txt cannot be read", r"tasks\.txt, line 1: got 'nothing'"),
     "mathematics": ("interpolate/numbers__place_value.txt", "cannot be read", r"line 1: the question 'nothing' has"),
     "imdb": ("test/neg/0_1.txt", r"neg has no \*\.txt", None),
@@ -139,11 +160,19 @@ def test_a_missing_or_wrong_file_is_one_line(name, tmp_path, published, capsys):
     assert stopped.value.code == 2 and len(capsys.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["babi", "multi30k", "imdb", "cifar10"])
+@pytest.mark.parametrize("name", ["babi", "multi30k", "squad", "imdb", "cifar10"])
 def test_numbers_are_compared_with_those_published(name, tmp_path):
     """The small files are whole, but not the published ones."""
     with pytest.raises(ValueError, match=r"has [\d,]+ \D+; the published one has [\d,]+$"):
         catalogue.checked(name, FILES[name](tmp_path))
+
+
+def test_the_options_for_other_sizes_are_said(tmp_path, capsys):
+    """Those that the example with random weights needs."""
+    cli.main(["data", "bert", "--directory", str(bert_files(tmp_path))])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "--model.hidden-size 10 --model.layers 2 --model.heads 2 --model.feedforward-size 12" in printed
+    assert "--model.max-positions 16 --task.vocabulary-size 181 --task.separator 102" in printed
 
 
 def test_another_file_of_the_same_size_is_found(tmp_path, published):
@@ -170,7 +199,7 @@ def test_all_data_sets_are_listed(capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["data", "babbi"], "there is no data set 'babbi'. Did you mean 'babi'? Allowed: babi, multi30k"),
+        (["data", "babbi"], "there is no data set 'babbi'. Did you mean 'babi'? All of them: lenmem data"),
         (["data", "scan", "--directory", "nowhere"], "nowhere is no directory; scan expects tasks.txt"),
         (["data", "--directory", "."], "say which data set is in the directory: babi, multi30k"),
     ],
@@ -182,7 +211,8 @@ def test_errors_are_one_message(arguments, message, capsys):
 
 
 @pytest.mark.parametrize(
-    "task, model", [("babi", "lstm"), ("translation", "lstm"), ("flare", "lstm"), ("lra_text", "lstm")]
+    "task, model",
+    [("babi", "lstm"), ("translation", "lstm"), ("flare", "lstm"), ("lra_text", "lstm"), ("squad", "lstm")],
 )
 def test_nothing_is_written_before_the_files_are_read(task, model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,7 @@ class CompileAll:
     all: bool = False
     """In place of a configuration: every configuration but the small presets."""
     json: Path = Path("results/accelerators.json")
-    """Where the records of `--all` go. What the file has is not compiled again."""
+    """Where the records of `--all` go. What the file has is not compiled again, unless it has changed since."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -135,7 +135,7 @@ def evaluate(arguments: list[str]) -> None:
 
     curve = runs.measure(experiment, run.params, alive=run.alive)
     console.print(curve_table([curve], rows=max(20, len(options.lengths))))
-    for line in runs.text_scores(experiment, run.params, run.alive):
+    for line in runs.whole_scores(experiment, run.params, run.alive):
         say(line)
     if options.save:
         runs.save_curves(run.directory, [curve])

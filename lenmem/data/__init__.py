@@ -20,10 +20,12 @@ if TYPE_CHECKING:
         parallel_text,
         rows,
         scan,
+        squad,
         stories,
         subwords,
         tfds,
         trees,
+        wordpiece,
     )
 else:
     __getattr__, __dir__ = lazy.attach(__name__)
@@ -41,8 +43,10 @@ __all__ = [
     "parallel_text",
     "rows",
     "scan",
+    "squad",
     "stories",
     "subwords",
     "tfds",
     "trees",
+    "wordpiece",
 ]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from lenmem import lazy
 
 if TYPE_CHECKING:
-    from lenmem.evaluation import lengths, metrics, plots, states, statistics, tables, traces
+    from lenmem.evaluation import lengths, metrics, plots, sets, states, statistics, tables, traces
 else:
     __getattr__, __dir__ = lazy.attach(__name__)
 
-__all__ = ["lengths", "metrics", "plots", "states", "statistics", "tables", "traces"]
+__all__ = ["lengths", "metrics", "plots", "sets", "states", "statistics", "tables", "traces"]

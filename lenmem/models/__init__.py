@@ -9,6 +9,7 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
+from lenmem.models.bert import BertSpans
 from lenmem.models.chomsky import Elman, TapeRNN, VectorStackRNN
 from lenmem.models.delta_net import DeltaNet
 from lenmem.models.dnc import DNC
@@ -55,6 +56,7 @@ __all__ = [
     "SLANTM",
     "XLSTM",
     "Attention",
+    "BertSpans",
     "DeltaNet",
     "Elman",
     "LSTMAttention",
@@ -160,6 +162,8 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "panm_paper": (PANM, PAPER),
     "panm_published": (PANM, PUBLISHED),
     "panm_beyond": (PANM, BEYOND),
+    "bert_span": (BertSpans, {}),
+    "bert_span_panm": (BertSpans, {"pointers": True}),
     "delta_net": (DeltaNet, {}),
     "delta_net_negative": (DeltaNet, {"negative_eigenvalues": True}),
     "gated_delta_net": (DeltaNet, {"decay": True, "gated_output": True}),

@@ -104,6 +104,10 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ),
     ("panm_beyond",): ("the same, carrying only the pointers, for lengths far from training", "ours"),
     ("transformer_panm",): ("encoder-decoder Transformer with PANM as its last layer", "Le et al. 2024"),
+    ("bert_span", "bert_span_panm"): (
+        "BERT that answers with a piece of its input, from weights in a directory; and with PANM's controller",
+        "Devlin et al. 2019, Le et al. 2024",
+    ),
     ("neural_stack",): ("LSTM with a stack whose pushes and pops have a strength", "Grefenstette et al. 2015"),
     ("stack_rnn",): (
         "Elman network with an average of pushed and popped stacks",

@@ -20,6 +20,7 @@ from lenmem.ops import (
     linear_attention,
     masked_softmax,
     normalized_outer_product_attention,
+    stick_breaking_attention,
     stick_breaking_weights,
 )
 from lenmem.types import PyTree, Step
@@ -108,6 +109,10 @@ class MultiHeadAttention(Part):
     Two other weightings are for states that attend to themselves, and only to the left. With `stick_breaking` (Tan et
     al. 2025) a state takes the nearest match before it. With `forgetting` (Lin et al. 2025) each state l has a gate
     f_l = sigmoid(w . h_l + b) for each head, and a weight is multiplied by the gates since its entry, f_{j+1} .. f_i.
+
+    Weights are [B, heads, Q, N]. A broken stick needs none unless they are traced or dropped, or a state sees less than
+    all real ones before it, or positions add to the logits: it is then `ops.stick_breaking_attention`, a kernel on a
+    TPU.
     """
 
     features: int
@@ -189,9 +194,17 @@ class MultiHeadAttention(Part):
 
         `seen` is bool[B, N], the real states, or bool[B or 1, Q or 1, N], the states visible to each query.
         """
+        query, mask = self.projections("query", queries), None
         if not isinstance(seen, Entries):
-            seen = self.entries(queries, seen, positions, deterministic=deterministic)
-        logits = self.logits(queries, self.projections("query", queries), seen, deterministic=deterministic)
+            mask, seen = seen, self.entries(queries, seen, positions, deterministic=deterministic)
+        traced = self.is_mutable_collection("traces") or (self.dropout and not deterministic)
+        if self.weighting == "stick_breaking" and mask is not None and mask.ndim == 2 and not traced:
+            query, key, scores = self.placed(query, seen, deterministic=deterministic)
+            if scores is None:
+                query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, seen.values))
+                means = stick_breaking_attention(query, key, value, scale=self.scale, key_mask=mask[:, None])
+                return self.projections.merged(jnp.swapaxes(means, 1, 2))
+        logits = self.logits(queries, query, seen, deterministic=deterministic)
         logits, visible = logits.astype(jnp.float32) * self.scale, seen.visible[:, None]
         if self.weighting == "stick_breaking":
             weights = stick_breaking_weights(logits, visible & jnp.tri(*logits.shape[-2:], k=-1, dtype=bool))
@@ -207,13 +220,18 @@ class MultiHeadAttention(Part):
 
     def logits(self, queries: jax.Array, query: jax.Array, seen: Entries, *, deterministic: bool) -> jax.Array:
         """q_i . k_j + s_ij, [B, heads, Q, N], from states [B, Q, e] and their queries [B, Q, heads, d_head]."""
-        key, scores = seen.keys, None
-        if self.scores is not None and seen.positions is not None:
-            at = seen.positions if seen.at is None else seen.at
-            options = {"deterministic": deterministic}
-            query, key, scores = self.scores(query, key, at, seen.positions, seen.table, **options)
+        query, key, scores = self.placed(query, seen, deterministic=deterministic)
         logits = jnp.einsum("bqhk,bnhk->bhqn", query, key)
         return logits if scores is None else logits + scores
+
+    def placed(
+        self, query: jax.Array, seen: Entries, *, deterministic: bool
+    ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+        """Queries, keys and s at their positions; None: s is 0."""
+        if self.scores is None or seen.positions is None:
+            return query, seen.keys, None
+        at = seen.positions if seen.at is None else seen.at
+        return self.scores(query, seen.keys, at, seen.positions, seen.table, deterministic=deterministic)
 
 
 class MemoryAttention(MultiHeadAttention):

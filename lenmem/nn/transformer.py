@@ -28,7 +28,9 @@ from lenmem.nn.positions import (
 )
 from lenmem.types import Dtype
 
-Initialization = Literal["lecun", "glorot"]
+Initialization = Literal["lecun", "glorot", "normal"]
+BERT_STD = 0.02
+"""Standard deviation of BERT's initial weights (Devlin et al. 2019, published code)."""
 
 
 def linear_start(gain: float | None, fan_in: int) -> dict[str, Any]:
@@ -48,43 +50,50 @@ def feedforward(
     linear: Callable[..., Any] | None = None,
     first: dict[str, Any] | None = None,
     second: dict[str, Any] | None = None,
+    dropout: float | None = None,
 ) -> jax.Array:
-    """W_2 drop(f(W_1 x)) inside a layer, with the layer's dtypes and dropout.
+    """W_2 drop(f(W_1 x)) inside a layer, with the layer's dtypes, and its dropout unless another one is given.
 
     `first` and `second` are the initialisers of the two maps; None: Flax's. `linear` makes a map; None: `nn.Dense`.
     """
     linear = linear or functools.partial(nn.Dense, **layer.dtypes)
     hidden = activation(linear(hidden_size, **(first or {}), name=f"{name}_in")(inputs))
-    hidden = dropped(hidden, layer.dropout, deterministic=deterministic)
+    hidden = dropped(hidden, layer.dropout if dropout is None else dropout, deterministic=deterministic)
     return linear(inputs.shape[-1], **(second or {}), name=f"{name}_out")(hidden)
 
 
 class PostNormLayer(Part, kw_only=True):
-    """a = LN(h + drop(Attention(h))), then LN(a + drop(W_2 drop(relu(W_1 a)))), with biases."""
+    """a = LN(h + drop(Attention(h))), then LN(a + drop(W_2 drop(f(W_1 a)))), with biases."""
 
     encoding: nn.Module | None = None
     """The encoding of `attention`, if its parameters are stored in the layer."""
     attention: nn.Module
     feedforward_size: int = 512
+    activation: Callable[[jax.Array], jax.Array] = nn.relu
+    """f."""
     dropout: float = 0.0
+    hidden_dropout: float | None = None
+    """Dropout of the hidden units f(W_1 a); None: `dropout`."""
+    epsilon: float = 1e-5
+    """Added to the variance in LN."""
     initialization: Initialization = "lecun"
-    """Initialisation of the feed-forward network: Flax's, or that of the code of Csordás et al."""
+    """Initialisation of the feed-forward network: Flax's, that of the code of Csordás et al., or N(0, 0.02^2)."""
 
     @nn.compact
     def __call__(self, states: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
         """[B, N, d], what attention may look at -> [B, N, d]."""
-        start: dict[str, Any] = {}
+        start: dict[str, Any] = {"activation": self.activation, "dropout": self.hidden_dropout}
         if self.initialization == "glorot":
-            start = {
-                "first": linear_start(2**0.5, states.shape[-1]),
-                "second": linear_start(1.0, self.feedforward_size),
-            }
+            start["first"] = linear_start(2**0.5, states.shape[-1])
+            start["second"] = linear_start(1.0, self.feedforward_size)
+        elif self.initialization == "normal":
+            start["first"] = start["second"] = {"kernel_init": nn.initializers.normal(BERT_STD)}
         attended = self.attention(states, *seen, deterministic=deterministic)
         attended = dropped(attended, self.dropout, deterministic=deterministic)
-        merged = nn.LayerNorm(1e-5, **self.dtypes, name="attention_norm")(states + attended)
+        merged = nn.LayerNorm(self.epsilon, **self.dtypes, name="attention_norm")(states + attended)
         change = feedforward(self, merged, self.feedforward_size, deterministic=deterministic, **start)
         change = dropped(change, self.dropout, deterministic=deterministic)
-        return nn.LayerNorm(1e-5, **self.dtypes, name="feedforward_norm")(merged + change).astype(states.dtype)
+        return nn.LayerNorm(self.epsilon, **self.dtypes, name="feedforward_norm")(merged + change).astype(states.dtype)
 
 
 class PreNormLayer(Part, kw_only=True):

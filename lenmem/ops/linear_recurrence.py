@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from lenmem.ops.chunks import chunked, outer_products, read_all, sum_type, unchunked
+from lenmem.placement import platform
 
 
 def linear_recurrence_step(
@@ -125,8 +126,10 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
 
     log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
     Neumann series loses every digit where keys repeat. Blocks of up to `_MASKED` are merged in place, by sums of
-    products: matrix units gain nothing from matrices so small, and they take long to compile for.
+    products: matrix units gain nothing from matrices so small.
     """
+    if platform() == "tpu":
+        return _merged_whole(below)
     count = below.shape[-1]
     width = 1 << (count - 1).bit_length()
     size = min(_MASKED, width)
@@ -152,6 +155,24 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
         inverse = jnp.concatenate([jnp.concatenate(row, axis=-1) for row in rows], axis=-2)
         size *= 2
     return inverse[..., 0, :count, :count]
+
+
+def _merged_whole(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    """The same, with all blocks of a size merged by two products of whole matrices, in a loop over sizes.
+
+    A TPU's matrix unit takes as long for blocks as for a matrix of its own size, and every exact product takes its
+    compiler seconds.
+    """
+    count = below.shape[-1]
+    place = jnp.arange(count)
+
+    def merge(level: jax.Array, inverse: jax.Array) -> jax.Array:
+        block = place >> level
+        corners = jnp.where((block[:, None] == block + 1) & (block % 2 == 0), below, 0)
+        return inverse - _product(inverse, _product(corners, inverse))
+
+    identity = jnp.broadcast_to(jnp.eye(count, dtype=below.dtype), below.shape)
+    return jax.lax.fori_loop(0, (count - 1).bit_length(), merge, identity)
 
 
 @_unit_triangular_inverse.defjvp

@@ -56,6 +56,7 @@ from lenmem.tasks.panm import DynamicRecall, IDSort, Mix, PanmCopy, PanmPriority
 from lenmem.tasks.questions import Babi
 from lenmem.tasks.recall import AssociativeRecall
 from lenmem.tasks.scan import Scan
+from lenmem.tasks.squad import Squad
 from lenmem.tasks.stories import Stories
 from lenmem.tasks.tracking import TrackedArithmetic, TrackedArithmeticBrackets, TrackedParity
 from lenmem.tasks.translation import Translation
@@ -99,6 +100,7 @@ _TASKS: dict[str, type[Task]] = {
     "babi": Babi,
     "stories": Stories,
     "translation": Translation,
+    "squad": Squad,
     "even_pairs": EvenPairs,
     "parity_check": ParityCheck,
     "cycle_navigation": CycleNavigation,
@@ -166,6 +168,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("add_or_sub", "place_value"): "a sum or difference, or one digit of a number, asked in words",
     ("babi", "stories"): "the answer to a question about a story: bAbI from its files, and drawn stories",
     ("translation",): "a sentence in another language, from parallel texts",
+    ("squad",): "where in a text the answer to a question is: SQuAD from its files",
     ("even_pairs", "parity_check"): "whether two bits differ, or the parity of a string",
     ("cycle_navigation",): "where moves on a cycle end",
     ("modular_arithmetic", "modular_arithmetic_brackets"): "the value of an expression, modulo 5",
@@ -287,6 +290,7 @@ __all__ = [
     "SolveEquation",
     "Source",
     "Split",
+    "Squad",
     "StackManipulation",
     "Stories",
     "TableLookup",

@@ -7,8 +7,8 @@ random key, so drawing data can be compiled into the training step.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,19 @@ import optax
 
 from lenmem.fields import check_fields
 from lenmem.keys import namespaced
-from lenmem.types import Batch, Example, Spec
+from lenmem.types import Batch, Example, PyTree, Spec
 
 Split = str
 """`train`, `validation`, `test`, or another name in `Task.splits`."""
+
+
+class SetScore(NamedTuple):
+    """A score of all examples of a split together, such as BLEU."""
+
+    value: float
+    """1 at best."""
+    told: str
+    """How it was computed."""
 
 
 class Source(Protocol):
@@ -57,6 +66,8 @@ class Task:
     """What a length counts."""
     forced: ClassVar[bool] = False
     """The perplexity of answers is measured too, for which a network is given the right answer so far: for tokens."""
+    scores_sets: ClassVar[bool] = False
+    """The task has scores of whole splits, `set_scores`."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -112,6 +123,29 @@ class Task:
             "token_accuracy": token_accuracy(outputs, batch),
             "exact_match": exact_match(outputs, batch),
         }
+
+    def set_answers(self, outputs: jax.Array, batch: Batch) -> PyTree:
+        """What `set_scores` needs of each example: arrays [B, ...]. Traced. By default the likeliest classes."""
+        return jnp.argmax(outputs, axis=-1)
+
+    def set_scores(self, answers: PyTree, split: Split) -> dict[str, SetScore]:
+        """Named scores of the `set_answers` (NumPy) to the first examples of a split, in their order.
+
+        Raises ValueError if they cannot be computed.
+        """
+        return {}
+
+    def examples_of(self, split: Split) -> int | None:
+        """Number of examples of a split, after which they begin again; None: endless."""
+        return None
+
+    def reply(self, text: str, ask: Callable[[Batch], Any]) -> list[str] | None:
+        """The answer in words to a typed input, by a network: batch -> outputs.
+
+        None, the default: inputs are typed as names of tokens or as numbers. Raises ValueError for a text that is no
+        input of the task.
+        """
+        return None
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:

@@ -51,6 +51,11 @@ class RowTask(Task):
         number = jax.random.randint(key, (), bounds[0], bounds[1])
         return self.example(_row(pool.rows, number), capacity)
 
+    def examples_of(self, split: Split) -> int | None:
+        """Number of rows."""
+        self.lengths_of(split)
+        return len(_tables(self)[split])
+
     def source(self, split: Split, batch_size: int) -> Source:
         """Training: passes over the split, each in a new order. Other splits: repeated passes in the same order."""
         self.lengths_of(split)

@@ -1,9 +1,9 @@
 """Translation of parallel texts, with longer sentences in the test (Le et al. 2024, section 3.4, Figure 3b).
 
 All parts of Multi30K are put together and sorted by the number of words of the input; the network trains on the shorter
-0.8 or 0.5 and is tested on the longer ones. The score is the perplexity of the right translations; `lenmem.evaluation.
-translation` has BLEU of the network's own ones. The paper does not say what its tokens are; here they are subwords, and
-perplexity is per subword.
+0.8 or 0.5 and is tested on the longer ones. The score is the perplexity of the right translations, and BLEU (Papineni
+et al. 2002) of the network's own ones, by the library `sacrebleu`. The paper does not say what its tokens are; here
+they are subwords, and perplexity is per subword.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from typing import Annotated, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -20,9 +21,10 @@ from lenmem.data import parallel_text, subwords
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, UnitInterval, at_least
-from lenmem.tasks.base import Split, evenly_spaced
+from lenmem.tasks.base import SetScore, Split, evenly_spaced
 from lenmem.tasks.rows import held_out_rows, share_of, split_off
 from lenmem.tasks.text import TextTask
+from lenmem.types import PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Translation(TextTask):
 
     unit: ClassVar[str] = "subwords"
     forced: ClassVar[bool] = True
+    scores_sets: ClassVar[bool] = True
 
     directory: str = "example"
     """A directory with `<part>.<language>` or `<part>.<language>.gz`; `example`: 400 pairs of made sentences."""
@@ -115,6 +118,23 @@ class Translation(TextTask):
         """Answers up to their end symbol, as text."""
         cut = [row[: row.index(self.end)] if self.end in row else row for row in rows]
         return subwords.decoded(self.contents.encoding, cut)
+
+    def set_scores(self, answers: PyTree, split: Split) -> dict[str, SetScore]:
+        """BLEU of greedy answers int[n, M]. Raises ValueError if `sacrebleu` is not installed."""
+        rows = self.tables()[split][: len(answers)]
+        right = [row[:length].tolist() for row, length in zip(rows.answers, rows.answer_lengths, strict=True)]
+        return {"bleu": bleu(self.texts(np.asarray(answers)[: len(rows)].tolist()), self.texts(right))}
+
+
+def bleu(texts: Sequence[str], references: Sequence[str]) -> SetScore:
+    """BLEU of texts, 1 at best. Raises ValueError if `sacrebleu` is not installed."""
+    try:
+        import sacrebleu
+    except ImportError:
+        raise ValueError("BLEU needs: pip install 'lenmem[text]'") from None
+    metric: Any = sacrebleu.BLEU()
+    score = metric.corpus_score(list(texts), [list(references)]).score
+    return SetScore(score / 100, str(metric.get_signature()))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ from lenmem.training.step import (
     device_mesh,
     initial_members,
     make_advance,
+    pretrained,
     replicated,
     run_once,
     whole,
@@ -98,16 +99,18 @@ def combinations(numbers: Numbers) -> int:
 def initial_lanes(experiment: Any, numbers: Numbers, keys: jax.Array, *, abstract: bool = False) -> State:
     """An initial state of all lanes for the seeds with these typed keys, [S]; `abstract`: only its shapes."""
 
-    def start(combination: jax.Array, keys: jax.Array) -> PyTree:
+    def start(combination: jax.Array, keys: jax.Array, given: PyTree) -> PyTree:
         lane = at_lane(experiment, numbers, combination)
         training = lane.training
-        return initial_members(lane.bound_model, lane.task, training.transformation, keys, **training.state_options)
+        rule, kept = training.transformation, training.state_options
+        return initial_members(lane.bound_model, lane.task, rule, keys, given, **kept)
 
-    def members(keys: jax.Array) -> PyTree:
-        lanes = jax.vmap(start, in_axes=(0, None))(jnp.arange(combinations(numbers)), keys)
+    def members(keys: jax.Array, given: PyTree) -> PyTree:
+        lanes = jax.vmap(start, in_axes=(0, None, None))(jnp.arange(combinations(numbers)), keys, given)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), lanes)
 
-    return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
+    given = {} if abstract else pretrained(experiment.bound_model)
+    return State(jnp.zeros((), jnp.int32), run_once(members, keys, given, abstract=abstract))
 
 
 def advance_lanes(experiment: Any, numbers: Numbers, *, mesh: Mesh | None = None) -> Any:

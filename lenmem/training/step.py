@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -90,7 +91,17 @@ def initial_state(
     """An initial state for the seeds with these typed keys, [S]; `abstract`: only its shapes. `kept`: see
     `initial_members`."""
     members = functools.partial(initial_members, model, task, optimizer, **kept)
-    return State(jnp.zeros((), jnp.int32), run_once(members, keys, abstract=abstract))
+    given = {} if abstract else pretrained(model)
+    return State(jnp.zeros((), jnp.int32), run_once(members, keys, given, abstract=abstract))
+
+
+def pretrained(model: nn.Module) -> PyTree:
+    """The parameters that a model wants to start from, a part of all: those of its method `pretrained`, if it has one.
+
+    Read on the host, at the start of a training alone: a trained network does not need them. ValueError as the method.
+    """
+    read = getattr(model, "pretrained", None)
+    return {} if read is None else read()
 
 
 def initial_members(
@@ -98,17 +109,18 @@ def initial_members(
     task: Task,
     optimizer: optax.GradientTransformation,
     keys: jax.Array,
+    given: PyTree = MappingProxyType({}),
     *,
     keep_best: bool,
     window: int = 1,
 ) -> Member:
-    """Initial members for the seeds with these typed keys, [S], to be traced.
+    """Initial members for the seeds with these typed keys, [S], to be traced. `given`: what is `pretrained`.
 
     With `keep_best` they have room for the best parameters, selected by a mean score over `window` validations.
     """
 
     def member(key: jax.Array) -> Member:
-        params = initial_parameters(model, task, key)
+        params = replaced_in(initial_parameters(model, task, key), given)
         return Member(
             params,
             jax.tree.map(jnp.asarray, optimizer.init(params)),
@@ -131,6 +143,21 @@ def initial_parameters(model: nn.Module, task: Task, key: jax.Array) -> PyTree:
     rngs = {name: namespaced(key, name) for name in ("params", *STREAMS)}
     # `init` also returns sown values; only the parameters are trained.
     return model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
+
+
+def replaced_in(params: PyTree, given: PyTree, at: str = "") -> PyTree:
+    """Nested dicts of parameters, with the given ones in place of theirs. ValueError for one that is not there, or has
+    another shape."""
+    if not hasattr(given, "items"):
+        if np.shape(params) != np.shape(given):
+            raise ValueError(
+                f"the given parameter {at} has shape {np.shape(given)}; the model needs {np.shape(params)}"
+            )
+        return jnp.asarray(given, params.dtype)
+    unknown = [name for name in given if name not in params]
+    if unknown:
+        raise ValueError(f"the model has no parameter {at}{unknown[0]}; it has {', '.join(params)}")
+    return params | {name: replaced_in(params[name], value, f"{at}{name}/") for name, value in given.items()}
 
 
 def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = False) -> PyTree:

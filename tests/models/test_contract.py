@@ -29,6 +29,7 @@ from lenmem.models import (
     SLANTM,
     XLSTM,
     Attention,
+    BertSpans,
     DeltaNet,
     Elman,
     LoopedTransformer,
@@ -53,6 +54,7 @@ from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy, Reverse
 from lenmem.types import Spec
 from tests.models import contract
+from tests.models.columns import Runs
 from tests.models.contract import Case, Learning
 from tests.models.test_esbn import Naming
 from tests.models.test_stack_rnn import Closing
@@ -93,6 +95,8 @@ stack: dict[str, Any] = {"hidden_size": 20, "width": 8, "embedding_size": 8}
 layer: dict[str, Any] = {**state, "layers": 1, "heads": 4, "feedforward_size": 64}
 pairs: dict[str, Any] = {**state, "encoder_layers": 1, "decoder_layers": 1, "heads": 4, "feedforward_size": 64}
 recurrence: dict[str, Any] = {"hidden_size": 32, "layers": 1, "heads": 2, "feedforward_size": 64}
+steady: dict[str, Any] = {"updates": 600, "learning_rate": 3e-3}
+own_pointers: dict[str, Any] = {"pointer_size": 16, "bits": 5, "mlp_size": 16}
 looking: dict[str, Any] = {"hidden_size": 16, "embedding_size": 8, "max_positions": 16}
 
 CASES = [
@@ -257,6 +261,13 @@ CASES = [
         LSTMClassifier(hidden_size=32, bidirectional=True, embedding_size=8, dropout=0.0),
         within(0.55, 0.73),
     ),
+    Case("bert_span", BertSpans(**layer | {"layers": 2}, max_positions=16), within(0.9, 0.999, **steady), Runs()),
+    Case(
+        "bert_span_panm",
+        BertSpans(**layer, max_positions=16, pointers=True, **own_pointers),
+        within(0.9, 0.998),
+        Runs(),
+    ),
     Case("delta_net", DeltaNet(**recurrence), within(0.6, 0.937)),
     Case(
         "delta_net_negative",
@@ -289,6 +300,7 @@ VARIANTS = {
         "dnc_improved",
         "panm_paper",
         "panm_published",
+        "bert_span_panm",
     ),
 }
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""

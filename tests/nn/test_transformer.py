@@ -9,7 +9,9 @@ import pytest
 
 from lenmem.models.transformer import Transformer
 from lenmem.nn.attention import AdditiveAttention, MultiHeadAttention
+from lenmem.nn.positions import PositionScores
 from lenmem.nn.transformer import TransformerEncoder
+from lenmem.placement import on_platform
 from lenmem.types import Spec
 
 WIDTH, HEADS = 8, 2
@@ -142,6 +144,32 @@ def test_stick_breaking_attention_looks_to_the_left():
     changed, _ = of(states.at[:, 3:].add(1.0))
     np.testing.assert_allclose(changed[:, :3], outputs[:, :3], atol=1e-6)
     assert np.abs(changed[:, 4:] - outputs[:, 4:]).max() > 0.01
+
+
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi"])
+def test_sticks_that_nobody_looks_at_have_no_weights(positions):
+    """Results and gradients are those of the traced weights, whose N^2 numbers a program for a TPU then lacks."""
+    shared = {"features": 8, "heads": 2}
+    encoding = PositionScores(positions, **shared, parent=None)
+    attention = MultiHeadAttention(**shared, weighting="stick_breaking", encoding=encoding)
+    states, count = jax.random.normal(jax.random.key(0), (2, 150, 8)), 150
+    mask, at = jnp.arange(count) < jnp.array([[150], [70]]), jnp.arange(count)
+    params = {"params": attention.init(jax.random.key(1), states, mask, at)["params"]}
+
+    def loss(params, states, traced):
+        outputs = attention.apply(params, states, mask, at, mutable=["traces"] if traced else [])[0]
+        return jnp.sum(jnp.sin(outputs) * mask[..., None]), outputs
+
+    def with_gradients(traced):
+        return jax.jit(jax.grad(lambda *x: loss(*x, traced), argnums=(0, 1), has_aux=True))(params, states)
+
+    for a, b in zip(*(jax.tree.leaves(with_gradients(traced)) for traced in (True, False)), strict=True):
+        np.testing.assert_allclose(b, a, atol=1e-6 * np.abs(a).max())
+    with on_platform("tpu"):
+        programs = [str(jax.make_jaxpr(loss, static_argnums=2)(params, states, traced)) for traced in (True, False)]
+    of_weights = [f"[2,2,{count},{count}]" in program for program in programs]
+    assert of_weights == [True, positions == "alibi"]
+    assert ["pallas_call" in program for program in programs] == [False, positions != "alibi"]
 
 
 def test_forgetting_attention_multiplies_weights_by_the_gates_since():

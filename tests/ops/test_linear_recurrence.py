@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lenmem import ops
+from lenmem.placement import on_platform
 
 scan = functools.partial(jax.jit, static_argnames="chunk_size")(ops.linear_recurrence)
 FORMS = list(itertools.product([False, True], [False, True]))
@@ -98,6 +99,33 @@ def test_it_can_be_split_anywhere_and_padded(erases, decays):
     quiet = {name: value.at[:, 6:].set(0) for name, value in sequences.items() if value.ndim == 2}
     padded, _ = scan(**sequences | quiet, initial=arguments["initial"], chunk_size=4)
     np.testing.assert_allclose(padded, middle, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 35, 64])
+def test_the_form_for_a_tpu(length):
+    """Chunks solved by whole matrices, against the recurrence and its gradients; a key that repeats loses nothing."""
+    arguments = drawn(length, width=2, seed=length)
+    arguments["keys"] = arguments["keys"].at[0].set(arguments["keys"][0, 0])
+    given = arguments | {"log_decay": None}
+
+    def on(name):
+        def loss(given):
+            state, reads = ops.linear_recurrence(**given, chunk_size=64)
+            return jnp.sum(jnp.sin(reads)), (state, reads)
+
+        with on_platform(name):
+            return jax.jit(jax.grad(loss, has_aux=True))(given)
+
+    (gradients, results), (expected_gradients, _) = on("tpu"), on("cpu")
+    state, reads = results
+    for i in range(2):
+        expected_state, expected_reads = twin(**row(given, i))
+        np.testing.assert_allclose(state[i], expected_state, atol=2e-5)
+        np.testing.assert_allclose(reads[i], expected_reads, atol=2e-5)
+    for name, gradient in expected_gradients.items():
+        if gradient is not None:
+            close = {"atol": 1e-5 * np.abs(gradient).max(), "err_msg": name}
+            np.testing.assert_allclose(gradients[name], gradient, **close)
 
 
 def test_reflections_count_modulo_two():

@@ -16,10 +16,10 @@ import pytest
 
 from lenmem import Experiment, Training, cli, models, tasks
 from lenmem.data import parallel_text, subwords
-from lenmem.evaluation import translation
+from lenmem.evaluation import sets
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.evaluation.metrics import score
-from lenmem.tasks.translation import Translation
+from lenmem.tasks.translation import Translation, bleu
 from lenmem.training import train
 from lenmem.training.run_directory import read_metrics
 
@@ -158,11 +158,28 @@ def test_perplexity_is_that_of_all_right_answers(name):
 def test_bleu_is_that_of_the_library():
     references = ["der hund läuft in den wald .", "ein mann schläft ."]
     own = [references, ["der hund läuft in die stadt .", "ein mann schläft ."], ["x", "y"]]
-    scores = translation.bleu(own, references)
-    assert scores.scores[0] == pytest.approx(100) and scores.scores[2] == 0
+    same, near, far = (bleu(texts, references) for texts in own)
+    assert same.value == pytest.approx(1) and far.value == 0
     # by hand: 9 of 11 words, 6 of 9 pairs, 4 of 7 triples, 2 of 5 quadruples
-    assert scores.scores[1] == pytest.approx(100 * (9 / 11 * 6 / 9 * 4 / 7 * 2 / 5) ** 0.25)
-    assert "tok:13a" in scores.signature
+    assert near.value == pytest.approx((9 / 11 * 6 / 9 * 4 / 7 * 2 / 5) ** 0.25)
+    assert "tok:13a" in near.told
+
+
+def test_bleu_is_that_of_the_first_examples_and_a_dead_seed_has_none():
+    """Answers that are right on the first rows of the test, and on no others; more are asked for than there are."""
+    task = Translation(vocabulary_size=WHOLE_WORDS)
+    rows, count = task.tables()["test"], task.examples_of("test")
+    right = np.full((count, rows.answers.shape[1] + 1), task.end)
+    right[:, :-1] = np.where(np.arange(rows.answers.shape[1]) < rows.answer_lengths[:, None], rows.answers, task.end)
+    wrong = np.where(np.arange(count)[:, None] < 9, right, task.end)
+    assert task.set_scores(wrong[:9], "test")["bleu"].value == pytest.approx(1)
+    assert task.set_scores(wrong, "test")["bleu"].value < 0.5 < task.set_scores(right, "test")["bleu"].value
+    model = small(task)
+    batch = task.source("test", 2).batch(jax.random.key(0), 0)
+    params = jax.jit(model.init)(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)["params"]
+    params = jax.tree.map(lambda x: jnp.stack([x, jnp.nan * x]), params)
+    scores = sets.set_scores(model, params, task, 3, batch_size=2)["bleu"]
+    assert np.isfinite(scores.values[0]) and np.isnan(scores.values[1])
 
 
 def test_a_training_writes_perplexity_by_epoch_and_evaluate_adds_bleu(directory, tmp_path, monkeypatch, capsys):
@@ -187,7 +204,7 @@ def test_a_missing_library_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(ValueError, match=r"^BLEU needs: pip install 'lenmem\[text\]'$"):
-        translation.bleu([["ein"]], ["ein"])
+        bleu(["ein"], ["ein"])
     with pytest.raises(ValueError, match=r"^subwords need: pip install 'lenmem\[text\]'$"):
         Translation(vocabulary_size=257).tables()
     assert tasks.make("translation").spec.vocabulary == 8000  # so that tasks can be listed
