@@ -206,3 +206,12 @@ def test_a_record_is_that_of_its_configuration(path):
     assert record["command"] == entry.command
     assert len(record["environment"]["commit"]) == 40 and not record["environment"]["dirty"]
     assert record["curve"]["samples"] == 256
+
+
+@pytest.mark.parametrize("path", RECORDS)
+def test_a_rounded_machine_that_is_exact_at_twice_the_length_is_exact_at_the_goal(path):
+    """As `docs/beyond.md` says."""
+    record = read_record(path)
+    if record["network"] == "two_way":
+        near, far = beyond.shares(record)[:, 0], beyond.shares(record)[:, -1]
+        np.testing.assert_array_equal(near >= beyond.MET, far >= beyond.MET)

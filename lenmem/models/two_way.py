@@ -33,12 +33,12 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import PositiveInt
-from lenmem.nn.interfaces import EncoderDecoder, FlatModel
+from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell
 from lenmem.ops.heads import nearest_match, next_match, walk
-from lenmem.types import Step
+from lenmem.types import Spec, Step
 
 SHIFTS = (-2, -1, 0, 1, 2)
 """How far a head may walk in a step."""
@@ -114,8 +114,8 @@ class Machine(Part):
         heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory)
         reads = self.read(memory, heads)
         after = control(self.after, reads)
-        symbol = self.rounding(nn.softmax(self.next_symbol(after)))
-        gates = nn.softmax(self.gate(after))[..., : self.heads]
+        symbol = self.rounding(nn.softmax(self.next_symbol(after).astype(jnp.float32)))
+        gates = nn.softmax(self.gate(after).astype(jnp.float32))[..., : self.heads]
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
@@ -130,9 +130,9 @@ class Machine(Part):
 
     def memory(self, values: jax.Array, mask: jax.Array) -> Memory:
         """[B, N, d], bool[B, N] -> the memory, with where each head's jumps would land from each slot."""
-        values = jnp.where(mask[..., None], values, 0)
+        values = jnp.where(mask[..., None], values, 0).astype(jnp.float32)
         last = jnp.sum(mask, axis=-1) - 1
-        logits = jnp.moveaxis(self.pattern(values), -1, 1)
+        logits = jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         jumps = next_match if self.rounded else nearest_match
         return Memory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])))
 
@@ -147,6 +147,7 @@ class Machine(Part):
     def moved(self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: Memory) -> jax.Array:
         """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]."""
         count = self.heads
+        jump, shift = jump.astype(jnp.float32), shift.astype(jnp.float32)
         jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
         shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
@@ -192,6 +193,11 @@ class TwoWay(FlatModel):
     """H: number of heads. The second one starts at the end of the input, the others at its begin."""
     rounding: Literal["none", "evaluation"] = "evaluation"
     """Round heads and state outside training. `none`: use the machine of the training."""
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or the reason why this model cannot take the task."""
+        return after_input(spec)
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
