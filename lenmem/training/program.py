@@ -40,8 +40,8 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
 
 def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:
     """`advance` of all seeds, jitted, and the mesh over which it spreads them. `devices`: those of a topology, which
-    need not be there; None: those of this machine. An experiment that is trained again, from another key or from where
-    it stopped, is not compiled again."""
+    need not be there; None: those of this machine. On this machine, an experiment that is trained again, from another
+    key or from where it stopped, is not compiled again."""
     training = experiment.training
     count = training.device_count(None if devices is None else len(devices))
     mesh = device_mesh(count, training.batch_size, devices)
@@ -49,13 +49,16 @@ def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = 
     try:
         hash(of)
     except TypeError:  # A field of a user's class is a list, say.
-        return _advance.__wrapped__(*of), mesh
-    return _advance(*of), mesh
+        return _advance(*of), mesh
+    return (_advance if devices is not None else _known_advance)(*of), mesh
 
 
-@functools.lru_cache(maxsize=4)
 def _advance(model: nn.Module, task: Task, training: Training, mesh: Mesh | None) -> Any:
     return make_advance(model, task, training.transformation, **training.step_options, mesh=mesh)
+
+
+# Not for the devices of a topology: what is traced depends on their platform, which is not among the arguments.
+_known_advance = functools.lru_cache(maxsize=4)(_advance)
 
 
 def seed_keys(training: Training, key: jax.Array) -> jax.Array:
