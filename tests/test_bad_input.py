@@ -187,10 +187,13 @@ def of_task(name: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 WRONG = {
-    "inputs": (lambda x: x[..., None], r"inputs has shape \[2, 3, 1\]; it must be \[B, N\], token ids"),
-    "input_mask": (lambda x: x[:, 1:], r"input_mask has shape \[2, 2\]; it must be \[2, 3\], as inputs is \[2, 3\]"),
-    "target_mask": (lambda x: x[:1], r"target_mask has shape \[1, 4\]; it must be \[2, M\], as inputs is \[2, 3\]"),
-    "targets": (lambda x: x[:, 1:], r"targets has shape \[2, 3\]; it must be \[2, 4\], as target_mask is \[2, 4\]"),
+    "inputs": (lambda x: x[..., None], r"inputs has shape \[2, {n}, 1\]; it must be \[B, N\], token ids"),
+    "input_mask": (lambda x: x[:, 1:], r"input_mask has shape \[2, {less}\]; it must be \[2, {n}\], as inputs is"),
+    "target_mask": (lambda x: x[:1], r"target_mask has shape \[1, {m}\]; it must be \[2, M\], as inputs is \[2, {n}\]"),
+    "targets": (
+        lambda x: x[:, 1:],
+        r"targets has shape \[2, {fewer}\]; it must be \[2, {m}\], as target_mask is \[2, {m}\]",
+    ),
 }
 """A field of a batch: what is done to it, and what is said."""
 
@@ -199,10 +202,12 @@ WRONG = {
 def test_a_batch_of_other_shapes_is_one_message(name):
     task = next(task for task in READ if models.supports(models.make(name), task.spec) is None)
     batch = task.source("train", 2).batch(jax.random.key(0), 0)
+    n, m = batch.inputs.shape[1], batch.targets.shape[1]
+    sizes = {"n": n, "m": m, "less": n - 1, "fewer": m - 1}
     model = models.MODELS[name][0](**small(*models.MODELS[name]), spec=task.spec)
     for field, (change, message) in WRONG.items():
         wrong = batch._replace(**{field: change(getattr(batch, field))})
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=message.format(**sizes)):
             jax.eval_shape(
                 functools.partial(model.init, targets=wrong.targets), jax.random.key(0), *wrong[:2], wrong.target_mask
             )
