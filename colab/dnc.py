@@ -21,7 +21,7 @@
 # that it can.
 #
 # This notebook trains three such machines to copy up to 10 symbols with 16 slots, gives them more, and looks at what
-# they write, free and link. It takes about three minutes on two CPU cores.
+# they write, free and link. It takes about four minutes on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

@@ -19,7 +19,7 @@
 # address before this one" therefore holds for new data, and at new places.
 #
 # This notebook trains two such networks and an LSTM to reverse up to 9 symbols, tests them on up to 200, and watches
-# the pointers walk. It takes about two minutes on two CPU cores.
+# the pointers walk.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
@@ -68,8 +68,8 @@ import lenmem
 from lenmem import ops
 from lenmem.evaluation import plots, tables, traces
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "1000"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## Two ways to write an address
