@@ -112,7 +112,7 @@ def run_entry(
         "task": entry.task,
         "idea": entry.idea,
         "network": models.name_of(experiment.model) or type(experiment.model).__name__,
-        "curve": curve.to_dict(),
+        "curves": [curve.to_dict()],
         **training,
         "processor_seconds": None if spent is None else round(spent, 1),
         "experiment": to_plain(experiment),
@@ -130,7 +130,7 @@ def run_entry(
 
 def shares(record: Mapping[str, Any]) -> np.ndarray:
     """The exact match by seed and length of a record, float[S, L]; 0 for a diverged seed."""
-    return np.nan_to_num(LengthCurve.from_dict(record["curve"]).values["exact_match"])
+    return np.nan_to_num(LengthCurve.from_dict(record["curves"][0]).values["exact_match"])
 
 
 def met(record: Mapping[str, Any]) -> bool:
@@ -249,7 +249,7 @@ def _fields(record: Mapping[str, Any]) -> str:
 
 
 def _by_factor(record: Mapping[str, Any]) -> list[str]:
-    curve = LengthCurve.from_dict(record["curve"])
+    curve = LengthCurve.from_dict(record["curves"][0])
     places = {round(length / curve.train_lengths[1], 6): i for i, length in enumerate(curve.lengths.tolist())}
     return [_cell(shares(record)[:, places[factor]]) if factor in places else "" for factor in FACTORS]
 
@@ -261,12 +261,13 @@ def _cell(values: np.ndarray) -> str:
 
 
 def _trained(record: Mapping[str, Any]) -> str:
-    first, last = record["curve"]["train_lengths"]
+    first, last = record["curves"][0]["train_lengths"]
     return f"{first} to {last}"
 
 
 def _goal(record: Mapping[str, Any]) -> str:
-    return f"{record['curve']['lengths'][-1]:,} {record['curve']['unit']}"
+    curve = record["curves"][0]
+    return f"{curve['lengths'][-1]:,} {curve['unit']}"
 
 
 def _commit(record: Mapping[str, Any]) -> str:

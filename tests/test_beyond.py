@@ -73,7 +73,7 @@ def test_an_entry_is_trained_measured_and_recorded(measured):
     record, folder = measured
     assert record == read_record(folder / "results" / "parity.json") == ENTRY.record(folder / "results")
     assert (record["network"], record["command"], record["steps"]) == ("elman", "lenmem beyond parity", 2)
-    assert record["curve"]["lengths"] == [8, 16]
+    assert record["curves"][0]["lengths"] == [8, 16]
     assert beyond.shares(record).shape == (2, 2)
     assert record["processor_seconds"] > 0
     assert from_plain(record["experiment"]) == TINY
@@ -87,7 +87,7 @@ def test_a_finished_run_is_measured_again_and_its_time_is_that_of_the_clock(meas
     again = beyond.run_entry(ENTRY, results=folder / "again", runs=folder / "runs")
     assert again["processor_seconds"] is None
     assert beyond.seconds_of(again) == again["wall_seconds"] / 2
-    assert again["curve"] == record["curve"]
+    assert again["curves"] == record["curves"]
     assert beyond.again(ENTRY, folder / "runs").name == "again-1"
 
 
@@ -106,7 +106,7 @@ def with_shares(task: str, idea: str | None, seconds: float, *seeds: list[float]
         "task": task,
         "idea": idea,
         "network": "elman",
-        "curve": curve,
+        "curves": [curve],
         "alive": [True] * len(seeds),
         "wall_seconds": 2 * seconds * len(seeds),
         "processor_seconds": seconds * len(seeds),
@@ -205,7 +205,7 @@ def test_a_record_is_that_of_its_configuration(path):
     assert record["steps"] == entry.experiment.training.steps
     assert record["command"] == entry.command
     assert len(record["environment"]["commit"]) == 40 and not record["environment"]["dirty"]
-    assert record["curve"]["samples"] == 256
+    assert record["curves"][0]["samples"] == 256
 
 
 @pytest.mark.parametrize("path", RECORDS)
