@@ -22,7 +22,7 @@
 # This notebook trains one on sequences of up to 16 tokens, measures it at up to twice that length, looks into its
 # memory, compares it with an LSTM, and ends with a model of your own. It takes about two minutes on two CPU cores.
 
-# %%
+# %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
@@ -69,8 +69,8 @@ from rich import print
 import lenmem
 from lenmem.evaluation import plots, tables, traces
 
+# Optimiser steps of every training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "1000"))
-"""Optimiser steps of every training below."""
 
 # %% [markdown]
 # ## Train

@@ -19,7 +19,7 @@
 # a tape, the operations make a Turing machine that learns to reverse ten digits and then reverses sixteen. This
 # notebook takes a few minutes on two CPU cores.
 
-# %%
+# %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
@@ -66,8 +66,8 @@ import lenmem
 from lenmem import ops, parallel
 from lenmem.evaluation import plots, tables, traces
 
+# Optimiser steps of the training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "150"))
-"""Optimiser steps of the training below."""
 
 # %% [markdown]
 # ## Write, then read

@@ -19,7 +19,7 @@
 # attention finds the nearest match at any distance. The network is trained on up to five nested functions and tested on
 # ten. This takes some minutes on two CPU cores.
 
-# %%
+# %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}
@@ -66,8 +66,8 @@ import lenmem
 from lenmem import ops, runs
 from lenmem.evaluation import plots, tables, traces
 
+# Optimiser steps of the training below.
 STEPS = int(os.environ.get("LENMEM_STEPS", "3000"))
-"""Optimiser steps of the training below."""
 
 # %% [markdown]
 # ## The nearest match

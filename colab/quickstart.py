@@ -21,7 +21,7 @@
 # JAX is preinstalled there for the chosen accelerator. Elsewhere install `lenmem[cuda13]` or `lenmem[tpu]`. The last
 # line of the first cell shows the device, and warns if a GPU is not used.
 
-# %%
+# %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
 # "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel. Empty: a wheel beside this notebook.
 LENMEM = ""  # @param {type: "string"}

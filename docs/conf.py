@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import lenmem  # noqa: E402
 
 # Pages that are elsewhere in the repository; git ignores the copies.
 for source, copy, patterns in (
-    (ROOT / "colab", DOCS / "notebooks", ("*.ipynb",)),
+    (ROOT / "colab", DOCS / "colab", ("*.ipynb",)),
     (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "pictures/*.png", "*/*/curve.png")),
 ):
     shutil.rmtree(copy, ignore_errors=True)
@@ -24,10 +25,11 @@ for source, copy, patterns in (
         shutil.copy2(path, target)
 
 project = "lenmem"
-copyright = "the authors of lenmem"
+author = "the authors of lenmem"
+copyright = f"{author}, Apache-2.0"
 version = release = lenmem.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings"]
-exclude_patterns = ["_build"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings", "summary"]
+exclude_patterns = ["_build", "vendor", "static"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 nb_execution_mode = "off"
@@ -45,7 +47,21 @@ python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
+# Equations and everything else come from these files; the pages ask nothing from elsewhere.
+html_static_path = ["vendor", "static"]
+html_css_files = ["pages.css"]
+mathjax_path = "mathjax/startup.js"
+mathjax3_config = {"loader": {"load": ["core", "input/tex", "output/chtml", "a11y/assistive-mml"]}}
+
 html_theme = "sphinx_book_theme"
 html_title = "lenmem"
-html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "home_page_in_toc": True}
+html_theme_options = {"show_navbar_depth": 1, "show_toc_level": 2, "home_page_in_toc": True, "navbar_persistent": []}
+html_context = {"default_mode": "auto"}
+# On GitHub, where the name of the repository is known, a notebook has a button that opens it in Colab.
+if repository := os.environ.get("GITHUB_REPOSITORY"):
+    html_theme_options |= {
+        "repository_url": f"https://github.com/{repository}",
+        "use_repository_button": True,
+        "launch_buttons": {"colab_url": "https://colab.research.google.com"},
+    }
 html_copy_source = False

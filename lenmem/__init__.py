@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lenmem import (
         aot,
         bars,
+        beyond,
         catalogue,
         cli,
         configs,
@@ -96,6 +97,7 @@ __all__ = [
     "__version__",
     "aot",
     "bars",
+    "beyond",
     "catalogue",
     "cli",
     "configs",

@@ -33,7 +33,7 @@ class Entry:
 
     def record(self, results: Path) -> dict[str, Any] | None:
         """The record of this exact row; None if it was not measured."""
-        return recorded(results / self.paper / f"{self.name}.json", self.row)
+        return recorded(results / self.paper / f"{self.name}.json", self.row.experiment, self.row.after_training)
 
     def job(self, results: Path, runs: Path) -> Job:
         """The job that measures it."""

@@ -16,6 +16,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -136,7 +137,8 @@ def reproduce(
         experiment.task.lengths_of(split)  # raises for an unknown one
     measured_as = dataclasses.replace(experiment, model=experiment.model.clone(**row.after_training))
     environment = describe_environment()  # of the loaded code; the working tree may change during a long training
-    params, training = _shared_training(row, results / paper) or _training(row, name, runs / paper, report)
+    directory = runs / paper / (row.trained_as or name)
+    params, training = _shared_training(row, results / paper) or trained(experiment, directory, report)
     living = without_dead(params, np.array(training["alive"]))
     if row.by_length:
         curves = curves_by_length(measured_as, living, row.by_length)
@@ -176,13 +178,15 @@ def reproduce(
     return record
 
 
-def _training(
-    row: Row, name: str, runs: Path, report: Callable[[dict[str, Any]], None] | None
+def trained(
+    experiment: Experiment, directory: Path, report: Callable[[dict[str, Any]], None] | None = None
 ) -> tuple[PyTree, dict[str, Any]]:
-    """Trains or resumes the row: every seed's parameters, and what its record says of the training."""
-    directory = runs / (row.trained_as or name)
+    """Trains or resumes the run in a directory: every seed's parameters, and what a record says of the training.
+
+    Raises KeyboardInterrupt if a signal stopped it.
+    """
     resume = (directory / METRICS).exists()  # a run interrupted before its first checkpoint starts again
-    result = train(row.experiment, directory=directory, resume=resume, report=report)
+    result = train(experiment, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
     rate = result.updates_per_second
@@ -200,7 +204,7 @@ def _shared_training(row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] |
     if row.trained_as is None:
         return None
     source = results / f"{row.trained_as}.json"
-    record = recorded(source, dataclasses.replace(row, after_training={}))
+    record = recorded(source, row.experiment)
     params = source.with_suffix(".safetensors")
     if record is None or not params.exists():
         return None
@@ -292,7 +296,7 @@ def reproduce_config(
     paper = configs.find(config).parent.name
     records = []
     for name, row in select(rows, chosen or None).items():
-        record = None if again else recorded(results / paper / f"{name}.json", row)
+        record = None if again else recorded(results / paper / f"{name}.json", row.experiment, row.after_training)
         if record is None:
             told = None if report is None else report(name, row.experiment)
             command = shlex.join(["lenmem", "reproduce", os.fspath(config), "--rows", name])
@@ -306,14 +310,16 @@ def read_record(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(), parse_constant=lambda _: None)
 
 
-def recorded(path: Path, row: Row) -> dict[str, Any] | None:
-    """The record of this exact row, if there is one. Fields that were added later have their defaults."""
+def recorded(
+    path: Path, experiment: Experiment, after_training: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any] | None:
+    """The record of this exact experiment, if there is one. Fields that were added later have their defaults."""
     if not path.exists():
         return None
     try:
         record = read_record(path)
-        same = same_experiment(record["experiment"], row.experiment)
-        same = same and record.get("after_training", {}) == dict(row.after_training)
+        same = same_experiment(record["experiment"], experiment)
+        same = same and record.get("after_training", {}) == dict(after_training)
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None

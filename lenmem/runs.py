@@ -83,6 +83,7 @@ def measure(
         jax.random.key(evaluation.seed),
         label=label or type(experiment.model).__name__,
         batch_size=evaluation.batch_size,
+        smallest_capacity=evaluation.smallest_capacity,
     )
 
 

@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read_records(results: Path) -> list[Record]:
     """All records below a directory, in the order of the papers' tables."""
-    records = [read_record(path) for path in sorted(results.glob("*/*.json"))]
+    records = [read_record(path) for path in sorted(results.glob("*/*.json")) if path.parent.name in papers.names()]
     return sorted([*records, *(other for record in records for other in _in_other_tables(record))], key=_place)
 
 

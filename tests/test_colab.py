@@ -1,20 +1,24 @@
-"""Notebooks agree with their scripts, have no outputs, run, and install lenmem first."""
+"""Notebooks agree with their scripts, store the outputs of their code, run, and install lenmem first."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
+import runpy
 import subprocess
 from pathlib import Path
 
 import jax
 import pytest
 
-jupytext = pytest.importorskip("jupytext")
+jupytext, nbclient, nbformat = map(pytest.importorskip, ("jupytext", "nbclient", "nbformat"))
+pytest.importorskip("ipykernel")
 
 COLAB = Path(__file__).parents[1] / "colab"
 SCRIPTS = sorted(COLAB.glob("*.py"))
+RAN = [COLAB / f"{name}.py" for name in ("dnc",)]
+"""Notebooks that were run for their outputs. The others store none yet."""
+runner = runpy.run_path(str(COLAB.parent / "scripts/run_notebooks.py"))
 
 
 def test_every_notebook_has_a_script():
@@ -31,12 +35,43 @@ def test_a_notebook_is_its_script(path):
     assert of_notebook == of_script, f"run: jupytext --to ipynb --update {path}"
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_notebook_holds_no_outputs(path):
-    for cell in json.loads(path.with_suffix(".ipynb").read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == []
-            assert cell["execution_count"] is None
+@pytest.mark.parametrize("path", RAN, ids=lambda path: path.stem)
+def test_a_notebook_shows_what_its_code_gave(path):
+    """The outputs are stored with a hash of the code, and took little enough for three minutes on two cores."""
+    notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+    assert runner["fresh"](path), f"run: python scripts/run_notebooks.py colab/{path.name}"
+    assert 0 < runner["ran"](notebook)["seconds"] < 270
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert [output for output in outputs if output.output_type == "error"] == []
+    assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
+    assert sum("image/png" in output.get("data", {}) for output in outputs) > 0
+    assert path.with_suffix(".ipynb").stat().st_size < 1_000_000
+
+
+def test_a_bare_notebook_shows_nothing():
+    """It shows no outputs of other code."""
+    assert set(RAN) <= set(SCRIPTS)
+    for path in set(SCRIPTS) - set(RAN):
+        notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+        assert not any(cell.outputs for cell in notebook.cells if cell.cell_type == "code"), path.stem
+
+
+def test_outputs_of_other_code_are_seen(tmp_path):
+    """A notebook is run again if code changes, not if text does; an error stores nothing."""
+    script = tmp_path / "own.py"
+    script.write_text("# %% [markdown]\n# # Own\n\n# %%\nprint(6 * 7)\n")
+    assert runner["run"](script) > 0
+    stored = script.with_suffix(".ipynb")
+    (printed,) = nbformat.read(stored, as_version=4).cells[1].outputs
+    assert printed["text"] == "42\n" and runner["fresh"](script)
+    script.write_text(script.read_text().replace("# Own", "# Mine"))
+    assert runner["fresh"](script)
+    script.write_text(script.read_text().replace("6 * 7", "6 / 0"))
+    assert not runner["fresh"](script)
+    before = stored.read_text()
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
+        runner["run"](script)
+    assert stored.read_text() == before
 
 
 # The first cell -------------------------------------------------------------------------------------------------------
@@ -137,8 +172,6 @@ def test_an_unused_gpu_is_warned_of(fresh, tmp_path, monkeypatch, capsys, listed
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, tmp_path, monkeypatch):
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
     monkeypatch.setenv("LENMEM_STEPS", "8")
     notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
     nbclient.NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -7,7 +7,6 @@ import json
 import re
 import runpy
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ from lenmem import cli, runs
 from lenmem.gallery import pack, scenes, site, views
 from lenmem.ops import superposition_stack
 from lenmem.zoo import shelf
+from tests import browsing
 
 PAIR = ("zoo:panm/reverse", "zoo:panm/reverse-lstm-small")
 STACK = "zoo:panm/dyck_2"
@@ -251,38 +251,11 @@ def test_text_of_the_data_cannot_leave_its_script():
 
 # In a browser ---------------------------------------------------------------------------------------------------------
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--force-prefers-reduced-motion",
-    "--window-size=1280,1000",
-)
-
 
 @pytest.fixture(scope="module")
 def browser():
-    """A headless Chromium that records its console and its requests."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver is None:
-        pytest.skip("chromium and chromedriver are not installed: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        for flag in (*FLAGS, f"--user-data-dir={profile}"):
-            options.add_argument(flag)
-        options.binary_location = program
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        started = webdriver.Chrome(options=options, service=Service(driver))
+    with browsing.chromium() as started:
         yield started
-        started.quit()
 
 
 def opened(browser, page: Path, fragment: str = "", seconds: float = 60) -> None:
@@ -362,13 +335,7 @@ def test_the_page_in_a_browser(browser, written):
 
     logs = [entry["message"] for entry in browser.get_log("browser")]
     assert logs == []
-    requests = [
-        event["params"]["request"]["url"]
-        for entry in browser.get_log("performance")
-        for event in [json.loads(entry["message"])["message"]]
-        # Chromium's own first tab asks for its pictures.
-        if event["method"] == "Network.requestWillBeSent" and not event["params"]["documentURL"].startswith("chrome://")
-    ]
+    requests = browsing.requests(browser)
     assert any(address.endswith("networks/index.js") for address in requests)
     assert [address for address in requests if not address.startswith(("file://", "data:"))] == []
 
@@ -377,8 +344,7 @@ def test_the_page_in_a_browser(browser, written):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_fits_a_phone_and_a_desk(browser, written, width):
     folder, _ = written
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browsing.resized(browser, width)
     opened(browser, folder / "index.html", "#panm.reverse-beyond/panm.reverse-lstm-small/10/12")
     across = browser.execute_script("return document.documentElement.scrollWidth")
     assert across <= width

@@ -30,7 +30,7 @@ RESULTS = ROOT / "results"
 SCRIPT = ROOT / "scripts" / "make_results.py"
 PAPER_TABLES = ROOT.parent / "shared" / "paper_tables"
 
-PATHS = sorted(RESULTS.glob("*/*.json"))
+PATHS = sorted(path for path in RESULTS.glob("*/*.json") if path.parent.name in papers.names())
 RECORDS = [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in PATHS]
 
 

@@ -119,6 +119,8 @@ def test_the_list_is_printed(capsys):
     printed = run(capsys, "zoo", "panm/reverse")
     assert re.search(r"^panm/reverse-beyond +\* +1-9 ", printed, re.MULTILINE)
     assert "lantm" not in printed.split("networks.")[0]
+    narrow = run(capsys, "zoo", "lantm/interleaved")  # names of 52 letters, in 80 columns
+    assert re.search(r"95% up to +kB", narrow) and not re.search("…", narrow)
     assert "Did you mean" in fails(capsys, "zoo", "panm/revers-beyond")
 
 

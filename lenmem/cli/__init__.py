@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import jax
 
 from lenmem import __version__, progress, stopping
+from lenmem.cli.beyond import Beyond, go_beyond
 from lenmem.cli.comparing import Compare, compare
 from lenmem.cli.compiling import Compile, compile_ahead
 from lenmem.cli.networks import Evaluate, Export, Import, Plot, Predict, evaluate, export, import_file, plot, predict
@@ -36,6 +37,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "compile": (compile_ahead, Compile),
     "reproduce": (reproduce, Reproduce),
     "map": (draw_map, Map),
+    "beyond": (go_beyond, Beyond),
     "export": (export, Export),
     "import": (import_file, Import),
     "zoo": (zoo, Zoo),
@@ -59,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if verb not in VERBS:
             raise ValueError(f"there is no verb {verb!r}.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}")
-        if verb in ("compare", "sweep", "reproduce", "map"):
+        if verb in ("compare", "sweep", "reproduce", "map", "beyond"):
             again = f"stopped; finished work is kept, continue with\n  {shlex.join(['lenmem', *arguments])}"
             stopping.advise(lambda: again)
         with progress.listened(bars.shown):

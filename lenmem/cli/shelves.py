@@ -122,8 +122,9 @@ def _say_zoo(words: Sequence[str]) -> None:
     if not chosen:
         raise ValueError(f"no network of the zoo is called {' '.join(words)}.{nearest(' '.join(words), known)}")
     table = Table(box=None, pad_edge=False)
-    for title in ("network", "", "trained", "95% up to", "kB", ""):
-        table.add_column(title, no_wrap=True, justify="left" if title in ("network", "") else "right")
+    table.add_column("network", overflow="fold")  # in a narrow terminal names fold, and the numbers stay whole
+    for title in ("", "trained", "95% up to", "kB", ""):
+        table.add_column(title, no_wrap=True, justify="right" if title else "left")
     for entry in chosen:
         table.add_row(
             escape(entry.name),

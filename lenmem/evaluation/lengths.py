@@ -38,9 +38,6 @@ from lenmem.types import Batch, PyTree
 
 __all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
 
-_SMALLEST_CAPACITY = 16
-"""Shorter lengths share one bucket: padding them is cheaper than compiling for them."""
-
 _FULL_BATCH_CAPACITY = 256
 """Up to this capacity batches have full size; beyond it they shrink in proportion, to bound memory."""
 
@@ -59,9 +56,11 @@ class Evaluation:
     """Examples of the `test` split for the score."""
     batch_size: PositiveInt = 64
     """Number of examples evaluated at a time."""
+    smallest_capacity: PositiveInt = 16
+    """Up to this length all lengths of a curve share one compiled program. Larger: fewer programs, more padding."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "samples", "seed", "test_examples", "batch_size")
+        check_fields(self, "samples", "seed", "test_examples", "batch_size", "smallest_capacity")
         if self.lengths is not None:
             checked_lengths(self.lengths)
 
@@ -176,6 +175,7 @@ def length_curve(
     *,
     label: str = "",
     batch_size: int = 64,
+    smallest_capacity: int = 16,
 ) -> LengthCurve:
     """Evaluates a model at every given length, with all seeds at once and on the same examples.
 
@@ -191,11 +191,13 @@ def length_curve(
         key: random key of the examples.
         label: name of the curve.
         batch_size: examples evaluated at a time (fewer beyond capacity 256, in proportion).
+        smallest_capacity: up to this length all lengths share one compiled program.
 
     Returns:
         the curve, ascending in length.
     """
-    return curve_of(ApplyModel(model), params, task, lengths, samples, key, label=label, batch_size=batch_size)
+    sizes = {"batch_size": batch_size, "smallest_capacity": smallest_capacity}
+    return curve_of(ApplyModel(model), params, task, lengths, samples, key, label=label, **sizes)
 
 
 def curve_of(
@@ -208,6 +210,7 @@ def curve_of(
     *,
     label: str = "",
     batch_size: int = 64,
+    smallest_capacity: int = 16,
 ) -> LengthCurve:
     """`length_curve` of a network given by its `Apply`."""
     lengths = checked_lengths(lengths)
@@ -217,7 +220,7 @@ def curve_of(
 
     buckets: dict[int, list[int]] = {}
     for length in lengths:
-        buckets.setdefault(_capacity(length, lengths[-1]), []).append(length)
+        buckets.setdefault(_capacity(length, lengths[-1], smallest_capacity), []).append(length)
 
     columns: dict[str, list[np.ndarray]] = {}
     with progress.track(f"measuring {label}".rstrip()) as at:
@@ -259,7 +262,7 @@ def lowered(
 
     `params` and `key` may be shapes with a sharding.
     """
-    source, items = _examples(task, _capacity(length, length), [length], samples, batch_size)
+    source, items = _examples(task, _capacity(length, length, 16), [length], samples, batch_size)
     return lowered_metrics(apply, params, TaskMetrics(task), source, key, items)
 
 
@@ -303,12 +306,12 @@ class _AtLength:
         return jax.vmap(lambda i: self.task.sample(jax.random.fold_in(key, i), length, self.capacity))(numbers)
 
 
-def _capacity(length: int, longest: int) -> int:
-    """The next power of two, at least 16 and at most the longest length asked for.
+def _capacity(length: int, longest: int, smallest: int) -> int:
+    """The next power of two, at least `smallest` and at most the longest length asked for.
 
     Sizes may grow exponentially with the task's unit (depth of a tree), so no more than the longest is allocated.
     """
-    return min(max(_SMALLEST_CAPACITY, 1 << (length - 1).bit_length()), longest)
+    return min(max(smallest, 1 << (length - 1).bit_length()), longest)
 
 
 def _ranges(lengths: np.ndarray) -> str:

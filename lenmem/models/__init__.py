@@ -33,6 +33,7 @@ from lenmem.models.seq2seq import Attention
 from lenmem.models.stack_rnn import StackRNN
 from lenmem.models.transformer import Transformer
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
+from lenmem.models.two_way import TwoWay
 from lenmem.models.xlstm import XLSTM
 from lenmem.types import Spec
 
@@ -71,6 +72,7 @@ __all__ = [
     "TapeRNN",
     "Transformer",
     "TransformerSeq2Seq",
+    "TwoWay",
     "UniversalTransformer",
     "VectorStackRNN",
     "fields_of",
@@ -121,6 +123,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "tape_rnn": (TapeRNN, {}),
     "nram": (NRAM, {}),
     "esbn": (ESBN, {}),
+    "two_way": (TwoWay, {}),
     "nam_transformer": (NAMTransformer, {}),
     "linear_transformer": (NAMTransformer, {"attention": "linear"}),
     "lsam": (LSAM, {}),

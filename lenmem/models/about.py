@@ -122,6 +122,10 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Delétang et al. 2023",
     ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
+    ("two_way",): (
+        "a finite control whose heads walk over the input, and which is an automaton once it is trained",
+        "ours",
+    ),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),
     ("delta_net", "delta_net_negative"): (
         "layers of the delta rule, which erases before it writes; with writes that may reflect (`_negative`)",

@@ -19,6 +19,7 @@ from lenmem.ops.geometric import (
     stick_breaking_attention,
     stick_breaking_weights,
 )
+from lenmem.ops.heads import nearest_match, next_match, walk
 from lenmem.ops.lie import (
     bounded,
     dot_product_weights,
@@ -105,9 +106,11 @@ __all__ = [
     "nam_read",
     "nam_scan",
     "nam_write",
+    "nearest_match",
     "nearest_states_similarity",
     "nested_read",
     "nested_write",
+    "next_match",
     "normalized_outer_product_attention",
     "normalized_outer_product_step",
     "one_shot",
@@ -143,6 +146,7 @@ __all__ = [
     "unit",
     "update_temporal_link",
     "update_usage",
+    "walk",
     "write_and_move",
     "write_tape",
 ]

@@ -45,6 +45,7 @@ from lenmem.models import (
     TapeRNN,
     Transformer,
     TransformerSeq2Seq,
+    TwoWay,
     UniversalTransformer,
     VectorStackRNN,
     panm,
@@ -153,6 +154,7 @@ CASES = [
         beyond(0.95, 1.0, updates=200, starts=5),
         Copy(vocabulary=8, train_lengths=(1, 6)),
     ),
+    Case("two_way", TwoWay(hidden_size=32, states=4, heads=2), beyond(0.9, updates=400)),
     Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, 0.974), Naming()),
     Case("transformer", Transformer(**layer), within(0.6, 0.698, learning_rate=3e-3)),
     Case(

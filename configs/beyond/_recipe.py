@@ -1,0 +1,88 @@
+"""The entries of `lenmem beyond`: 19 tasks, a few networks with one set of fields each, and their trainings.
+
+Every task is trained on its short lengths, and the parameters of the best validation on up to twice the longest of them
+are kept. Nothing is chosen on longer ones. The last of the measured lengths is the task's goal.
+"""
+
+from typing import Any
+
+from lenmem import tasks
+from lenmem.experiment import Evaluation, Experiment
+from lenmem.models import make
+from lenmem.tasks.base import Task
+from lenmem.training import Cosine, Optimizer, Training
+
+LENGTHS = (32, 64, 128, 256, 512, 1024)
+"""2, 4, .. 64 times the longest training length."""
+
+# Networks: a name here -> (model, fields, training). A network is the same on all tasks.
+_WALK = {"steps": 600, "batch_size": 32, "learning_rate": 3e-3}
+_READ = {"steps": 1000, "batch_size": 64, "learning_rate": 3e-3}
+NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "two_way": ("two_way", {}, _WALK),
+    "elman": ("elman", {"hidden_size": 32}, _READ),
+    "stack": ("stack_rnn_vector", {"hidden_size": 32, "slots": 520}, _READ),
+}
+
+_LANTM: dict[str, Any] = {"vocabulary": 16, "train_lengths": (1, 16), "test_lengths": (17, 32)}
+_DIGITS: dict[str, Any] = {"train_lengths": (1, 16), "test_lengths": (17, 32)}
+_PANM: dict[str, Any] = {"train_lengths": (1, 16), "scored_lengths": tuple(range(17, 33))}
+
+# Tasks: name -> (task, its fields, the split of the validation, the network of its entry).
+TASKS: dict[str, tuple[str, dict[str, Any], str, str]] = {
+    "copy": ("copy", _LANTM, "test", "two_way"),
+    "reverse": ("reverse", _LANTM, "test", "two_way"),
+    "bigram_flip": ("bigram_flip", _LANTM, "test", "two_way"),
+    "odd_first": ("odd_first", _LANTM, "test", "two_way"),
+    "double": ("double", _DIGITS, "test", "two_way"),
+    "interleaved_add": ("interleaved_add", _DIGITS, "test", "two_way"),
+    "repeat_copy": (
+        "repeat_copy",
+        {"vocabulary": 16, "train_lengths": (1, 5), "test_lengths": (6, 10)},
+        "test",
+        "two_way",
+    ),
+    "priority_sort": ("panm_priority_sort", _PANM, "test", "two_way"),
+    "palindrome": ("palindrome", _DIGITS | {"od_easy_lengths": (17, 32)}, "test", "two_way"),
+    "reduce": ("reduce", _DIGITS | {"od_easy_lengths": (17, 32)}, "test", "two_way"),
+    "fibonacci": ("fibonacci", _DIGITS | {"od_easy_lengths": (17, 32)}, "test", "two_way"),
+    "id_sort": ("panm_id_sort", _PANM, "test", "two_way"),
+    "mix": ("panm_mix", _PANM, "test", "two_way"),
+    "dyck_2": ("dyck", {"kinds": 2, "longest": 16, "sampling": "uniform"}, "double", "stack"),
+    "dyck_3": ("dyck", {"kinds": 3, "longest": 16, "sampling": "uniform"}, "double", "stack"),
+    "ctl_backward": ("ctl", {"batches": "balanced", "validation_depth": 9}, "deeper_validation", "two_way"),
+    "parity": ("parity_check", _DIGITS, "test", "two_way"),
+    "modular_arithmetic": ("modular_arithmetic_brackets", _DIGITS, "test", "stack"),
+    "s5_words": ("word_problem", {"group": "S5"} | _DIGITS, "test", "elman"),
+}
+GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
+"""Measured lengths of tasks whose unit is not a token."""
+
+
+def task_of(name: str) -> Task:
+    """The task, with its training lengths."""
+    kind, fields, *_ = TASKS[name]
+    return tasks.make(kind, **fields)
+
+
+def experiment(
+    name: str, network: str | None = None, *, training: dict[str, Any] | None = None, **changes: Any
+) -> Experiment:
+    """A network on a task; none given: that of the task's entry. `changes`: fields of the network that differ."""
+    *_, split, own = TASKS[name]
+    model, fields, recipe = NETWORKS[network or own]
+    recipe = recipe | (training or {})
+    made = Training(
+        steps=recipe["steps"],
+        batch_size=recipe["batch_size"],
+        seeds=3,
+        optimizer=Optimizer("adam", recipe["learning_rate"], schedule=Cosine(warmup=0.05), clip_norm=1.0),
+        selection="validation",
+        validation_split=split,
+        validate_every=100,
+        validation_batches=4,
+        checkpoint_every=100,
+    )
+    rows = 256 if model == "two_way" else 64
+    evaluation = Evaluation(GOALS.get(name, LENGTHS), samples=256, batch_size=rows, smallest_capacity=1024)
+    return Experiment(task_of(name), make(model, **(fields | changes)), made, evaluation)

@@ -1,0 +1,8 @@
+"""copy, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond copy
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("copy")

@@ -1,0 +1,8 @@
+"""dyck_3, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond dyck_3
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("dyck_3")

@@ -1,0 +1,8 @@
+"""fibonacci, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond fibonacci
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("fibonacci")

@@ -1,0 +1,8 @@
+"""mix, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond mix
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("mix")

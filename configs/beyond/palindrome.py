@@ -1,0 +1,8 @@
+"""palindrome, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond palindrome
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("palindrome")

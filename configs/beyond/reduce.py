@@ -1,0 +1,8 @@
+"""reduce, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond reduce
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("reduce")

@@ -1,0 +1,8 @@
+"""repeat_copy, trained on short lengths and measured far beyond them; see docs/beyond.md.
+
+lenmem beyond repeat_copy
+"""
+
+from ._recipe import experiment as entry
+
+experiment = entry("repeat_copy")

@@ -1,0 +1,329 @@
+"""Beyond: networks trained on lengths up to 16, measured at lengths up to 1,024.
+
+Each task has a configuration `beyond/<task>`, whose `experiment` is the task's entry: trained on short lengths, with
+the parameters of the best validation at up to twice the longest of them. It is measured at 2, 4, 8, .. times the
+longest training length; the last measured length is the task's goal. A configuration's `ideas` are other experiments on
+the task, by name: other networks, and ablations.
+
+    results/beyond/<task>.json            the record of a task's entry
+    results/beyond/<task>-<idea>.json     the record of an idea
+    results/beyond/README.md              the tables, written from the records
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lenmem import configs, models
+from lenmem.errors import choices
+from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.tables import percent
+from lenmem.experiment import Experiment
+from lenmem.reproduce import SHARED_PARAMETERS, read_record, recorded, trained
+from lenmem.runs import measure
+from lenmem.serialize import from_plain, to_plain, write_json, write_whole
+from lenmem.share import export_params
+from lenmem.training import Optimizer
+from lenmem.training.environment import describe_environment
+
+MET = 0.99
+"""The median exact match at the goal that meets it."""
+FACTORS = (2, 4, 8, 16, 32, 64)
+"""The measured lengths, relative to the longest training length; a task may stop earlier."""
+WANTED = 12
+"""Number of tasks whose goal is to be met."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A network on a task."""
+
+    task: str
+    """Name of the configuration, without `beyond/`."""
+    idea: str | None
+    """Name of an idea; None: the task's own entry."""
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        """Name of its record and run."""
+        return f"{self.task}-{self.idea}" if self.idea else self.task
+
+    @property
+    def command(self) -> str:
+        """The command that measures it."""
+        return shlex.join(["lenmem", "beyond", self.task, *(["--idea", self.idea] if self.idea else [])])
+
+    @property
+    def goal(self) -> int:
+        """The longest measured length."""
+        return self.experiment.evaluation.lengths_for(self.experiment.task)[-1]
+
+    def record(self, results: Path) -> dict[str, Any] | None:
+        """The record of this exact experiment, if there is one."""
+        return recorded(results / f"{self.name}.json", self.experiment)
+
+
+def task_names() -> tuple[str, ...]:
+    """The tasks."""
+    return tuple(name.removeprefix("beyond/") for name in configs.names() if name.startswith("beyond/"))
+
+
+def entries_of(task: str) -> dict[str | None, Entry]:
+    """The task's own entry, under None, and those of its ideas. ValueError for an unknown task."""
+    if task not in task_names():
+        raise ValueError(f"beyond has no task {task!r}.{choices(task, task_names())}")
+    ideas: Mapping[str, Experiment] = getattr(configs.module_of(f"beyond/{task}"), "ideas", {})
+    own = Entry(task, None, configs.load_config(f"beyond/{task}"))
+    return {None: own} | {name: Entry(task, name, experiment) for name, experiment in ideas.items()}
+
+
+def entry_of(task: str, idea: str | None = None) -> Entry:
+    """An entry. ValueError for an unknown task or idea."""
+    entries = entries_of(task)
+    if idea not in entries:
+        ideas = [name for name in entries if name]
+        raise ValueError(f"beyond/{task} has no idea {idea!r}.{choices(idea or '', ideas)}")
+    return entries[idea]
+
+
+def run_entry(
+    entry: Entry, *, results: Path, runs: Path, report: Callable[[dict[str, Any]], None] | None = None
+) -> dict[str, Any]:
+    """Trains (or resumes) and measures an entry; writes and returns its record.
+
+    The run is in `runs/<name>`; a finished run is measured again. Raises as `lenmem.reproduce.trained` does.
+    """
+    experiment, environment, started = entry.experiment, describe_environment(), time.process_time()
+    fresh = not (runs / entry.name).exists()
+    params, training = trained(experiment, runs / entry.name, report)
+    spent = time.process_time() - started if fresh else None  # of a resumed training only a part is known
+    curve = measure(experiment, params, label=entry.name, alive=np.array(training["alive"]))
+    record = {
+        "task": entry.task,
+        "idea": entry.idea,
+        "network": models.name_of(experiment.model) or type(experiment.model).__name__,
+        "curve": curve.to_dict(),
+        **training,
+        "processor_seconds": None if spent is None else round(spent, 1),
+        "experiment": to_plain(experiment),
+        "environment": environment,
+        "command": entry.command,
+    }
+    target = results / f"{entry.name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
+        known = {"experiment": record["experiment"], "alive": record["alive"]}
+        export_params(target.with_suffix(".safetensors"), params, known)
+    write_json(target, record)
+    return record
+
+
+def shares(record: Mapping[str, Any]) -> np.ndarray:
+    """The exact match by seed and length of a record, float[S, L]; 0 for a diverged seed."""
+    return np.nan_to_num(LengthCurve.from_dict(record["curve"]).values["exact_match"])
+
+
+def met(record: Mapping[str, Any]) -> bool:
+    """Whether the median exact match at the goal is 99% or more."""
+    return bool(np.median(shares(record)[:, -1]) >= MET)
+
+
+def seconds_of(record: Mapping[str, Any]) -> float:
+    """Seconds of training for each seed: of the processor, or, after an interruption, by the clock."""
+    seconds = record["processor_seconds"] or record["wall_seconds"]
+    return seconds / len(record["alive"])
+
+
+def read_records(results: Path) -> list[dict[str, Any]]:
+    """The records of a directory: the entries of the tasks first, then the ideas, in the order of the tasks."""
+    records = [read_record(path) for path in sorted(results.glob("*.json"))]
+    order = {name: number for number, name in enumerate(task_names())}
+    return sorted(records, key=lambda record: (order.get(record["task"], len(order)), record["idea"] or ""))
+
+
+# Tables: a header, and rows of cells ------------------------------------------------------------------------------
+
+Table = tuple[list[str], list[list[str]]]
+
+
+def overview(records: Iterable[Mapping[str, Any]]) -> Table:
+    """Each task by multiples of the training length, with its best record: median / worst of the seeds, in percent."""
+    leading = best_records(records)
+    header = ["task", "network", "trained", *(f"{factor}x" for factor in FACTORS), "goal", "met"]
+    rows = []
+    for task in task_names():
+        if task not in leading:
+            rows.append([task, "", "", *[""] * len(FACTORS), "", "not measured"])
+            continue
+        record = leading[task]
+        verdict = "yes" if met(record) else "no"
+        rows.append([task, record["network"], _trained(record), *_by_factor(record), _goal(record), verdict])
+    return header, rows
+
+
+def best_records(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The record of each task whose median exact match at the goal is highest; of equals, the shortest training."""
+    leading: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        there = leading.get(record["task"])
+        if there is None or _rank(record) > _rank(there):
+            leading[record["task"]] = record
+    return leading
+
+
+def _rank(record: Mapping[str, Any]) -> tuple[float, float]:
+    return float(np.median(shares(record)[:, -1])), -seconds_of(record)
+
+
+def tried(records: Iterable[Mapping[str, Any]]) -> Table:
+    """All entries and ideas: at 2, 8 and 64 times the training length, or at the goal if that is nearer."""
+    header = ["task", "idea", "network", "seconds a seed", "2x", "8x", "goal"]
+    rows = []
+    for record in records:
+        cells = dict(zip(FACTORS, _by_factor(record), strict=True))
+        last = _cell(shares(record)[:, -1])
+        name = record["idea"] or "(the entry)"
+        rows.append([record["task"], name, record["network"], f"{seconds_of(record):.0f}", cells[2], cells[8], last])
+    return header, rows
+
+
+def best(records: Iterable[Mapping[str, Any]]) -> Table:
+    """The record table: for each task whose goal was met, the entry or idea with the shortest training."""
+    fastest: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        there = fastest.get(record["task"])
+        if met(record) and (there is None or seconds_of(record) < seconds_of(there)):
+            fastest[record["task"]] = record
+    header = ["task", "network", "seconds a seed", "goal", "commit", "command"]
+    rows = [
+        [task, record["network"], f"{seconds_of(record):.0f}", _goal(record), _commit(record), f"`{record['command']}`"]
+        for task, record in fastest.items()
+    ]
+    return header, rows
+
+
+def fastest(task: str, records: Iterable[Mapping[str, Any]]) -> Entry:
+    """The holder of a task's record. ValueError if nothing has met its goal."""
+    meeting = [record for record in records if record["task"] == task and met(record)]
+    if not meeting:
+        raise ValueError(f"there is no record of {task} that meets its goal; measure one with lenmem beyond {task}")
+    return entry_of(task, min(meeting, key=seconds_of)["idea"])
+
+
+def families(records: Iterable[Mapping[str, Any]]) -> Table:
+    """The networks by the number of tasks whose goal they met with one set of fields: of the model and the training."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        tasks = found.setdefault((record["network"], _fields(record)), [])
+        if met(record) and record["task"] not in tasks:
+            tasks.append(record["task"])
+    rows = [
+        [network, fields, str(len(tasks)), ", ".join(tasks)]
+        for (network, fields), tasks in sorted(found.items(), key=lambda item: -len(item[1]))
+        if tasks
+    ]
+    return ["network", "fields", "tasks met", "which"], rows
+
+
+def _fields(record: Mapping[str, Any]) -> str:
+    """The model's fields that differ from the defaults of its class, and the size of the training."""
+    experiment: Experiment = from_plain(record["experiment"])
+    model, training, rule = experiment.model, experiment.training, experiment.training.optimizer
+    changed = [
+        f"{field.name}={getattr(model, field.name)!r}"
+        for field in dataclasses.fields(model)
+        if field.name not in ("parent", "name", "spec") and getattr(model, field.name) != field.default
+    ]
+    rate = f" at {rule.learning_rate:g}" if isinstance(rule, Optimizer) else ""
+    return "; ".join([*changed, f"{training.steps} steps of {training.batch_size}{rate}"])
+
+
+def _by_factor(record: Mapping[str, Any]) -> list[str]:
+    curve = LengthCurve.from_dict(record["curve"])
+    places = {round(length / curve.train_lengths[1], 6): i for i, length in enumerate(curve.lengths.tolist())}
+    return [_cell(shares(record)[:, places[factor]]) if factor in places else "" for factor in FACTORS]
+
+
+def _cell(values: np.ndarray) -> str:
+    """`100.0 / 98.4`: the median and the worst seed in percent; one number if they are equal."""
+    median, worst = percent(float(np.median(values))), percent(float(values.min()))
+    return median if median == worst else f"{median} / {worst}"
+
+
+def _trained(record: Mapping[str, Any]) -> str:
+    first, last = record["curve"]["train_lengths"]
+    return f"{first} to {last}"
+
+
+def _goal(record: Mapping[str, Any]) -> str:
+    return f"{record['curve']['lengths'][-1]:,} {record['curve']['unit']}"
+
+
+def _commit(record: Mapping[str, Any]) -> str:
+    environment = record["environment"]
+    return (environment["commit"] or "unknown")[:7] + ("*" if environment["dirty"] else "")
+
+
+def markdown(records: Iterable[Mapping[str, Any]]) -> str:
+    """The tables as a page."""
+    records = list(records)
+    count = sum(map(met, best_records(records).values()))
+    parts = [
+        "## The tasks",
+        "",
+        f"The goal is met on {count} of {len(task_names())} tasks ({WANTED} are wanted). Each task is shown with its",
+        "best network. A cell has the exact match in percent: the median and the worst seed, or one number if they are",
+        "the same. 2x is twice the longest training length.",
+        "",
+        *_lines(overview(records)),
+        "",
+        "## One set of fields",
+        "",
+        *_lines(families(records)),
+        "",
+        "## Everything tried",
+        "",
+        *_lines(tried(records)),
+        "",
+        "## The record table",
+        "",
+        f"The shortest training that reaches {100 * MET:.0f}% at the goal in the median: seconds of one processor for",
+        "each seed, with compilation and validation. `lenmem beyond TASK --record` repeats an entry. A star marks a",
+        "commit with changes that were not committed.",
+        "",
+        *_lines(best(records)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _lines(table: Table) -> list[str]:
+    header, rows = table
+    return [
+        f"| {' | '.join(header)} |",
+        "| --- |" + " --- |" * (len(header) - 1),
+        *(f"| {' | '.join(row)} |" for row in rows),
+    ]
+
+
+def save_page(results: Path) -> None:
+    """Writes `README.md` beside the records."""
+    head = "<!-- Generated by `lenmem beyond` from the records beside it; do not edit. -->\n\n"
+    write_whole(results / "README.md", (head + markdown(read_records(results))).encode())
+
+
+def again(entry: Entry, runs: Path) -> Path:
+    """A new directory of runs in which an entry is repeated: `<runs>/again`, or with a number."""
+    number = 1
+    while os.path.exists(folder := runs / f"again-{number}" / entry.name):
+        number += 1
+    return folder.parent

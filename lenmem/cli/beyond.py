@@ -1,0 +1,77 @@
+"""The verb `beyond`: trained on short lengths, measured at long ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from lenmem import beyond
+from lenmem.cli.terminal import console, plain_report, say
+from lenmem.models import name_of
+from lenmem.options import parse
+
+
+@dataclasses.dataclass(frozen=True)
+class Beyond:
+    """Train on lengths up to 16, measure up to 1,024.
+
+    What was measured before is printed, not trained again.
+
+    Forms:
+      lenmem beyond                         the tables of all records
+      lenmem beyond TASK                    train and measure a task's entry
+      lenmem beyond TASK --idea NAME        another network, or an ablation
+      lenmem beyond --record                the record table
+      lenmem beyond TASK --record           repeat a record in a new run
+    """
+
+    idea: str | None = None
+    """Another experiment of the task's configuration. None: the task's own entry."""
+    record: bool = False
+    """The record table; with a task, train the holder of its record once more."""
+    again: bool = False
+    """Train again what was measured before."""
+    results: Path = Path("results/beyond")
+    """Directory of the records."""
+    runs: Path = Path("runs/beyond")
+    """Directory of the runs."""
+
+
+def go_beyond(arguments: list[str]) -> None:
+    """`lenmem beyond [TASK] [--idea NAME] [--record]`."""
+    task = arguments[0] if arguments and not arguments[0].startswith("-") else None
+    options = parse(Beyond, "beyond", arguments[1:] if task else arguments)
+    results, runs = options.results, options.runs
+    if task is None:
+        if options.idea or options.again:
+            raise ValueError("--idea and --again go with a task, as in lenmem beyond copy --again")
+        records = beyond.read_records(results)
+        for table in [beyond.best] if options.record else [beyond.overview, beyond.best]:
+            _say_lines(*table(records))
+        if records:
+            beyond.save_page(results)
+        return
+    entry = beyond.entry_of(task, options.idea)
+    if options.record:
+        entry = beyond.fastest(task, beyond.read_records(results))
+        results = runs = beyond.again(entry, runs)
+    record = None if options.again or options.record else entry.record(results)
+    if record is None:
+        if options.again and (runs / entry.name).exists():
+            runs = beyond.again(entry, runs)
+        say(f"training {name_of(entry.experiment.model)} on {entry.name}")
+        told = plain_report(entry.experiment.training.steps)
+        record = beyond.run_entry(entry, results=results, runs=runs, report=told)
+        beyond.save_page(results)
+    _say_lines(*beyond.tried([record]))
+    say(f"{results / entry.name}.json")
+
+
+def _say_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A wide table, a line for each row, whatever the width of the terminal."""
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, *rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        console.print(line.rstrip(), soft_wrap=True, markup=False, highlight=False)
+    console.print()

@@ -1,0 +1,213 @@
+"""Multi-head two-way transducer: a finite control with heads that walk over the input, and never drift.
+
+Ours. A multi-head two-way finite automaton with output, made differentiable. The memory is the input between a begin
+and an end symbol, and is never written. A few heads start at its two ends. At each step the control moves each head and
+reads what is under it, and then changes its state and answers. A step is the same map at every time and place: nothing
+but the state, one of K, and the places of the heads is carried from step to step.
+
+In training a head is a distribution over the slots and the state one over K symbols, so that gradients flow. Outside
+training both are rounded (`rounding`): a head is at one slot, the state is one symbol. The rounded machine is an
+automaton. It has no numbers that could drift, so if it is right in every local situation, then it is right at every
+length.
+
+Notation: M memory [B, N, d], one-hot; H heads h with places p_h [B, N]; r_h = sum_n p_h[n] M[n]; s state [B, K]; x the
+symbol that is read, or a blank while answering. A step:
+
+    u = relu(W_u [s, r, x])            jump_h, shift_h = softmax of linear maps of u
+    p_h <- shift_h (sum_j jump_h[j] p_j + jump_h[left] L_h p_h + jump_h[right] R_h p_h)
+    v = relu(W_v [s, r, x])            s <- softmax(W_s v)            output [sum_h gate_h r_h, v]
+
+A jump goes to the place of a head j (its own: none), or to the nearest slot on one side that matches a pattern of the
+head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -2 .. 2 slots, and stops at the ends. The machine first
+takes a step for each slot of the memory, reading it once from left to right as x, then one for each answer.
+
+Cost per step: O(H N (H + N)) in training, and O(H) for the heads when rounded; O((K + H d) hidden) for the control.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from lenmem.fields import PositiveInt
+from lenmem.nn.interfaces import EncoderDecoder, FlatModel
+from lenmem.nn.linear import Linear
+from lenmem.nn.module import Part
+from lenmem.nn.recurrence import scan_cell
+from lenmem.ops.heads import nearest_match, next_match, walk
+from lenmem.types import Step
+
+SHIFTS = (-2, -1, 0, 1, 2)
+"""How far a head may walk in a step."""
+STAY = 2.0
+"""Initial bias of the logits of staying."""
+
+
+class Memory(NamedTuple):
+    """What the heads walk over."""
+
+    values: jax.Array
+    """M, [B, N, d]."""
+    last: jax.Array
+    """int[B]: the slot of the end symbol."""
+    left: jax.Array
+    """Jumps to the left: [B, H, N, N], or rounded int[B, H, N]."""
+    right: jax.Array
+    """Jumps to the right."""
+
+
+class State(NamedTuple):
+    """What is carried from step to step."""
+
+    symbol: jax.Array
+    """s, [B, K]."""
+    heads: jax.Array
+    """p [B, H, N], or rounded int[B, H]."""
+    reads: jax.Array
+    """r, [B, H, d]."""
+
+
+class Unchanged(nn.Module):
+    """The encoder: none."""
+
+    def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
+        """The states."""
+        return states
+
+
+class Machine(Part):
+    """The control and its heads, a cell whose shared argument is the memory. Inputs are x [B, d + 1], and the output
+    is [sum_h gate_h r_h, v]."""
+
+    hidden_size: int = 64
+    states: int = 16
+    heads: int = 3
+    rounded: bool = False
+
+    def setup(self):
+        def linear(size: int) -> Linear:
+            return Linear(size, **self.dtypes)
+
+        self.pattern = linear(self.heads)
+        self.before, self.after = linear(self.hidden_size), linear(self.hidden_size)
+        self.jump, self.shift = linear(self.heads * (self.heads + 2)), linear(self.heads * len(SHIFTS))
+        self.next_symbol, self.gate = linear(self.states), linear(self.heads + 1)
+
+    def start(self, memory: Memory) -> State:
+        """The first symbol, and heads at the ends."""
+        first = jnp.zeros_like(memory.last)
+        ends = jnp.stack([memory.last if h == 1 else first for h in range(self.heads)], axis=1)
+        heads = ends if self.rounded else jax.nn.one_hot(ends, memory.values.shape[1])
+        return State(jax.nn.one_hot(first, self.states), heads, self.read(memory, heads))
+
+    def __call__(self, carry: State, step: Step, memory: Memory) -> tuple[State, jax.Array]:
+        """One step of the machine."""
+
+        def control(layer: Linear, reads: jax.Array) -> jax.Array:
+            flat = reads.reshape(*reads.shape[:-2], -1)
+            return nn.relu(layer(jnp.concatenate([carry.symbol, flat, step.inputs], axis=-1)))
+
+        before = control(self.before, carry.reads)
+        heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory)
+        reads = self.read(memory, heads)
+        after = control(self.after, reads)
+        symbol = self.rounding(nn.softmax(self.next_symbol(after)))
+        gates = nn.softmax(self.gate(after))[..., : self.heads]
+        self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
+        self.sow("traces", "symbol", symbol)
+        output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
+        return State(symbol, heads, reads), output
+
+    @nn.nowrap
+    def rounding(self, weights: jax.Array) -> jax.Array:
+        """The largest weight as 1 and the others as 0, if the machine is rounded."""
+        if not self.rounded:
+            return weights
+        return jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
+
+    def memory(self, values: jax.Array, mask: jax.Array) -> Memory:
+        """[B, N, d], bool[B, N] -> the memory, with where each head's jumps would land from each slot."""
+        values = jnp.where(mask[..., None], values, 0)
+        last = jnp.sum(mask, axis=-1) - 1
+        logits = jnp.moveaxis(self.pattern(values), -1, 1)
+        jumps = next_match if self.rounded else nearest_match
+        return Memory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])))
+
+    @nn.nowrap
+    def read(self, memory: Memory, heads: jax.Array) -> jax.Array:
+        """r, [B, H, d]: what is under the heads."""
+        if self.rounded:
+            return jnp.take_along_axis(memory.values, heads[..., None], axis=1)
+        return jnp.einsum("bhn,bnd->bhd", heads, memory.values)
+
+    @nn.nowrap
+    def moved(self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: Memory) -> jax.Array:
+        """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]."""
+        count = self.heads
+        jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
+        shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
+        last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
+        if self.rounded:
+            places = [jnp.take_along_axis(table, heads[..., None], axis=-1) for table in (memory.left, memory.right)]
+            others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
+            options = jnp.concatenate([others, *places], axis=-1)
+            landed = jnp.take_along_axis(options, jnp.argmax(jump, axis=-1)[..., None], axis=-1)[..., 0]
+            return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
+        jump, shift = nn.softmax(jump), nn.softmax(shift)
+        landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
+        for side, table in enumerate((memory.left, memory.right)):
+            landed += jump[..., count + side, None] * jnp.einsum("bhm,bhmn->bhn", heads, table)
+        return walk(landed, shift, last)
+
+
+class TwoWayDecoder(Part):
+    """The machine as a decoder for `EncoderDecoder`: it reads each slot once, then answers."""
+
+    machine: Machine
+
+    def start(self, states: jax.Array, mask: jax.Array) -> tuple[State, Memory]:
+        """[B, N, d], bool[B, N] -> the state after one step for each slot, and the memory."""
+        memory = self.machine.memory(states, mask)
+        steps = Step(jnp.pad(memory.values, ((0, 0), (0, 0), (0, 1))), jnp.zeros_like(mask), mask)
+        steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
+        return scan_cell(self.machine, self.machine.start(memory), steps, memory)[0], memory
+
+    def __call__(self, carry: State, step: Step, memory: Memory) -> tuple[State, jax.Array]:
+        """One answer. The machine sees a blank."""
+        blank = jnp.zeros((len(memory.values), memory.values.shape[-1] + 1), memory.values.dtype).at[:, -1].set(1)
+        return self.machine(carry, step._replace(inputs=blank), memory)
+
+
+class TwoWay(FlatModel):
+    """Multi-head two-way transducer. Answers come after the whole input; causal tasks are refused."""
+
+    hidden_size: PositiveInt = 64
+    """Width of the two hidden layers of the control."""
+    states: PositiveInt = 16
+    """K: number of symbols of the state."""
+    heads: PositiveInt = 3
+    """H: number of heads. The second one starts at the end of the input, the others at its begin."""
+    rounding: Literal["none", "evaluation"] = "evaluation"
+    """Round heads and state outside training. `none`: use the machine of the training."""
+
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        machine = Machine(
+            hidden_size=self.hidden_size,
+            states=self.states,
+            heads=self.heads,
+            rounded=self.rounding == "evaluation" and not train,
+            **self.dtypes,
+            parent=None,
+        )
+        return EncoderDecoder(
+            encoder=Unchanged(name="encoder"),
+            decoder=TwoWayDecoder(machine=machine, name="decoder"),
+            spec=self.spec,
+            embedding_size=None,
+            delimiters=True,
+            **self.dtypes,
+        )

@@ -1,0 +1,74 @@
+"""Heads over the slots of a memory: walks that stop at the ends, and jumps to the nearest slot that matches.
+
+A head is a distribution over N slots, or a slot's number. The slots in use are 0 .. `last`. Jumps to the nearest match
+are those of geometric attention (Csordas et al. 2022) with a pattern that is the same at all steps: from slot m, the
+head lands on slot n > m with probability
+
+    T[m, n] = g_n prod_{m < k < n} (1 - g_k),    g_n = sigmoid(z_n), and g = 1 at the last slot,
+
+and on the left likewise with g = 1 at slot 0. At the end itself it stays.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def walk(head: jax.Array, weights: jax.Array, last: jax.Array) -> jax.Array:
+    """The head [..., N] after a walk by -R .. R slots with weights [..., 2 R + 1]; `last` int[...].
+
+    What would leave the slots 0 .. `last` stops at their ends.
+    """
+    slots, reach = head.shape[-1], weights.shape[-1] // 2
+    wide = slots + 2 * reach
+    shifted = jnp.stack([_between(head, i, wide) for i in range(2 * reach + 1)], axis=-2)
+    spread = jnp.einsum("...s,...sn->...n", weights, shifted)  # over the places -R .. N - 1 + R
+    place = jnp.arange(wide) - reach
+    beyond = jnp.sum(jnp.where(place > last[..., None], spread, 0), axis=-1, keepdims=True)
+    before = jnp.sum(spread[..., :reach], axis=-1, keepdims=True)
+    place, spread = place[reach : reach + slots], spread[..., reach : reach + slots]
+    inside = jnp.where(place <= last[..., None], spread, 0)
+    return inside + jnp.where(place == last[..., None], beyond, 0) + jnp.where(place == 0, before, 0)
+
+
+def _between(head: jax.Array, zeros: int, width: int) -> jax.Array:
+    """The head after so many zeros, filled up with zeros to a width."""
+    return jnp.pad(head, [(0, 0)] * (head.ndim - 1) + [(zeros, width - zeros - head.shape[-1])])
+
+
+def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The jumps from each slot to the nearest match on its left and right: two matrices [..., N, N], rows sum to 1.
+
+    z `logits` [..., N]; `last` int[...]. Rows beyond `last` are arbitrary. O(N^2).
+    """
+    slots = jnp.arange(logits.shape[-1])
+    used = slots < last[..., None]
+    here, there = slots[:, None], slots
+    # The sum of log(1 - g_k) over the slots before k; slots beyond the last one never match.
+    misses = jnp.cumsum(jnp.where(used, -jax.nn.softplus(logits), 0.0), axis=-1)
+    between = misses[..., None, :] - misses[..., :, None]  # over m < k <= n
+    log_match = jax.nn.log_sigmoid(logits)
+    own = jnp.where(used, -jax.nn.softplus(logits), 0.0)
+
+    def jumps(ahead: jax.Array, passed: jax.Array, end: jax.Array) -> jax.Array:
+        landing = jnp.where(end, 0.0, log_match)[..., None, :]
+        return jnp.where(ahead, jnp.exp(jnp.where(ahead, passed + landing, -jnp.inf)), 0.0)
+
+    at_last = slots == last[..., None]
+    right = jumps((there > here) & (there <= last[..., None, None]), between - own[..., None, :], at_last)
+    left = jumps(there < here, -between - own[..., :, None], slots == 0)
+    stay = jnp.eye(logits.shape[-1])
+    return left + stay * (slots == 0)[:, None], right + stay * (here >= last[..., None, None])
+
+
+def next_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same jumps with g rounded to 0 or 1: the slots on the left and on the right of each, int[..., N]. O(N)."""
+    slots = jnp.arange(logits.shape[-1])
+    end = last[..., None]
+    matches = (logits > 0) & (slots < end)
+    before = jax.lax.cummax(jnp.where(matches, slots, 0), axis=logits.ndim - 1)
+    after = jax.lax.cummin(jnp.where(matches, slots, end), axis=logits.ndim - 1, reverse=True)
+    left = jnp.concatenate([jnp.zeros_like(before[..., :1]), before[..., :-1]], axis=-1)
+    right = jnp.concatenate([after[..., 1:], jnp.broadcast_to(end, after[..., :1].shape)], axis=-1)
+    return left, jnp.minimum(right, end)
