@@ -17,6 +17,7 @@ import pytest
 
 import lenmem
 from lenmem import Experiment, Optimizer, cli, models, runs
+from lenmem.cli.training import _over
 from lenmem.sweep import Outcome, best, combine, plan, sweep
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, Result, train
@@ -266,7 +267,7 @@ def test_from_the_command_line(tmp_path, monkeypatch, capsys):
 )
 def test_what_cannot_be_swept_is_one_message(words, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        combine(*cli._over(BASE, [words]))
+        combine(*_over(BASE, [words]))
 
 
 def test_what_selects_is_known_before_anything_is_trained(tmp_path):
@@ -280,7 +281,7 @@ def test_what_selects_is_known_before_anything_is_trained(tmp_path):
 
 
 def test_values_are_read_as_the_types_of_their_fields():
-    _, over = cli._over(BASE, [["training.keep-steps", "2 4", "2"], ["training.optimizer.clip_norm", "None", "1"]])
+    _, over = _over(BASE, [["training.keep-steps", "2 4", "2"], ["training.optimizer.clip_norm", "None", "1"]])
     assert over == {"training.keep_steps": [(2, 4), (2,)], "training.optimizer.clip_norm": [None, 1.0]}
     names = [combination.name for combination in combine(BASE, over)]
     assert names[:2] == ["keep_steps=2_4,clip_norm=None", "keep_steps=2_4,clip_norm=1.0"]

@@ -29,7 +29,8 @@ def set_scores(
 ) -> dict[str, SetScores]:
     """name -> the scores of the answers to the first `samples` examples of a split.
 
-    `params` have a leading axis of seeds. Raises ValueError as `task.set_scores` does.
+    `params` have a leading axis of seeds. Raises ValueError as `task.set_scores` does, and for `train`, whose examples
+    have no fixed order.
     """
     answers = set_answers(model, params, task, samples, split=split, batch_size=batch_size)
     leaves = jax.tree.leaves(params)
@@ -48,6 +49,8 @@ def set_answers(
     model: nn.Module, params: PyTree, task: Task, samples: int, *, split: Split = "test", batch_size: int = 64
 ) -> list[PyTree]:
     """For each seed `task.set_answers` to the first `samples` examples of a split, NumPy [samples, ...]."""
+    if split == "train":
+        raise ValueError("the examples of 'train' come in another order in each pass; score another split as a whole")
     apply, size = ApplyModel(model), min(batch_size, samples)
     source, key = task.source(split, size), jax.random.key(0)
 

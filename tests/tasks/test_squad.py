@@ -157,6 +157,8 @@ def test_any_model_can_learn_columns_and_seeds_are_scored_apart():
     again = task.set_scores(one, "test")
     assert scores["f1"].values[0] == again["f1"].value
     assert all(0 <= again[name].value <= 1 for name in ("f1", "em"))
+    with pytest.raises(ValueError, match="the examples of 'train' come in another order in each pass"):
+        sets.set_scores(model, params, task, 4, split="train")
 
 
 @pytest.mark.parametrize(
