@@ -1,8 +1,10 @@
 """interleaved_add, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond interleaved_add
+lenmem beyond interleaved_add --idea longer
 """
 
 from ._recipe import experiment as entry
 
 experiment = entry("interleaved_add")
+ideas = {"longer": entry("interleaved_add", training={"steps": 4000})}
