@@ -39,7 +39,10 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> tuple[str | None, bool | None]:
-    """(commit, whether tracked files differ from it) of the imported clone of lenmem; None for an installed wheel."""
+    """(commit, whether tracked files outside of `results/` differ from it) of the imported clone of lenmem.
+
+    None for an installed wheel. What is in `results/` is written by the commands whose records say this.
+    """
     root = Path(__file__).resolve().parents[2]
     # A wheel in a .venv may be inside another repository: only a clone of lenmem itself counts.
     if not (root / ".git").exists() or not (root / "pyproject.toml").exists():
@@ -50,6 +53,6 @@ def _commit() -> tuple[str | None, bool | None]:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
-        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no", "--", ":!results"))
     except (OSError, subprocess.SubprocessError):
         return None, None

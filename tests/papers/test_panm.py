@@ -42,7 +42,10 @@ def test_the_other_tables_are_as_transcribed(transcribed):
         rows = [row | {c: None if row[c] is None else round(100 * row[c]) for c in columns} for row in table["rows"]]
         notes = [*table["notes"], "Printed as fractions; here in percent."]
         others[name] = table | {"unit": "percent", "rows": rows, "notes": notes}
-    assert {name: shipped[name] for name in others} == others
+    for name in ("table_1", "table_6"):  # their second sentence is not a part of their title
+        others[name] = others[name] | {"caption": others[name]["caption"].replace("; ", ". ")}
+    ours = {name: {key: value for key, value in shipped[name].items() if key != "scores_of"} for name in others}
+    assert ours == others
     assert set(shipped) - set(transcribed) == {"figure_3a", "figure_7", "figure_8"}
 
 

@@ -15,8 +15,9 @@ from lenmem.evaluation import plots
 from lenmem.evaluation.plots.registry import CONTEXT, PICTURES, draws
 from lenmem.evaluation.traces import _flatten
 from lenmem.types import Batch, Spec
+from tests.models.columns import Runs
 
-TASKS = [tasks.make(name) for name in ("copy", "ctl", "dyck")]
+TASKS = [*(tasks.make(name) for name in ("copy", "ctl", "dyck")), Runs()]
 
 
 def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> plots.Scene:
