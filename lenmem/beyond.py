@@ -13,14 +13,13 @@ the task, by name: other networks, and ablations.
 from __future__ import annotations
 
 import dataclasses
-import os
+import itertools
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from lenmem import configs, models
@@ -28,10 +27,9 @@ from lenmem.errors import choices
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
-from lenmem.reproduce import SHARED_PARAMETERS, read_record, recorded, trained
+from lenmem.reproduce import read_record, recorded, save_record, trained
 from lenmem.runs import measure
-from lenmem.serialize import from_plain, to_plain, write_json, write_whole
-from lenmem.share import export_params
+from lenmem.serialize import from_plain, to_plain, write_whole
 from lenmem.training import Optimizer
 from lenmem.training.environment import describe_environment
 
@@ -119,12 +117,7 @@ def run_entry(
         "environment": environment,
         "command": entry.command,
     }
-    target = results / f"{entry.name}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
-        known = {"experiment": record["experiment"], "alive": record["alive"]}
-        export_params(target.with_suffix(".safetensors"), params, known)
-    write_json(target, record)
+    save_record(results / f"{entry.name}.json", record, params)
     return record
 
 
@@ -171,18 +164,23 @@ def overview(records: Iterable[Mapping[str, Any]]) -> Table:
     return header, rows
 
 
-def best_records(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The record of each task whose median exact match at the goal is highest; of equals, the shortest training."""
+def _rank(record: Mapping[str, Any]) -> tuple[float, float]:
+    return float(np.median(shares(record)[:, -1])), -seconds_of(record)
+
+
+def best_records(
+    records: Iterable[Mapping[str, Any]], rank: Callable[[Mapping[str, Any]], Any] = _rank
+) -> dict[str, Mapping[str, Any]]:
+    """The record of each task with the highest rank, the first of equals.
+
+    By default the median exact match at the goal decides, then the shorter training.
+    """
     leading: dict[str, Mapping[str, Any]] = {}
     for record in records:
         there = leading.get(record["task"])
-        if there is None or _rank(record) > _rank(there):
+        if there is None or rank(record) > rank(there):
             leading[record["task"]] = record
     return leading
-
-
-def _rank(record: Mapping[str, Any]) -> tuple[float, float]:
-    return float(np.median(shares(record)[:, -1])), -seconds_of(record)
 
 
 def tried(records: Iterable[Mapping[str, Any]]) -> Table:
@@ -199,25 +197,21 @@ def tried(records: Iterable[Mapping[str, Any]]) -> Table:
 
 def best(records: Iterable[Mapping[str, Any]]) -> Table:
     """The record table: for each task whose goal was met, the entry or idea with the shortest training."""
-    fastest: dict[str, Mapping[str, Any]] = {}
-    for record in records:
-        there = fastest.get(record["task"])
-        if met(record) and (there is None or seconds_of(record) < seconds_of(there)):
-            fastest[record["task"]] = record
+    leading = best_records(filter(met, records), lambda record: -seconds_of(record))
     header = ["task", "network", "seconds a seed", "goal", "commit", "command"]
     rows = [
         [task, record["network"], f"{seconds_of(record):.0f}", _goal(record), _commit(record), f"`{record['command']}`"]
-        for task, record in fastest.items()
+        for task, record in leading.items()
     ]
     return header, rows
 
 
 def fastest(task: str, records: Iterable[Mapping[str, Any]]) -> Entry:
     """The holder of a task's record. ValueError if nothing has met its goal."""
-    meeting = [record for record in records if record["task"] == task and met(record)]
-    if not meeting:
+    leading = best_records(filter(met, records), lambda record: -seconds_of(record))
+    if task not in leading:
         raise ValueError(f"there is no record of {task} that meets its goal; measure one with lenmem beyond {task}")
-    return entry_of(task, min(meeting, key=seconds_of)["idea"])
+    return entry_of(task, leading[task]["idea"])
 
 
 def families(records: Iterable[Mapping[str, Any]]) -> Table:
@@ -323,8 +317,6 @@ def save_page(results: Path) -> None:
 
 
 def again(entry: Entry, runs: Path) -> Path:
-    """A new directory of runs in which an entry is repeated: `<runs>/again`, or with a number."""
-    number = 1
-    while os.path.exists(folder := runs / f"again-{number}" / entry.name):
-        number += 1
-    return folder.parent
+    """A new directory of runs in which an entry is repeated: the first `<runs>/again-<number>` without its run."""
+    folders = (runs / f"again-{number}" for number in itertools.count(1))
+    return next(folder for folder in folders if not (folder / entry.name).exists())

@@ -169,13 +169,17 @@ def reproduce(
         "environment": environment,
         "command": command or shlex.join(["lenmem", *sys.argv[1:]]),
     }
-    target = results / paper / f"{name}.json"
+    save_record(results / paper / f"{name}.json", record, params if row.trained_as is None else None)
+    return record
+
+
+def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:
+    """Writes a record, and beside it the parameters, if they are given and not more than `SHARED_PARAMETERS`."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    if row.trained_as is None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
+    if params is not None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
         known = {"experiment": record["experiment"], "alive": record["alive"]}
         export_params(target.with_suffix(".safetensors"), params, known)
     write_json(target, record)
-    return record
 
 
 def trained(

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from lenmem.aot import GIB, at_paper_scale, memory_text
+from lenmem.cli.compiling import CompileAll
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results/accelerators.json"
 PAGE = ROOT / "docs/accelerators.md"
 
 PROGRAMS = ("training", "evaluation")
-TOPOLOGIES = ("v5e:2x2", "v6e:2x2", "h100")
+TOPOLOGIES = CompileAll.topologies
 """The topologies for which every configuration is to be compiled."""
 FORMS = {
     "softmax": "softmax, XLA",

@@ -137,18 +137,13 @@ def _in_other_tables(record: Record) -> Iterator[Record]:
     """
     for name, table in papers.tables(record["paper"]).items():
         source = table.get("scores_of", {"tables": []})
-        if record["table"] in source["tables"] and _is_printed(record, table):
+        if record["table"] in source["tables"] and papers.matching(record["paper"], name, **record["where"]):
             printed = papers.find(record["paper"], name, **record["where"])
             measured = {
                 metric: (record["measured"].get(metric) or _mean_cell(record)) | {"paper": printed[column]}
                 for metric, column in source["metrics"].items()
             }
             yield record | {"table": name, "metrics": source["metrics"], "measured": measured, "source": record}
-
-
-def _is_printed(record: Record, table: Mapping[str, Any]) -> bool:
-    """Whether a table has a row with the record's columns."""
-    return any(all(row.get(column) == value for column, value in record["where"].items()) for row in table["rows"])
 
 
 def _mean_cell(record: Record) -> Record:

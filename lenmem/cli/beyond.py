@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from lenmem import beyond
-from lenmem.cli.terminal import console, plain_report, say
+from lenmem.cli.terminal import plain_report, say
 from lenmem.models import name_of
 from lenmem.options import parse
 
@@ -40,6 +39,8 @@ class Beyond:
 
 def go_beyond(arguments: list[str]) -> None:
     """`lenmem beyond [TASK] [--idea NAME] [--record]`."""
+    from lenmem import beyond
+
     task = arguments[0] if arguments and not arguments[0].startswith("-") else None
     options = parse(Beyond, "beyond", arguments[1:] if task else arguments)
     results, runs = options.results, options.runs
@@ -72,6 +73,5 @@ def _say_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A wide table, a line for each row, whatever the width of the terminal."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        console.print(line.rstrip(), soft_wrap=True, markup=False, highlight=False)
-    console.print()
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    say("")

@@ -262,7 +262,7 @@ def lowered(
 
     `params` and `key` may be shapes with a sharding.
     """
-    source, items = _examples(task, _capacity(length, length, 16), [length], samples, batch_size)
+    source, items = _examples(task, length, [length], samples, batch_size)
     return lowered_metrics(apply, params, TaskMetrics(task), source, key, items)
 
 

@@ -29,6 +29,8 @@ FIELDS = {
     "epsilon": "layer_norm_eps",
 }
 """Our fields -> theirs."""
+DEFAULTS = {"layer_norm_eps": 1e-12, "type_vocab_size": 2}
+"""What older files leave out."""
 
 
 class Entry(NamedTuple):
@@ -48,6 +50,12 @@ def fields_in(directory: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises ValueError, with the file, if it is missing or describes no BERT that is built here.
     """
+    config, _ = _config(directory)
+    return {ours: config.get(theirs, DEFAULTS.get(theirs)) for ours, theirs in FIELDS.items()}
+
+
+def _config(directory: str | os.PathLike[str]) -> tuple[dict[str, Any], Path]:
+    """The contents of `config.json`, checked, and the file."""
     path = Path(directory) / CONFIG
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -64,18 +72,16 @@ def fields_in(directory: str | os.PathLike[str]) -> dict[str, Any]:
     for name, wanted in kinds.items():
         if config.get(name, wanted) != wanted:
             raise ValueError(f"{path} has {name} {config[name]!r}; what is built here has {wanted!r}")
-    defaults = {"layer_norm_eps": 1e-12, "type_vocab_size": 2}
-    missing = [name for name in FIELDS.values() if name not in config and name not in defaults]
+    missing = [name for name in FIELDS.values() if name not in config and name not in DEFAULTS]
     if missing:
         raise ValueError(f"{path}: there is no {missing[0]!r}; it has {', '.join(sorted(config)) or 'nothing'}")
-    return {ours: config.get(theirs, defaults.get(theirs)) for ours, theirs in FIELDS.items()}
+    return config, path
 
 
 def rows_in(directory: str | os.PathLike[str]) -> int:
     """The number of ids of pieces, `vocab_size` in `config.json`. Raises ValueError as `fields_in`."""
-    fields_in(directory)
-    path = Path(directory) / CONFIG
-    size = json.loads(path.read_text(encoding="utf-8")).get("vocab_size")
+    config, path = _config(directory)
+    size = config.get("vocab_size")
     if not isinstance(size, int):
         raise ValueError(f"{path}: vocab_size is {size!r}; expected a whole number")
     return size

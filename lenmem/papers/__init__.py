@@ -41,10 +41,15 @@ def tables(paper: str) -> dict[str, Any]:
 
 def find(paper: str, table: str, **where: Any) -> dict[str, Any]:
     """The row of a table whose columns have these values. Raises ValueError unless there is exactly one."""
-    known = tables(paper)
-    if table not in known:
-        raise ValueError(f"{paper} has no table {table!r}; it has {', '.join(known)}")
-    rows = [row for row in known[table]["rows"] if all(row.get(column) == value for column, value in where.items())]
+    rows = matching(paper, table, **where)
     if len(rows) != 1:
         raise ValueError(f"{paper} {table} has {len(rows)} rows with {where}, not one")
     return rows[0]
+
+
+def matching(paper: str, table: str, **where: Any) -> list[dict[str, Any]]:
+    """The rows of a table whose columns have these values. Raises ValueError for an unknown table."""
+    known = tables(paper)
+    if table not in known:
+        raise ValueError(f"{paper} has no table {table!r}; it has {', '.join(known)}")
+    return [row for row in known[table]["rows"] if all(row.get(column) == value for column, value in where.items())]
