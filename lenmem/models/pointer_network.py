@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 from lenmem.fields import PositiveInt
 from lenmem.models.seq2seq import Cell, recurrent_cell
-from lenmem.nn.attention import PointingDecoder
+from lenmem.nn.attention_decoder import PointingDecoder
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import DELIMITER, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import flax.linen as nn
 
 from lenmem.fields import PositiveInt
-from lenmem.nn.attention import AttentionDecoder, AttentionKind
+from lenmem.nn.attention_decoder import AttentionDecoder, AttentionKind
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input
