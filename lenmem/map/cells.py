@@ -205,6 +205,7 @@ def curve_lengths(task: Task) -> tuple[int, ...]:
 
 
 def plain_budget(budget: Budget) -> dict[str, Any]:
+    """A budget as JSON data."""
     return json.loads(json.dumps(dataclasses.asdict(budget)))
 
 

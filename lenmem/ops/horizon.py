@@ -36,6 +36,7 @@ def within_horizon(
     size: int,
     tolerance: Scalar,
 ) -> jax.Array:
+    """`geometric_attention` within a tolerance, in blocks of `size` distances."""
     length = query.shape[-2]
     wide = sum_type(query, key, value)
     sides = (jnp.zeros((length, 2), wide) if direction is None else direction.astype(wide)) + offset
