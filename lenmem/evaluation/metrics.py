@@ -30,8 +30,8 @@ Apply = Callable[..., jax.Array]
 """`(params, inputs, input_mask, target_mask, targets=None) -> outputs`: the network of one seed. Traced under the axis
 `SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
 Metrics = Callable[..., dict[str, jax.Array]]
-"""`(outputs, batch) -> metric -> float[B]`. One with a true attribute `forced` also gets the outputs of the network that
-is given the right answer so far, as a third argument."""
+"""`(outputs, batch) -> metric -> float[B]`. One with a true attribute `forced` has a third argument: the outputs of the
+network when it is given the right answer so far."""
 
 
 @dataclasses.dataclass(frozen=True)
