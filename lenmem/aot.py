@@ -76,7 +76,7 @@ class Target:
     memory: int
     """Bytes of one device."""
     options: tuple[tuple[str, Any], ...] = ()
-    """What else XLA wants to know of it."""
+    """Further options for XLA."""
 
 
 _ONE_CHIP = (("chips_per_host_bounds", (1, 1, 1)),)
@@ -201,7 +201,7 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Progra
 
 
 def digest(programs: dict[str, Program], target: Target) -> str:
-    """What two sets of programs share if they, their target and the compilers are the same."""
+    """A hash that is equal for two sets of programs if programs, target and compilers are."""
     versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
     return hashlib.sha256(
         "\n".join([repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]).encode()
@@ -238,7 +238,7 @@ def _placed(shapes: PyTree, sharding: Sharding) -> PyTree:
 
 
 def at_paper_scale() -> Iterator[str]:
-    """The named configurations but for the small presets and the grids of sweeps; the papers in turn."""
+    """The named configurations except small presets and grids of sweeps: one of each paper in turn."""
     of_papers: dict[str, list[str]] = {}
     for name in configs.names():
         paper, _, last = name.rpartition("/")
@@ -251,10 +251,10 @@ def at_paper_scale() -> Iterator[str]:
 def compile_all(
     names: Iterable[str], targets: Iterable[str], file: Path, say: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
-    """Compile configurations for topologies, and keep what is known of each pair in a JSON file.
+    """Compile configurations for topologies, with a record of each pair in a JSON file.
 
-    A record has `config`, `topology`, `commit`, and either `training` and `evaluation` (see `Compiled`) with the
-    `program` that they are of (`digest`), or `error`. What the file lacks comes first. Records of other commits follow:
+    A record has `config`, `topology`, `commit`, and either `training`, `evaluation` (see `Compiled`) and `program`, the
+    `digest` of the two, or `error`. What the file lacks comes first. Records of other commits follow:
     their programs are compiled again if they are not the same any more. So the same call goes on where it was cut off,
     and again after a change.
     """
@@ -283,7 +283,7 @@ def compile_all(
 
 
 def _found(config: str, target: Target, known: dict[str, Any] | None) -> dict[str, Any]:
-    """What there is to say of a configuration: what was `known`, if its programs are still the same."""
+    """The figures of a configuration: those that were `known`, if its programs are still the same."""
     try:
         programs = lowered_programs(configs.load_config(config), target)
         program = digest(programs, target)

@@ -45,12 +45,12 @@ class Compiled:
 
     @property
     def fits(self) -> bool:
-        """A device has the memory."""
+        """Whether a device has enough memory."""
         return self.memory <= self.available
 
 
 def summed_up(executable: Any, text: str, seconds: float, devices: int, available: int) -> Compiled:
-    """What there is to say of a compiled program and its text. `available`: bytes of a device."""
+    """The figures of a compiled program, from its analyses and its text. `available`: bytes of a device."""
     memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
     cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
     return Compiled(
@@ -87,7 +87,7 @@ _BYTES |= {"s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 
 
 def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
-    """The largest arrays that instructions give, each shape once; what is inside of a fusion is never in memory."""
+    """The largest results of instructions, each shape once. Values inside a fusion are never in memory."""
     sizes: Counter[str] = Counter()
     fused = False
     for line in text.splitlines():
@@ -103,7 +103,7 @@ def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
 
 
 def reason(message: str) -> str:
-    """The first line of what the compiler says; of memory that is too small, how much was asked for."""
+    """The first line of the compiler's message; if memory is too small, how much was asked for."""
     short = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) (\w+)", message)
     if short:
         return f"it needs {short[1]}B of {short[3]}, and a device has {short[2]}B"

@@ -25,7 +25,7 @@ from lenmem.training.resume import same_experiment
 from lenmem.types import PyTree
 
 SHARED_PARAMETERS = 500_000
-"""Parameters are stored with the results up to this number (all seeds together)."""
+"""Parameters are stored with the results up to this number, all seeds together."""
 
 
 def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:

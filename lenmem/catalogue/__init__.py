@@ -23,7 +23,7 @@ class DataSet:
     site: str
     """The project and the site where it is published, with the name of the archive."""
     licence: str
-    """As published; otherwise that none is stated."""
+    """As published, or a note that none is stated."""
     expected: tuple[str, ...]
     """The files, and what is in them."""
     use: str

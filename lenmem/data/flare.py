@@ -41,7 +41,7 @@ class String(NamedTuple):
 
     tokens: tuple[str, ...]
     label: bool
-    """It belongs to the language."""
+    """Whether the string belongs to the language."""
     following: tuple[Following, ...] = ()
     """What may follow each of its prefixes, from the empty one to the whole string; nothing if that was not read, and
     for strings that do not belong to it."""

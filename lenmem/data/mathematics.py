@@ -37,7 +37,7 @@ DIFFERENCES = tuple(
     for word in ("distance", "difference")
     for pair in ("{p} and {q}", "{q} and {p}")
 )
-"""For two numbers of which the first is not the smaller one."""
+"""Questions about the difference of two numbers, the larger one first."""
 PLACES = (
     *("units", "tens", "hundreds"),
     *(
@@ -58,7 +58,7 @@ class Module(NamedTuple):
     interpolate: float
     extrapolate: tuple[float, float]
     name: str
-    """In the release, and in TFDS."""
+    """Name of the module in the release, and in TFDS."""
 
 
 DIFFICULTIES = ("easy", "medium", "hard")

@@ -121,7 +121,7 @@ _THINGS = ("lamp", "rope", "map", "coin", "bell", "drum", "vase", "quilt")
 
 
 def people() -> tuple[str, ...]:
-    """Those of the example."""
+    """The names of people in the example."""
     return tuple(name.capitalize() for name in stories.PEOPLE)
 
 

@@ -17,7 +17,7 @@ from lenmem.fields import PositiveFloat, PositiveInt, check_fields
 from lenmem.tasks.base import Task
 
 LEARNT = 0.95
-"""The exact match that counts as right."""
+"""The median exact match at which a length counts as mastered."""
 BEYOND = (9 / 8, 5 / 4, 3 / 2, 7 / 4, 2, 5 / 2, 3, 4)
 """The measured lengths beyond training, relative to the longest training length."""
 STEPS_AT_ONCE = 10
@@ -151,7 +151,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What is said when it starts."""
+        """Its name in messages."""
         return f"{self.network} on {self.task}"
 
     def path(self, results: Path) -> Path:
@@ -211,4 +211,4 @@ def plain_budget(budget: Budget) -> dict[str, Any]:
 
 def settings_of(cell: Cell) -> dict[str, Any]:
     """What a cell trains, apart from the budget."""
-    return json.loads(json.dumps({"task": toplain_budget(task_of(cell.task)), "network": fields_of(cell.network)}))
+    return json.loads(json.dumps({"task": to_plain(task_of(cell.task)), "network": fields_of(cell.network)}))

@@ -93,7 +93,7 @@ class Outcomes:
         return [(network, [self.text(Cell(task, network)) for task in self.tasks]) for network in self.networks]
 
     def lines(self) -> list[str]:
-        """What is to be said of each cell."""
+        """A line of text about each cell."""
         trained = [f"{cell.name}: {described(record)}" for cell, record in self.records.items()]
         return trained + [f"{cell.name}: not possible, {reason}" for cell, reason in self.refusals.items()]
 
@@ -111,7 +111,7 @@ def outcomes(chosen: Sequence[Cell], results: Path) -> Outcomes:
 
 
 def save_map(found: Outcomes, results: Path) -> None:
-    """Writes `README.md`, the table with what is to be said of each cell, and `map.png`."""
+    """Writes `README.md`, the table and a line about each cell, and `map.png`."""
     from lenmem.evaluation.plots import plot_reach
 
     results.mkdir(parents=True, exist_ok=True)

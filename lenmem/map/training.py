@@ -131,7 +131,7 @@ def run_cell(cell: Cell, budget: Budget, results: Path, say: Callable[[str], Non
         "network": cell.network,
         "budget": plain_budget(budget),
         "cell": settings_of(cell),
-        "model": toplain_budget(model),
+        "model": to_plain(model),
         "parameters": parameters,
         "losses": [None if math.isnan(loss) else loss for loss in losses.tolist()],
         "rate": rate,

@@ -45,7 +45,7 @@ Controller = Literal["elman", "lstm"]
 
 
 def truncated(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32) -> jax.Array:
-    """N(0, 1 / fan_in), cut at two standard deviations."""
+    """N(0, 1 / fan_in), truncated at two standard deviations."""
     return nn.initializers.truncated_normal(shape[0] ** -0.5)(key, shape, dtype)
 
 

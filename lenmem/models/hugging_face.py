@@ -34,14 +34,14 @@ DEFAULTS = {"layer_norm_eps": 1e-12, "type_vocab_size": 2}
 
 
 class Entry(NamedTuple):
-    """A parameter of ours and the tensor that it is stored as."""
+    """One of our parameters, and the tensor in which it is stored."""
 
     path: tuple[str, ...]
     name: str
     shape: tuple[int, ...]
-    """Of the tensor."""
+    """Shape of the tensor."""
     own_shape: tuple[int, ...]
-    """Of the parameter: of the transposed tensor, for maps."""
+    """Shape of the parameter: for linear maps, that of the transposed tensor."""
     transposed: bool = False
 
 

@@ -101,7 +101,7 @@ class Scan(RowTask):
     validation_share: UnitInterval = 0.1
     """Fraction of the pairs up to the cut-off that is held out. 0: none, and there is no split `validation`."""
     validation_seed: NonNegativeInt = 1234
-    """Chooses them."""
+    """Seed of the choice of held-out pairs."""
     length_given: bool = False
     """The model is told the length of the answer. False: every row has slots for the longest answer."""
     whole_line: bool = False

@@ -34,7 +34,7 @@ MASTERED = 0.95
 SMALL = 1_000_000
 """Bytes below which the network that a short name means travels with the package."""
 LICENCE = "apache-2.0"
-"""Of the networks in the clone."""
+"""Licence of the networks in the clone."""
 
 _PACKAGE = Path(__file__).parent.parent
 BUILT_IN = _PACKAGE / "_zoo" if (_PACKAGE / "_zoo").is_dir() else _PACKAGE.parent / "results"

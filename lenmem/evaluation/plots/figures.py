@@ -26,7 +26,7 @@ class Trial(NamedTuple):
     """A trained network on one example or on many."""
 
     name: str
-    """Of the run; with the step, if that is not the last."""
+    """Name of the run; with the step, if that is not the last."""
     seed: int
     scene: Scene
     length: int
