@@ -254,9 +254,9 @@ def compile_all(
     """Compile configurations for topologies, with a record of each pair in a JSON file.
 
     A record has `config`, `topology`, `commit`, and either `training`, `evaluation` (see `Compiled`) and `program`, the
-    `digest` of the two, or `error`. What the file lacks comes first. Records of other commits follow:
-    their programs are compiled again if they are not the same any more. So the same call goes on where it was cut off,
-    and again after a change.
+    `digest` of the two, or `error`. Pairs without a record come first, then those with records of other commits, which
+    are compiled again if their programs have changed. So the same call continues after an interruption, and updates
+    the file after a change.
     """
     made = {name: target_named(name) for name in targets}
     records: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []

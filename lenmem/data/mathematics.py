@@ -37,7 +37,7 @@ DIFFERENCES = tuple(
     for word in ("distance", "difference")
     for pair in ("{p} and {q}", "{q} and {p}")
 )
-"""Questions about the difference of two numbers, the larger one first."""
+"""Phrases that are used if p is at least q, so that the difference is p - q."""
 PLACES = (
     *("units", "tens", "hundreds"),
     *(
