@@ -39,7 +39,7 @@ class Stop:
         self.watched = watched
         """Whether another thread may end the process."""
         self.alone = True
-        """Whether no other process waits for this one. Otherwise the training stops by itself, however long it takes."""
+        """Whether no other process waits for this one. Else the training stops by itself, however long it takes."""
         self.lock = threading.RLock()
         """Held while something is written, and while the state to be saved changes."""
         self.ended = threading.Event()

@@ -19,8 +19,8 @@ code takes one softmax over the actions of all stacks, so that several stacks sh
 has its own, which for one stack is the same. It also takes L from the batch, whose rows are equally long there; here
 each row has its own L. State and memories start at zero, inputs are one-hot. The cells' weights start as normals of
 standard deviation 1 / sqrt(fan-in), truncated at two standard deviations (for the LSTM it is the deviation after
-truncation), biases as zero. No parameter depends on T. Values pushed deeper than T are lost; tapes are circular, and a jump by L is one by L
-modulo T.
+truncation), biases as zero. No parameter depends on T. Values pushed deeper than T are lost; tapes are circular, and a
+jump by L is one by L modulo T.
 
 Cost per step: O(H (X + H + n W) + n T W).
 """
