@@ -69,10 +69,6 @@ class Classification(RowTask):
         """(N, M): the tokens, one label."""
         return capacity, 1
 
-    def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Tokens of the input."""
-        return rows.input_lengths
-
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One input and its label; padding is 0."""
         tokens, length, label, _ = (array.astype(jnp.int32) for array in row)
