@@ -162,7 +162,7 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class LoweredProgram:
     """A lowered program."""
 
     lowered: jax.stages.Lowered
@@ -187,7 +187,7 @@ class Program:
         return summed_up(executable, text, seconds, self.devices, target.memory)
 
 
-def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Program]:
+def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
     """The programs of an experiment that are compiled: `training` and `evaluation`."""
     devices = devices_of(target)
     programs = {}
@@ -196,11 +196,11 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Progra
         with on_platform(target.platform):
             lowered = lower(experiment, devices)
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
-        programs[name] = Program(lowered, time.process_time() - started, count)
+        programs[name] = LoweredProgram(lowered, time.process_time() - started, count)
     return programs
 
 
-def digest(programs: dict[str, Program], target: Target) -> str:
+def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
     """A hash that is equal for two sets of programs if programs, target and compilers are."""
     versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
     return hashlib.sha256(

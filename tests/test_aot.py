@@ -119,7 +119,7 @@ def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
         assert compile_at("a", tiny, bad) == records and not said
     later = [record | {"commit": "b"} for record in records]
     with monkeypatch.context() as still:
-        still.setattr(aot.Program, "compile", None)
+        still.setattr(aot.LoweredProgram, "compile", None)
         assert compile_at("b", tiny, bad) == later and not said
     Path(tiny).write_text(TINY.replace("hidden_size=6", "hidden_size=7"))
     other.write_text(TINY)

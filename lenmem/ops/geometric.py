@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops import pallas
+from lenmem.ops.chunks import sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.horizon import within_horizon
 from lenmem.ops.outward import (
@@ -36,7 +37,6 @@ from lenmem.ops.outward import (
     positions,
     running_sums,
     softplus,
-    sum_type,
     to_absolute,
     to_relative,
     whole_runs,

@@ -12,13 +12,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from lenmem.ops.chunks import sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.outward import (
     Scalar,
     in_tiles,
     or_default,
     running_sums,
-    sum_type,
     to_absolute,
     to_relative,
     whole_runs,

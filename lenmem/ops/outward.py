@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from lenmem.ops.chunks import sum_type
 from lenmem.placement import platform
 
 RUN = 32
@@ -20,11 +21,6 @@ SHORT = 1024
 """Longest running sum that is added up in the shorter runs, which are faster on a CPU."""
 
 Scalar = Float[Array, ""] | float
-
-
-def sum_type(*arrays: jax.Array) -> jnp.dtype:
-    """The dtype in which sums over these arrays are computed."""
-    return jnp.result_type(jnp.float32, *arrays)
 
 
 def check(query: jax.Array, key: jax.Array, value: jax.Array, block_size: int | None, tolerance: Scalar | None) -> None:

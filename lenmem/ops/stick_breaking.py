@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops import pallas
+from lenmem.ops.chunks import sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.outward import (
     Scalar,
@@ -21,7 +22,6 @@ from lenmem.ops.outward import (
     positions,
     running_sums,
     softplus,
-    sum_type,
     whole_runs,
 )
 

@@ -17,7 +17,7 @@ from lenmem.errors import choices
 from lenmem.evaluation.plots.registry import Target
 from lenmem.evaluation.plots.scene import Scene
 
-Source = Literal["example", "trials", "lengths", "curves"]
+DrawnFrom = Literal["example", "trials", "lengths", "curves"]
 """What a figure is drawn from: one example for each run, many examples for each seed of each run, many examples of
 several lengths for each run, or the curves of runs or records."""
 
@@ -40,7 +40,7 @@ class PaperFigure:
 
     draw: Callable[[Sequence[Any], Target], None]
     """Gets trials, or curves, and a function from the name of a part (or "") to its path."""
-    of: Source
+    of: DrawnFrom
     shows: str
     """What it shows, in a line."""
     length: int | None
@@ -52,7 +52,7 @@ FIGURES: dict[str, PaperFigure] = {}
 
 
 def redraws(
-    name: str, *, of: Source, shows: str, length: int | None = None
+    name: str, *, of: DrawnFrom, shows: str, length: int | None = None
 ) -> Callable[[Callable[[Sequence[Any], Target], None]], Callable[[Sequence[Any], Target], None]]:
     """Registers a function as a paper's figure; the arguments are the fields of `PaperFigure`."""
 
