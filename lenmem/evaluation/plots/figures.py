@@ -4,7 +4,7 @@
     def _figure_3(trials, target): ...
 
 A figure is drawn from one or more trained networks, so its drawer gets a list of `Trial`; figures of accuracy by length
-get the curves instead. `lenmem.drawing.draw_figure` makes both.
+get the curves instead. `lenmem.figures.draw_figure` makes both.
 """
 
 from __future__ import annotations
