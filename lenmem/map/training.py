@@ -33,7 +33,7 @@ from lenmem.map.cells import (
 )
 from lenmem.map.outcomes import described, read
 from lenmem.runs import measure
-from lenmem.serialize import write_json
+from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import Task
 from lenmem.training.environment import describe_environment
 from lenmem.training.optimizer import Cosine
