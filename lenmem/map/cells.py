@@ -14,6 +14,7 @@ from typing import Any
 from lenmem import models, tasks
 from lenmem.errors import choices
 from lenmem.fields import PositiveFloat, PositiveInt, check_fields
+from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
 
 LEARNT = 0.95

@@ -127,7 +127,7 @@ def _grouped(
 def as_typed(value: Any) -> str:
     """A value as it would be typed."""
     if isinstance(value, tuple | list):
-        return " ".join(map(_text, value))
+        return " ".join(map(as_typed, value))
     if value is None or isinstance(value, bool | int | float | str):
         return str(value)
     plain = to_plain(value)
