@@ -305,6 +305,19 @@ def test_a_class_of_lenmem_that_moved_is_found_where_it_is_now():
         assert from_plain(to_plain(made)) == made
 
 
+def test_a_module_that_became_a_folder_still_gives_its_classes():
+    """Under their old paths, but not what a module only imports from elsewhere."""
+    for name, home in (
+        ("chomsky.ParityCheck", "chomsky.regular"),
+        ("dnc.Logic", "dnc.logic"),
+        ("nam.Reduce", "nam.digits"),
+    ):
+        made = from_plain({"class": f"lenmem.tasks.{name}"})
+        assert class_path(type(made)) == f"lenmem.tasks.{home}.{type(made).__name__}"
+    with pytest.raises(ValueError, match="'lenmem.tasks.panm.Task' is not a dataclass or Linen module of this version"):
+        from_plain({"class": "lenmem.tasks.panm.Task"})
+
+
 def test_fields_of_lenmem_that_changed_names_are_carried_over():
     """Also fields that a class gained when it replaced a more special one."""
     assert from_plain({"class": "lenmem.nn.nam.Shift", "cells": 3}) == Shift(3)
