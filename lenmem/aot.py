@@ -339,11 +339,11 @@ def _reason(message: str) -> str:
 
 
 def at_paper_scale() -> Iterator[str]:
-    """The named configurations but for the small presets and the grids of sweeps; the papers in turn."""
+    """The named configurations of the papers but for the small presets and the grids of sweeps; the papers in turn."""
     of_papers: dict[str, list[str]] = {}
     for name in configs.names():
         paper, _, last = name.rpartition("/")
-        if not name.endswith("_small") and not last.startswith(("sweep", "grid")):
+        if paper != "beyond" and not name.endswith("_small") and not last.startswith(("sweep", "grid")):
             of_papers.setdefault(paper, []).append(name)
     for turn in itertools.zip_longest(*of_papers.values()):
         yield from filter(None, turn)
