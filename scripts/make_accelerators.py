@@ -75,12 +75,12 @@ gradient together; a dash, not measured.
 LINEAR = """
 ## Outer-product attention and the erasing scan on a TPU
 
-Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, of one row of {heads} heads in bfloat16
-(`python scripts/linear_cycles.py`). Cycles are the compiler's estimates for all operations, those in a loop times its
-steps. *Products alone* is the same estimate for the matrix products of the program, each compiled by itself, as a share
-of the whole program's. *Of peak* is what these products would take at the rate of all matrix units, as a share of the
-same: with heads of width 64, half of a unit's columns are idle, and exact float32 products take six passes, so products
-alone do not reach it either. Nothing was run.
+Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, for a batch of one with {heads} heads,
+in bfloat16 (`python scripts/linear_cycles.py`). Cycles are the compiler's estimates for all operations, those in a loop
+times its steps. *Products alone* is the same estimate for the matrix products of the program, each compiled by itself,
+as a share of the whole program's; it can exceed 100%, since the whole is compiled in another way. *Of peak* is what
+these products would take at the rate of all matrix units, as a share of the same. Products of width 64 fill half of a
+unit, and exact float32 products take six passes, so products alone do not reach it either. Nothing was run.
 """
 HEADS = 8
 OPERATIONS = {"attention": "outer-product attention", "scan": "`nam_scan`"}
