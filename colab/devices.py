@@ -65,7 +65,7 @@ import lenmem
 from lenmem.evaluation import plots
 
 # Optimiser steps of every training below.
-STEPS = int(os.environ.get("LENMEM_STEPS", "400"))
+STEPS = int(os.environ.get("LENMEM_STEPS", "120"))
 
 # %% [markdown]
 # ## Four devices
@@ -74,8 +74,8 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "400"))
 # distributed: 32 examples are 8 on each device.
 
 # %%
-options = f"copy --model gru --task.vocabulary 8 --task.train-lengths 1 6 --training.steps {STEPS}"
-options += f" --training.log-every {STEPS // 2} --training.optimizer.learning-rate 0.01"
+options = f"copy --model gru --task.vocabulary 8 --task.train-lengths 1 4 --training.steps {STEPS}"
+options += f" --training.seeds 2 --training.log-every {STEPS // 2} --training.optimizer.learning-rate 0.03"
 os.environ["OPTIONS"] = options  # for the commands below
 
 # %% language="bash"

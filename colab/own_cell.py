@@ -16,7 +16,7 @@
 #
 # A recurrent cell needs an initial state and a step. `lenmem.nn.Transducer` embeds the input, runs the cell over it,
 # and reads the answer. This tutorial builds a memory from nothing, in twenty lines: a tape with a head that learns to
-# move. It trains in seconds. Then we look at the head. It takes about a minute on two CPU cores.
+# move. It trains in seconds. Then we look at the head. It takes about a minute on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

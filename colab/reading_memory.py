@@ -16,7 +16,7 @@
 #
 # Networks of the zoo are trained already. This tutorial opens one that reverses sequences, asks where its heads are,
 # measures their steps, and then interferes: it changes one symbol at a time, and sees which answers change. Nothing is
-# trained. It takes about a minute on two CPU cores.
+# trained. It takes about half a minute on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

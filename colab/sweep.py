@@ -16,7 +16,7 @@
 #
 # A sweep trains an experiment with all combinations of values for some of its fields. Combinations that differ only in
 # numbers, such as rates and seeds, train in one program: on an accelerator twelve networks take hardly longer than one.
-# This tutorial looks for the learning rate of a Lie-access memory. It takes about a minute on two CPU cores.
+# This tutorial looks for the learning rate of a Lie-access memory. It takes about a minute on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
@@ -59,7 +59,7 @@ import os
 from pathlib import Path
 
 from IPython.display import Image
-from rich import print
+from rich.console import Console
 
 import lenmem
 import lenmem.sweep
@@ -93,7 +93,7 @@ outcomes = lenmem.sweep.sweep(experiment, over, Path("runs/sweep"))
 # lengths of training, since a test must not choose.
 
 # %%
-print(lenmem.sweep.sweep_table(outcomes))
+Console(width=150).print(lenmem.sweep.sweep_table(outcomes))
 
 # %% [markdown]
 # ## The picture
