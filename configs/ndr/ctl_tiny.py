@@ -3,7 +3,7 @@
 lenmem train ndr/ctl_tiny
 lenmem reproduce ndr/ctl_tiny --rows ctl_forward-ndr-tiny
 
-Differences from `_recipe.small`: a quarter of the published width, 12 steps, batches of 64, and no dropout but that of
+Differences from `_recipe.small`: a quarter of the published width, 12 steps in training, batches of 64, and no dropout but that of
 gates, whose random bits would take a third of the time. A sixth of its examples.
 """
 
@@ -16,7 +16,7 @@ from ._recipe import NDR, rows_of
 
 experiment = Experiment(
     TableLookup(order="forward", batches="balanced"),
-    make("ndr", hidden_size=64, feedforward_size=128, steps=12, dropout=0.0, key_dropout=0.0, gate_drop=0.1),
+    make("ndr", steps=12, test_steps=16, hidden_size=64, feedforward_size=128, dropout=0.0, key_dropout=0.0),
     Training(
         steps=4000,
         batch_size=64,
