@@ -16,7 +16,7 @@
 #
 # A run uses all devices of its machine, and several processes can train one run together. Nothing in an experiment
 # changes for that. A laptop can try it, since JAX can split a CPU into several virtual devices. They make nothing
-# faster, but they show what happens on a machine with two GPUs. It takes about a minute on one CPU core.
+# faster, but they show what happens on a machine with two GPUs. It takes about two minutes on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

@@ -16,7 +16,7 @@
 #
 # A recurrent cell needs an initial state and a step. `lenmem.nn.Transducer` embeds the input, runs the cell over it,
 # and reads the answer. This tutorial builds a memory from nothing, in twenty lines: a tape with a head that learns to
-# move. Then we look at the head, find what limits it, and remove that. It takes about a minute on one CPU core.
+# move. Then we look at the head, find what limits it, and remove that. It takes under two minutes on a CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

@@ -16,23 +16,6 @@ pytest.importorskip("ipykernel")
 
 COLAB = Path(__file__).parents[1] / "colab"
 SCRIPTS = sorted(COLAB.glob("*.py"))
-RAN = [
-    COLAB / f"{name}.py"
-    for name in (
-        "dnc",
-        "lantm",
-        "nam",
-        "ndr",
-        "own_cell",
-        "own_data",
-        "own_task",
-        "panm",
-        "quickstart",
-        "reading_memory",
-        "sweep",
-    )
-]
-"""Notebooks that were run for their outputs. The others store none yet."""
 runner = runpy.run_path(str(COLAB.parent / "scripts/run_notebooks.py"))
 
 
@@ -50,7 +33,7 @@ def test_a_notebook_is_its_script(path):
     assert of_notebook == of_script, f"run: jupytext --to ipynb --update {path}"
 
 
-@pytest.mark.parametrize("path", RAN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_notebook_shows_what_its_code_gave(path):
     """The outputs are stored with a hash of the code, and took little enough for three minutes on two cores."""
     notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
@@ -61,14 +44,6 @@ def test_a_notebook_shows_what_its_code_gave(path):
     assert [output["text"] for output in outputs if output.get("name") == "stderr"] == []
     assert sum("image/png" in output.get("data", {}) for output in outputs) > 0
     assert path.with_suffix(".ipynb").stat().st_size < 1_000_000
-
-
-def test_a_bare_notebook_shows_nothing():
-    """It shows no outputs of other code."""
-    assert set(RAN) <= set(SCRIPTS)
-    for path in set(SCRIPTS) - set(RAN):
-        notebook = nbformat.read(path.with_suffix(".ipynb"), as_version=4)
-        assert not any(cell.outputs for cell in notebook.cells if cell.cell_type == "code"), path.stem
 
 
 def test_outputs_of_other_code_are_seen(tmp_path):
