@@ -23,7 +23,7 @@ EXPERIMENTS = ("types", "data", "tasks", "evaluation", "training")
 SHARED = {"serialize": {"types"}, "papers": set[str](), "parallel": {"types", "ops"}, "keys": {"types"}}
 SHARED |= {"leaves": {"types"}, "share": {"types", "serialize", "leaves"}}
 TOP = {"__init__", "__main__", "bars", "cli", "configs", "experiment", "options", "queue", "reproduce", "runs", "sweep"}
-TOP |= {"aot", "beyond", "catalogue", "drawing", "figures", "gallery", "map", "subject", "workers", "zoo"}
+TOP |= {"aot", "beyond", "catalogue", "drawing", "figures", "gallery", "map", "restarts", "subject", "workers", "zoo"}
 
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize", "leaves"}

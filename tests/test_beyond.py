@@ -13,7 +13,7 @@ from lenmem import beyond
 from lenmem.cli import main
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment
-from lenmem.models import make
+from lenmem.models import make, name_of
 from lenmem.reproduce import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.chomsky import ParityCheck
@@ -53,11 +53,13 @@ def test_nothing_is_chosen_above_twice_the_trained_lengths(name):
 
 def test_a_network_is_the_same_on_all_its_tasks():
     """Model and training, but for the split of the validation."""
-    seen: dict[type, list[Any]] = {}
+    seen: dict[Any, list[Any]] = {}
     for name in beyond.task_names():
         experiment = beyond.entry_of(name).experiment
         training = to_plain(dataclasses.replace(experiment.training, validation_split="validation"))
-        seen.setdefault(type(experiment.model), []).append((to_plain(experiment.model), training))
+        seen.setdefault(name_of(experiment.model) or type(experiment.model), []).append(
+            (to_plain(experiment.model), training)
+        )
     for kind, settings in seen.items():
         assert all(other == settings[0] for other in settings), kind
 
@@ -154,7 +156,7 @@ def test_tasks_met_with_one_set_of_fields_are_counted():
 def test_the_page_has_all_tables():
     page = beyond.markdown([GOOD, FAST, BAD])
     assert "The goal is met on 1 of 19 tasks" in page
-    assert "| copy | smaller | elman | 5 | 100.0 | 100.0 / 99.0 |" in page
+    assert "| copy | smaller | elman | 5 | 1, 1, 1 | 100.0 | 100.0 / 99.0 |" in page
     assert page.count("\n## ") == 3
 
 
