@@ -40,7 +40,6 @@ from lenmem.models.xlstm import XLSTM
 from lenmem.types import Spec
 
 __all__ = [
-    "AnswerAutomaton",
     "ABOUT",
     "BERT",
     "DNC",
@@ -58,6 +57,7 @@ __all__ = [
     "RAM",
     "SLANTM",
     "XLSTM",
+    "AnswerAutomaton",
     "Attention",
     "BertSpans",
     "DeltaNet",

@@ -1,7 +1,7 @@
 """Automaton of answers: a learned table that gives the next answer from the last answer and the input.
 
-Ours. A Jordan network (Jordan 1986), whose state is its last answer, reduced to a table: for an input token x and a last
-answer a, one of K or none at the first step, the logits of the next answer are
+Ours. A Jordan network (Jordan 1986), whose state is its last answer, reduced to a table: for an input token x and a
+last answer a, one of K or none at the first step, the logits of the next answer are
 
     z_t = E[x_t, a_{t-1}],
 
