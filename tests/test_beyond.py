@@ -57,9 +57,7 @@ def test_a_network_is_the_same_on_all_its_tasks():
     for name in beyond.task_names():
         experiment = beyond.entry_of(name).experiment
         training = to_plain(dataclasses.replace(experiment.training, validation_split="validation"))
-        seen.setdefault(name_of(experiment.model) or type(experiment.model), []).append(
-            (to_plain(experiment.model), training)
-        )
+        seen.setdefault(name_of(experiment.model), []).append((to_plain(experiment.model), training))
     for kind, settings in seen.items():
         assert all(other == settings[0] for other in settings), kind
 
