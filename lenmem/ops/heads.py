@@ -78,9 +78,9 @@ def next_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def sorted_next(values: jax.Array, last: jax.Array) -> jax.Array:
-    """The slot after each in ascending order of `values` [..., N], int[..., N]; of equal values the left slot is first.
+    """The slot that follows each in ascending order of `values` [..., N], int[..., N]; equal values are in their order.
 
-    `last` int[...]. Slot 0 comes first, whatever its value, and slot `last` at the end, where a head stays. Those beyond
+    `last` int[...]. Slot 0 comes first, whatever its value, and slot `last` at the end, where a head stays. Slots after
     it stay, too. O(N log N).
     """
     order, _ = _sorted(values, last)
