@@ -4,6 +4,7 @@ Every task is trained on its short lengths, and the parameters of the best valid
 are kept. Nothing is chosen on longer ones. The last of the measured lengths is the task's goal.
 """
 
+import dataclasses
 from typing import Any
 
 from lenmem import tasks
@@ -65,6 +66,18 @@ def task_of(name: str) -> Task:
     """The task, with its training lengths."""
     kind, fields, *_ = TASKS[name]
     return tasks.make(kind, **fields)
+
+
+def ablations(name: str) -> dict[str, Experiment]:
+    """The two-way transducer with a part left out. Not rounded, its jumps take O(N^2), and it is measured up to 128."""
+    soft = experiment(name, rounding="none")
+    near = dataclasses.replace(soft.evaluation, lengths=LENGTHS[:3], batch_size=32, smallest_capacity=128)
+    return {
+        "soft": dataclasses.replace(soft, evaluation=near),
+        "no_jumps": experiment(name, jumps=False),
+        "no_reading": experiment(name, reading=False),
+        "one_head": experiment(name, heads=1),
+    }
 
 
 def experiment(

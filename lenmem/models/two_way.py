@@ -116,6 +116,7 @@ class Machine(Part):
     hidden_size: int = 64
     states: int = 16
     heads: int = 3
+    jumps: bool = True
     index: bool = False
     channels: tuple[int, int] = (0, 0)
     """The first column of M that is a channel, and their number."""
@@ -194,6 +195,8 @@ class Machine(Part):
         count = self.heads
         jump, shift = jump.astype(jnp.float32), shift.astype(jnp.float32)
         jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
+        if not self.jumps:
+            jump = jnp.where(jnp.eye(count, count + 2, dtype=bool), jump, -jnp.inf)
         shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
         if self.rounded:
@@ -228,10 +231,13 @@ class TwoWayDecoder(Part):
     """The machine as a decoder for `EncoderDecoder`: it reads each slot once, then answers."""
 
     machine: Machine
+    reading: bool = True
 
     def start(self, states: jax.Array, mask: jax.Array) -> tuple[State, Memory]:
         """[B, N, d], bool[B, N] -> the state after one step for each slot, and the memory."""
         memory = self.machine.memory(states, mask)
+        if not self.reading:
+            return self.machine.start(memory), memory
         steps = Step(jnp.pad(memory.values, ((0, 0), (0, 0), (0, 1))), jnp.zeros_like(mask), mask)
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
         return scan_cell(self.machine, self.machine.start(memory), steps, memory)[0], memory
@@ -251,6 +257,10 @@ class TwoWay(FlatModel):
     """K: number of symbols of the state."""
     heads: PositiveInt = 3
     """H: number of heads. The second one starts at the end of the input, the others at its begin."""
+    jumps: bool = True
+    """Heads may jump. False, an ablation: they only walk (and follow an index)."""
+    reading: bool = True
+    """A step for each symbol of the input before the first answer. False, an ablation: the machine answers at once."""
     index: bool = False
     """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone."""
     rounding: Literal["none", "evaluation"] = "evaluation"
@@ -268,6 +278,7 @@ class TwoWay(FlatModel):
             hidden_size=self.hidden_size,
             states=self.states,
             heads=self.heads,
+            jumps=self.jumps,
             index=self.index,
             channels=(spec.vocabulary, spec.channels),
             rounded=self.rounding == "evaluation" and not train,
@@ -276,7 +287,7 @@ class TwoWay(FlatModel):
         )
         return EncoderDecoder(
             encoder=Unchanged(name="encoder"),
-            decoder=TwoWayDecoder(machine=machine, name="decoder"),
+            decoder=TwoWayDecoder(machine=machine, reading=self.reading, name="decoder"),
             spec=self.spec,
             embedding_size=None,
             delimiters=True,

@@ -83,6 +83,17 @@ def test_a_head_walks_jumps_to_another_and_to_a_match(rounded):
     assert place(other, 1) == 6
 
 
+def test_without_jumps_a_head_walks_and_without_reading_it_starts_at_an_end():
+    model = MODEL.clone(jumps=False, reading=False)
+    params = parameters()
+    sown: Any = model.apply({"params": params}, *GIVEN, mutable=["traces"])[1]
+    (heads,) = sown["traces"]["decoder"]["machine"]["head"]
+    last = np.asarray(BATCH.input_mask).sum(-1) + 1
+    ends = np.stack([np.zeros_like(last), last], axis=-1)
+    walked = np.diff(np.asarray(heads), axis=0, prepend=ends[None])
+    assert np.abs(walked).max() <= 2
+
+
 def test_causal_tasks_are_refused():
     assert supports(make("two_way"), WordProblem().spec) == "answers come after the whole input; the task is causal"
     assert name_of(TwoWay()) == "two_way"
