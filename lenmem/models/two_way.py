@@ -50,6 +50,8 @@ SHIFTS = (-2, -1, 0, 1, 2)
 """How far a head may walk in a step."""
 FOLLOWED = (sorted_next, next_equal)
 """The moves of an index."""
+EAGER = 10.0
+"""Factor of the logits of columns: they are parameters, and a sure choice of one is far from where they start."""
 STAY = 2.0
 """Initial bias of the logits of staying."""
 
@@ -98,7 +100,8 @@ class Index(nn.Module):
     def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
         """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `Memory.index`."""
         columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
-        logits = self.param("columns", nn.initializers.zeros, (len(FOLLOWED), self.heads, values.shape[-1]))
+        shape = len(FOLLOWED), self.heads, values.shape[-1]
+        logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
         if self.rounded:
             last = jnp.broadcast_to(last[:, None], (len(values), self.heads))
             return tuple(
