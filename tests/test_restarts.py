@@ -58,7 +58,7 @@ def played(monkeypatch) -> Any:
 
 def run(folder: Path, rounds: int = 4, seconds: float = 1e9) -> tuple[list[float], dict[str, Any]]:
     params, facts = restarts.trained_until_exact(TINY, folder / "run", rounds=rounds, seconds=seconds)
-    return np.round(params["w"], 6).tolist(), facts
+    return np.round(np.asarray(params["w"], np.float64), 4).tolist(), facts
 
 
 def test_what_is_exact_is_not_begun_again(played, tmp_path):

@@ -26,9 +26,9 @@ def dyck_machine() -> Any:
     batch = draw(DYCK, jax.random.key(0), jnp.array([4]), 4)
     params = model.init(jax.random.key(1), batch.inputs, batch.input_mask, batch.target_mask)["params"]
     params = jax.tree.map(jnp.zeros_like, params)
-    cell, head = params["cell"], params["head"]
+    cell, head = params["cell"], params["Aligned_0"]["head"]
     # Hidden units: the four brackets. Inputs: state, two letters, four brackets.
-    cell["look"]["kernel"] = cell["look"]["kernel"].at[3:, :].set(jnp.eye(4))
+    cell["look"]["kernel"] = cell["look"]["kernel"].at[3:7].set(jnp.eye(4))
     cell["act"]["kernel"] = SURE * jnp.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 1, 0]])
     cell["new"]["kernel"] = SURE * jnp.array([[1.0, 0], [0, 1], [0, 0], [0, 0]])
     # Answers: the two letters, and a constant.
