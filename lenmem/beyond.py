@@ -100,7 +100,12 @@ def entry_of(task: str, idea: str | None = None) -> Entry:
 
 
 def run_entry(
-    entry: Entry, *, results: Path, runs: Path, report: Callable[[dict[str, Any]], None] | None = None
+    entry: Entry,
+    *,
+    results: Path,
+    runs: Path,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    rounds: int = ROUNDS,
 ) -> dict[str, Any]:
     """Trains (or resumes) and measures an entry; writes and returns its record.
 
@@ -110,7 +115,7 @@ def run_entry(
     experiment, environment, started = entry.experiment, describe_environment(), time.process_time()
     fresh = not (runs / entry.name).exists()
     folder = runs / entry.name
-    params, training = trained_until_exact(experiment, folder, rounds=ROUNDS, seconds=SECONDS, report=report)
+    params, training = trained_until_exact(experiment, folder, rounds=rounds, seconds=SECONDS, report=report)
     spent = time.process_time() - started if fresh else None  # of a resumed training only a part is known
     curve = measure(experiment, params, label=entry.name, alive=np.array(training["alive"]))
     record = {
