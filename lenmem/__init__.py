@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         progress,
         queue,
         reproduce,
+        restarts,
         runs,
         serialize,
         share,

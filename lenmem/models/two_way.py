@@ -135,7 +135,7 @@ class Machine(Part):
         self.next_symbol, self.gate = linear(self.states), linear(self.heads + 1)
         if self.index:
             self.follow = linear(self.heads * (1 + len(FOLLOWED)))
-            self.columns = Index(self.heads, self.rounded)
+            self.columns = Index(heads=self.heads, rounded=self.rounded)
 
     def start(self, memory: Memory) -> State:
         """The first symbol, and heads at the ends."""
