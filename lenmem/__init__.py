@@ -129,6 +129,7 @@ __all__ = [
     "progress",
     "queue",
     "reproduce",
+    "restarts",
     "runs",
     "score",
     "serialize",
