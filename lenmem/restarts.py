@@ -68,5 +68,7 @@ def _ranks(experiment: Experiment, directory: Path, facts: dict[str, Any]) -> np
     history = read_metrics(directory)
     name = f"{experiment.training.scored_split}/exact_match"
     scores = np.array([[float(x) for x in entry[name]] for entry in history if name in entry])
-    ranks = np.stack([np.nanmax(scores, axis=0), -np.array([float(x) for x in history[-1]["loss"]])], axis=1)
+    # Without validations nothing says that a seed is stuck.
+    best = np.max(scores, axis=0) if len(scores) else np.ones(experiment.training.seeds)
+    ranks = np.stack([best, -np.array([float(x) for x in history[-1]["loss"]])], axis=1)
     return np.where(np.array(facts["alive"])[:, None], ranks, -np.inf)
