@@ -1,17 +1,36 @@
 """The build puts trained networks into the package: all records, and the parameters that `shelf.travelling` names.
 
-They go to `lenmem/_zoo`. A wheel that is built from the source distribution finds them there already.
+They go to `lenmem/_zoo`. A wheel that is built from the source distribution finds them there already. The addresses of
+the project are those of the GitHub repository whose workflow builds it; elsewhere they are unknown.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class Addresses(MetadataHookInterface):
+    """Adds the addresses of the repository in GITHUB_REPOSITORY."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """`Documentation` is where `docs.yml` publishes the pages."""
+        owner, _, name = os.environ.get("GITHUB_REPOSITORY", "").partition("/")
+        if name:
+            source = f"https://github.com/{owner}/{name}"
+            metadata["urls"] = {
+                "Source": source,
+                "Documentation": f"https://{owner.lower()}.github.io/{name}/",
+                "Issues": f"{source}/issues",
+                "Changes": f"{source}/blob/main/CHANGELOG.md",
+            }
 
 
 class TrainedNetworks(BuildHookInterface):

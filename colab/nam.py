@@ -17,7 +17,7 @@
 # *Neural attention memory* ([Nam & Seo 2022](https://arxiv.org/abs/2302.09422)) splits attention into two operations on
 # a matrix: writing adds an outer product, reading multiplies by a query. A sequence of writes is a linear attention; on
 # a tape, the operations make a Turing machine that learns to reverse ten digits and then reverses sixteen. This
-# notebook takes a few minutes on two CPU cores.
+# notebook takes about two minutes on two CPU cores.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
@@ -105,7 +105,9 @@ print(f"on {jax.local_device_count()} device(s), largest difference: {float(jnp.
 # %%
 task = lenmem.tasks.make("palindrome")
 adam = lenmem.Optimizer("adam", learning_rate=3e-3, schedule=lenmem.training.Cosine(), clip_norm=1.0)
-training = lenmem.Training(steps=STEPS, batch_size=32, seeds=1, optimizer=adam, log_every=max(1, STEPS // 5))
+training = lenmem.Training(
+    steps=STEPS, batch_size=32, seeds=1, optimizer=adam, log_every=max(1, STEPS // 5), checkpoint_every=0
+)
 model = lenmem.models.make("nam_tm", hidden_size=64, normalize_heads=True)
 experiment = lenmem.Experiment(task, model, training)
 

@@ -71,6 +71,7 @@ def test_a_tracker_gets_every_line():
     assert [step for step, _ in lines] == [10, 20]
 
 
+@pytest.mark.slow
 def test_the_how_to_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs its Python and its commands, in order, with few steps and curves of two lengths."""
     pytest.importorskip("tensorboardX")
@@ -151,6 +152,7 @@ def run_blocks(page: Path) -> ModuleType:
     return reader
 
 
+@pytest.mark.slow
 def test_the_page_on_data_of_ones_own_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     """Runs its Python and its commands, in order, with few steps."""
     monkeypatch.chdir(tmp_path)

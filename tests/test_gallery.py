@@ -221,6 +221,30 @@ def test_the_lengths_follow_those_of_training():
     assert {shelf.find(name).name for name in site.DEFAULT} <= set(shelf.entries())
 
 
+def test_an_installed_package_shows_what_travels(capsys, tmp_path, monkeypatch):
+    """Of the networks of the gallery, those that are there; without any, one line."""
+    known = shelf.entries()
+    default = [shelf.find(name) for name in site.DEFAULT]
+    assert {"panm/reverse-beyond", shelf.BESIDE} <= {entry.name for entry in shelf.travelling(known.values())}
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / shelf.INDEX).write_text(json.dumps(shelf.index(default)))
+    monkeypatch.setattr(shelf, "BUILT_IN", package)
+    monkeypatch.delenv("LENMEM_ZOO", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert "no network of the gallery is on this machine; LENMEM_ZOO may name" in fails(capsys, "gallery")
+    assert not (tmp_path / "site").exists()
+    stack = shelf.find("panm/dyck_3")
+    (package / "panm").mkdir()
+    (package / f"{stack.name}{shelf.SUFFIX}").write_bytes(known[stack.name].file().read_bytes())
+    cli.main(["gallery", "--lengths", "8"])
+    printed = capsys.readouterr().out
+    assert f"left out, since not on this machine: {', '.join(site.DEFAULT[:2])}, " in printed
+    assert [path.name for path in (tmp_path / "site/networks").iterdir() if path.name != "index.js"] == [
+        "panm.dyck_3-stack_rnn.js"
+    ]
+
+
 def test_what_cannot_be_shown_is_one_line(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "full").mkdir()

@@ -70,7 +70,8 @@ def test_ci_names_its_steps():
 def test_the_wheel_works_without_the_clone(tmp_path: Path):
     """sdist, then a wheel from it, installed into a fresh environment and used from an empty directory."""
     build = [sys.executable, "-m", "build", "--outdir", str(tmp_path / "dist"), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
+    known = os.environ | {"GITHUB_REPOSITORY": "Owner/lenmem"}  # as in a workflow
+    subprocess.run(build, check=True, capture_output=True, env=known)
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     (wheel,) = (tmp_path / "dist").glob("*.whl")
 
@@ -79,6 +80,8 @@ def test_the_wheel_works_without_the_clone(tmp_path: Path):
     assert {"LICENSE", "README.md", "lenmem/types.py", "configs/lantm/copy.py", "tests/conftest.py"} <= sources
     with zipfile.ZipFile(wheel) as archive:
         shipped = set(archive.namelist())
+        metadata = archive.read(f"lenmem-{lenmem.__version__}.dist-info/METADATA").decode()
+    assert "Project-URL: Source, https://github.com/Owner/lenmem\n" in metadata
     assert {"lenmem/py.typed", "lenmem/_configs/lantm/_recipe.py"} <= shipped
     assert {f"lenmem/papers/{paper}.json" for paper in papers.names()} <= shipped
     assert {f"lenmem/_configs/{name}.py" for name in configs.names()} <= shipped

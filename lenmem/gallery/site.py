@@ -24,7 +24,7 @@ from lenmem.zoo import shelf
 
 DEFAULT = (
     "zoo:panm/reverse",
-    "zoo:panm/reverse-lstm-small",
+    f"zoo:{shelf.BESIDE}",
     "zoo:lantm/reverse",
     "zoo:panm/reverse-dnc-small",
     "zoo:lantm/copy",
@@ -79,8 +79,9 @@ def write(
         modules: the user's own classes.
         say: told what was left out.
 
-    Raises ValueError, before anything is computed, for a folder that is not empty and an unknown name; and, with
-    nothing written, for a network whose shortest example does not fit into 300 kB.
+    Raises ValueError, before anything is computed, for a folder that is not empty, an unknown name, and if no network
+    of `DEFAULT` is on this machine; and, with nothing written, for a network whose shortest example does not fit into
+    300 kB.
     """
     output = Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -108,8 +109,11 @@ def _there(names: Sequence[str], say: Callable[[str], None]) -> list[str]:
         full = name.removeprefix(shelf.PREFIX)
         if not any(entry.path and full in (entry.name, entry.short) for entry in known.values()):
             missing.append(name)
+    where = "LENMEM_ZOO may name the results/ of a clone, which has them"
+    if len(missing) == len(DEFAULT):
+        raise ValueError(f"no network of the gallery is on this machine; {where}, or give runs of your own")
     if missing:
-        say(f"left out, since not on this machine: {', '.join(missing)}")
+        say(f"left out, since not on this machine: {', '.join(missing)}; {where}")
     return [name for name in DEFAULT if name not in missing]
 
 

@@ -197,6 +197,14 @@ def test_more_capacity_changes_only_the_padding(name):
     assert rows(name, 31) == rows(name)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_are_integers(name):
+    """As losses ask; what a task computes in floats is converted back."""
+    task = make(name)
+    drawn = jax.eval_shape(lambda key: task.sample(key, 8, 9), jax.random.key(0))
+    assert drawn.inputs.dtype == drawn.targets.dtype == jnp.int32
+
+
 def test_long_numbers():
     """Sums, products and roots of hundreds of bits are exact."""
     for name in ("binary_addition", "binary_multiplication", "compute_sqrt", "modular_arithmetic_brackets"):

@@ -214,6 +214,7 @@ def test_stories_that_cannot_be_drawn(fields, message):
         Stories(**(SMALL | fields)).tables()
 
 
+@pytest.mark.slow
 def test_a_training_writes_accuracy_and_loss_by_epoch(directory):
     """As the configuration of the paper does: the test is scored after each pass over the training questions."""
     folder, _ = directory

@@ -49,6 +49,7 @@ def inside(folder, monkeypatch):
     monkeypatch.chdir(folder)
 
 
+@pytest.mark.slow
 def test_one_command_fine_tunes_and_others_score_and_answer(inside, capsys):
     """The configuration with other sizes: BERT moves away from its weights, a little."""
     cli.main(["train", "panm/squad_80", *TINY, "--directory", "runs/tiny"])
@@ -111,6 +112,7 @@ def test_nothing_is_written_before_files_and_weights_are_read(inside, options, m
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_the_rows_of_the_table_are_recorded(inside, tmp_path):
     """F1 and EM of one training, in percent beside the printed numbers; the second row trains nothing."""
     rows = rows_of("panm/squad_80")

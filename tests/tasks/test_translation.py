@@ -182,6 +182,7 @@ def test_bleu_is_that_of_the_first_examples_and_a_dead_seed_has_none():
     assert np.isfinite(scores.values[0]) and np.isnan(scores.values[1])
 
 
+@pytest.mark.slow
 def test_a_training_writes_perplexity_by_epoch_and_evaluate_adds_bleu(directory, tmp_path, monkeypatch, capsys):
     """The parameters with the lowest perplexity are kept."""
     monkeypatch.chdir(tmp_path)

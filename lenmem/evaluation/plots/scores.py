@@ -25,11 +25,15 @@ def plot_sweep(
     """
     if not names or not panels:
         raise ValueError("no combinations or no scores given; a picture needs at least one of each")
-    height = 1.1 + 0.24 * len(names)
-    figure = Figure(figsize=(1.0 + 0.055 * max(map(len, names)) + 2.2 * len(panels), height), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    down = -(-len(panels) // 4)  # at most four beside each other
+    across = -(-len(panels) // down)
+    size = 1.0 + 0.055 * max(map(len, names)) + 2.2 * across, down * (1.1 + 0.24 * len(names))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False, sharey=True)
     rows = np.arange(len(names))
-    for ax, (title, scores) in zip(axes, panels.items(), strict=True):
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax, (title, scores) in zip(axes.flat, panels.items(), strict=False):
         style(ax)
         loss = title.endswith("loss")
         if best is not None:
@@ -43,7 +47,8 @@ def plot_sweep(
         if not loss:
             ax.set(xlim=(-4, 104))
             ax.xaxis.set_major_formatter(PercentFormatter(decimals=0))
-    axes[0].set_yticklabels([plain(name) for name in names], fontsize=8)
+    for ax in axes[:, 0]:
+        ax.set_yticklabels([plain(name) for name in names], fontsize=8)
     return finish(figure, path)
 
 
