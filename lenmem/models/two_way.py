@@ -67,7 +67,7 @@ class Memory(NamedTuple):
     """Jumps to the left: [B, H, N, N], or rounded int[B, H, N]."""
     right: jax.Array
     """Jumps to the right."""
-    index: tuple[jax.Array, ...] = ()
+    followed: tuple[jax.Array, ...] = ()
     """The moves of the index: [B, H, N, N] each, or rounded int[B, H, N]."""
 
 
@@ -98,7 +98,7 @@ class Index(nn.Module):
 
     @nn.compact
     def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
-        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `Memory.index`."""
+        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `Memory.followed`."""
         columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
         shape = len(FOLLOWED), self.heads, values.shape[-1]
         logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
@@ -222,11 +222,11 @@ class Machine(Part):
             return heads
         logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
         if self.rounded:
-            places = [jnp.take_along_axis(table, heads[..., None], axis=-1) for table in memory.index]
+            places = [jnp.take_along_axis(table, heads[..., None], axis=-1) for table in memory.followed]
             options = jnp.concatenate([heads[..., None], *places], axis=-1)
             return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
         weights = nn.softmax(logits)
-        moved = [jnp.einsum("bhm,bhmn->bhn", heads, table) for table in memory.index]
+        moved = [jnp.einsum("bhm,bhmn->bhn", heads, table) for table in memory.followed]
         return jnp.einsum("bhf,bfhn->bhn", weights, jnp.stack([heads, *moved], axis=1))
 
 

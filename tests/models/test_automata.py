@@ -51,7 +51,7 @@ def test_a_pushdown_transducer_is_rounded_outside_training_alone():
     given = batch.inputs, batch.input_mask, batch.target_mask
     model = Pushdown(hidden_size=8, spec=DYCK.spec)
     params = model.init(jax.random.key(0), *given)["params"]
-    trained = model.apply({"params": params}, *given, train=True)
+    trained: Any = model.apply({"params": params}, *given, train=True)
     np.testing.assert_array_equal(trained, model.clone(rounding="none").apply({"params": params}, *given))
     assert not np.allclose(trained, model.apply({"params": params}, *given))
     sown: Any = model.apply({"params": params}, *given, mutable=["traces"])[1]
@@ -77,7 +77,7 @@ def test_forced_answers_are_those_of_a_machine_that_answered_so():
     batch = draw(task, jax.random.key(0), jnp.array([3, 6]), 6)
     given = batch.inputs, batch.input_mask, batch.target_mask
     params = model.init(jax.random.key(1), *given)
-    own = model.apply(params, *given)
+    own: Any = model.apply(params, *given)
     forced = model.apply(params, *given, targets=jnp.argmax(own, axis=-1), train=True)
     real = np.asarray(batch.target_mask)
     np.testing.assert_array_equal(np.asarray(own)[real], np.asarray(forced)[real])

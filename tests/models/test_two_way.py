@@ -133,5 +133,5 @@ def test_channels_are_seen_by_the_index_alone():
         model = TwoWay(hidden_size=8, states=3, heads=2, index=index, spec=SORT.spec)
         given = batch.input_mask, batch.target_mask
         params = model.init(jax.random.key(0), batch.inputs, *given)["params"]
-        first, second = (model.apply({"params": params}, x.inputs, *given, train=True) for x in (batch, other))
-        assert np.allclose(first, second, atol=1e-6) == index
+        outputs: Any = [model.apply({"params": params}, x.inputs, *given, train=True) for x in (batch, other)]
+        assert np.allclose(*outputs, atol=1e-6) == index
