@@ -53,7 +53,8 @@ def test_a_pushdown_transducer_is_rounded_outside_training_alone():
     params = model.init(jax.random.key(0), *given)["params"]
     trained: Any = model.apply({"params": params}, *given, train=True)
     np.testing.assert_array_equal(trained, model.clone(rounding="none").apply({"params": params}, *given))
-    assert not np.allclose(trained, model.apply({"params": params}, *given))
+    rounded: Any = model.apply({"params": params}, *given)
+    assert not np.allclose(trained, rounded)
     sown: Any = model.apply({"params": params}, *given, mutable=["traces"])[1]
     for values in sown["traces"]["cell"].values():
         assert set(np.unique(values[0])) <= {0.0, 1.0}
