@@ -15,9 +15,7 @@ import importlib.util
 import itertools
 import json
 import os
-import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ import jax
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from lenmem import configs
+from lenmem.compiled import GIB, Compiled, reason, summary, summed_up
 from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
@@ -37,8 +36,6 @@ from lenmem.training.program import advance_on
 from lenmem.training.run_directory import abstract_parameters, abstract_state
 from lenmem.training.step import whole
 from lenmem.types import PyTree
-
-GIB = 2**30
 
 H100 = """
 gpu_device_info {
@@ -79,7 +76,7 @@ class Target:
     memory: int
     """Bytes of one device."""
     options: tuple[tuple[str, Any], ...] = ()
-    """What else XLA wants to know of it."""
+    """Further options for XLA."""
 
 
 _ONE_CHIP = (("chips_per_host_bounds", (1, 1, 1)),)
@@ -109,44 +106,6 @@ _LIBTPU = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 """What keeps libtpu from looking for the TPU that it runs on."""
-
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-
-
-@dataclasses.dataclass(frozen=True)
-class Compiled:
-    """What the compiler says of a program."""
-
-    cpu_seconds: float
-    """CPU time of tracing and compiling on this machine, all threads together."""
-    devices: int
-    """Devices it runs on."""
-    memory: int
-    """Bytes on each device, at the peak: arguments, results, temporary arrays and code."""
-    available: int
-    """Bytes that a device has."""
-    flops: float | None
-    """Operations on one device. The body of a loop counts once. None: the compiler does not say."""
-    bytes_accessed: float | None
-    """Bytes read and written on one device, counted alike."""
-    cycles: int | None
-    """Estimated cycles of one device, counted alike; TPU only."""
-    instructions: int
-    """Lines of the optimised program."""
-    collectives: dict[str, int]
-    """Kind -> how many are in the program."""
-    largest: list[tuple[str, int]]
-    """The largest arrays, as (type and shape, bytes)."""
-
-    @property
-    def costs(self) -> tuple[tuple[float | None, float, str], ...]:
-        """Operations, bytes and cycles, each with the unit it is printed in."""
-        return (self.flops, 1e9, "GFLOP"), (self.bytes_accessed, 1e9, "GB moved"), (self.cycles, 1e6, "M cycles")
-
-    @property
-    def fits(self) -> bool:
-        """A device has the memory."""
-        return self.memory <= self.available
 
 
 class CompileError(ValueError):
@@ -203,7 +162,7 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
 
 
 @dataclasses.dataclass(frozen=True)
-class Program:
+class LoweredProgram:
     """A lowered program."""
 
     lowered: jax.stages.Lowered
@@ -219,16 +178,16 @@ class Program:
             with on_platform(target.platform):
                 executable = self.lowered.compile()
         except jax.errors.JaxRuntimeError as error:
-            raise CompileError(f"the {name} does not compile: {_reason(str(error))}") from error
+            raise CompileError(f"the {name} does not compile: {reason(str(error))}") from error
         seconds = self.cpu_seconds + time.process_time() - started
         text = executable.as_text() or ""
         if dump is not None:
             dump.mkdir(parents=True, exist_ok=True)
             (dump / f"{name}.txt").write_text(text)
-        return _summed_up(executable, text, seconds, self.devices, target)
+        return summed_up(executable, text, seconds, self.devices, target.memory)
 
 
-def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Program]:
+def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
     """The programs of an experiment that are compiled: `training` and `evaluation`."""
     devices = devices_of(target)
     programs = {}
@@ -237,12 +196,12 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Progra
         with on_platform(target.platform):
             lowered = lower(experiment, devices)
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
-        programs[name] = Program(lowered, time.process_time() - started, count)
+        programs[name] = LoweredProgram(lowered, time.process_time() - started, count)
     return programs
 
 
-def digest(programs: dict[str, Program], target: Target) -> str:
-    """What two sets of programs share if they, their target and the compilers are the same."""
+def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
+    """A hash that is equal for two sets of programs if programs, target and compilers are."""
     versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
     return hashlib.sha256(
         "\n".join([repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]).encode()
@@ -275,71 +234,11 @@ def _placed(shapes: PyTree, sharding: Sharding) -> PyTree:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 
 
-def _summed_up(executable: Any, text: str, seconds: float, devices: int, target: Target) -> Compiled:
-    memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
-    cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
-    return Compiled(
-        cpu_seconds=round(seconds, 1),
-        devices=devices,
-        memory=memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-        + memory.generated_code_size_in_bytes,
-        available=target.memory,
-        flops=cost.get("flops"),
-        bytes_accessed=cost.get("bytes accessed"),
-        cycles=sum(cycles) if cycles else None,
-        instructions=len(text.splitlines()),
-        collectives=_collectives(text),
-        largest=_largest(text),
-    )
-
-
-def _collectives(text: str) -> dict[str, int]:
-    """Kind -> how many, in the text of a program. libtpu writes one that runs beside other work as a chain of steps; it
-    is counted once."""
-    found = {}
-    for kind in COLLECTIVES:
-        lines = re.findall(rf"^.* {kind}(?:-start)?\(.*$", text, re.MULTILINE)
-        chains = [re.search(r'chain_id="\d+"', line) for line in lines]
-        found[kind] = chains.count(None) + len({chain[0] for chain in chains if chain})
-    return {kind: count for kind, count in found.items() if count}
-
-
-_BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2}
-_BYTES |= {"s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
-
-
-def _largest(text: str, count: int = 5) -> list[tuple[str, int]]:
-    """The largest arrays that instructions give, each shape once; what is inside of a fusion is never in memory."""
-    sizes: Counter[str] = Counter()
-    fused = False
-    for line in text.splitlines():
-        if line and not line[0].isspace():
-            fused = "fused_computation" in line.split("(")[0]
-        match = re.match(r"\s+(?:ROOT )?%?[\w.-]+ = (\w+)\[([\d,]*)\]", line)
-        if match and not fused and match[1] in _BYTES:
-            elements = 1
-            for size in filter(None, match[2].split(",")):
-                elements *= int(size)
-            sizes[f"{match[1]}[{match[2]}]"] = int(elements * _BYTES[match[1]])
-    return sizes.most_common(count)
-
-
-def _reason(message: str) -> str:
-    """The first line of what the compiler says; of memory that is too small, how much was asked for."""
-    short = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) (\w+)", message)
-    if short:
-        return f"it needs {short[1]}B of {short[3]}, and a device has {short[2]}B"
-    return message.strip().splitlines()[0]
-
-
 # --- many configurations ----------------------------------------------------------------------------------------------
 
 
 def at_paper_scale() -> Iterator[str]:
-    """The named configurations but for the small presets and the grids of sweeps; the papers in turn."""
+    """The named configurations except small presets and grids of sweeps: one of each paper in turn."""
     of_papers: dict[str, list[str]] = {}
     for name in configs.names():
         paper, _, last = name.rpartition("/")
@@ -352,12 +251,12 @@ def at_paper_scale() -> Iterator[str]:
 def compile_all(
     names: Iterable[str], targets: Iterable[str], file: Path, say: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
-    """Compile configurations for topologies, and keep what is known of each pair in a JSON file.
+    """Compile configurations for topologies, with a record of each pair in a JSON file.
 
-    A record has `config`, `topology`, `commit`, and either `training` and `evaluation` (see `Compiled`) with the
-    `program` that they are of (`digest`), or `error`. What the file lacks comes first. Records of other commits follow:
-    their programs are compiled again if they are not the same any more. So the same call goes on where it was cut off,
-    and again after a change.
+    A record has `config`, `topology`, `commit`, and either `training`, `evaluation` (see `Compiled`) and `program`, the
+    `digest` of the two, or `error`. Pairs without a record come first, then those with records of other commits, which
+    are compiled again if their programs have changed. So the same call continues after an interruption, and updates
+    the file after a change.
     """
     made = {name: target_named(name) for name in targets}
     records: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
@@ -384,7 +283,7 @@ def compile_all(
 
 
 def _found(config: str, target: Target, known: dict[str, Any] | None) -> dict[str, Any]:
-    """What there is to say of a configuration: what was `known`, if its programs are still the same."""
+    """The figures of a configuration: those that were `known`, if its programs are still the same."""
     try:
         programs = lowered_programs(configs.load_config(config), target)
         program = digest(programs, target)
@@ -404,32 +303,3 @@ def _in_short(found: dict[str, Any]) -> str:
     if "error" in found:
         return found["error"]
     return summary({name: Compiled(**found[name]) for name in ("training", "evaluation")})
-
-
-def described(name: str, compiled: dict[str, Compiled]) -> str:
-    """What the compiler says of the programs for a topology, in a few lines each."""
-    lines = []
-    for title, one in compiled.items():
-        costs = [f"{value / unit:.3g} {what}" for value, unit, what in one.costs if value is not None]
-        collectives = [f"{count} {kind}" for kind, count in one.collectives.items()]
-        lines += [
-            f"{name} {title}: {one.devices} device(s), compiled in {one.cpu_seconds:.0f} CPU s, "
-            f"{memory_text(one.memory)} of {memory_text(one.available)} each",
-            f"  costs, with the body of a loop counted once: {', '.join(costs) or 'not said'}",
-            f"  collectives: {', '.join(collectives) or 'none'}",
-            f"  largest arrays: {', '.join(f'{shape} {memory_text(size)}' for shape, size in one.largest[:3])}",
-        ]
-    return "\n".join(lines)
-
-
-def memory_text(size: int) -> str:
-    """`0.3 MiB`, `12 MiB` or `4.8 GiB`."""
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / 2**20:.{0 if size >= 2**22 else 1}f} MiB"
-
-
-def summary(compiled: dict[str, Compiled]) -> str:
-    """Seconds and memory of each program in one line."""
-    return "; ".join(
-        f"{name} {one.cpu_seconds:.0f} CPU s, {memory_text(one.memory)} of {memory_text(one.available)}"
-        for name, one in compiled.items()
-    )

@@ -27,7 +27,7 @@ from lenmem.errors import choices
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
-from lenmem.reproduce import read_record, recorded, save_record
+from lenmem.records import read_record, recorded, save_record
 from lenmem.restarts import trained_until_exact
 from lenmem.runs import measure
 from lenmem.serialize import from_plain, to_plain, write_whole

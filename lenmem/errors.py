@@ -1,8 +1,9 @@
-"""Suggestions in error messages, and translations of other libraries' errors."""
+"""Suggestions in error messages, and translations of other errors."""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,20 @@ def choices(got: object, allowed: Iterable[str], listed: str = "") -> str:
 
 def _ratio(a: str, b: str) -> float:
     return difflib.SequenceMatcher(None, a, b).ratio()
+
+
+@contextmanager
+def readable(path: str | os.PathLike[str], expected: str = "") -> Iterator[None]:
+    """Raises ValueError, with the path and what is expected there, if a file or directory cannot be read."""
+    wanted = f"; expected {expected}" if expected else ""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror or error}){wanted}") from None
+    except ValueError as error:
+        if "null byte" not in str(error):
+            raise
+        raise ValueError(f"{str(path)!r} cannot be read{wanted}") from None
 
 
 @contextmanager

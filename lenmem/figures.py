@@ -18,7 +18,7 @@ from lenmem import drawing
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
-from lenmem.reproduce import read_record
+from lenmem.records import read_record
 from lenmem.runs import example_batch, find_run, open_run, typed_batch
 from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf

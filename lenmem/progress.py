@@ -32,7 +32,7 @@ def listened(listener: Listener) -> Iterator[None]:
 
 
 def wanted() -> bool:
-    """Somebody listens."""
+    """Whether somebody listens."""
     return _listener.get() is not None
 
 

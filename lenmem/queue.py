@@ -16,7 +16,8 @@ from typing import Any
 
 from lenmem import configs, papers
 from lenmem.errors import choices
-from lenmem.reproduce import Row, read_record, recorded, rows_of, select
+from lenmem.records import read_record, recorded
+from lenmem.reproduce import Row, rows_of, select
 from lenmem.workers import LENMEM, Job, run_jobs
 
 

@@ -295,7 +295,10 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
 
 
 def _resolve_own(path: str) -> type:
-    """A public dataclass that is defined at the top level of a public module of lenmem."""
+    """A public dataclass that is defined at the top level of a public module of lenmem.
+
+    A module that has become a package since exports its classes, so their old paths still lead to them.
+    """
     module_name, _, name = path.rpartition(".")
     parts = path.split(".")
     # Names with underscores would reach `lenmem.__main__` and the configs of the wheel, whose import runs code.
@@ -304,7 +307,7 @@ def _resolve_own(path: str) -> type:
             kind = getattr(importlib.import_module(module_name), name, None)
         except ImportError:
             kind = None
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and class_path(kind) == path:
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind) and class_path(kind).startswith(f"{module_name}."):
             return kind
     raise ValueError(f"{path!r} is not a dataclass or Linen module of this version of lenmem")
 

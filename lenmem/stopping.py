@@ -37,9 +37,9 @@ class Stop:
 
     def __init__(self, watched: bool) -> None:
         self.watched = watched
-        """Another thread may end the process."""
+        """Whether another thread may end the process."""
         self.alone = True
-        """No other process waits for this one. Otherwise it must stop by itself, however long that takes."""
+        """Whether no other process waits for this one. Else the training stops by itself, however long it takes."""
         self.lock = threading.RLock()
         """Held while something is written, and while the state to be saved changes."""
         self.ended = threading.Event()

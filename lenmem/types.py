@@ -56,7 +56,7 @@ class Step(NamedTuple):
     valid: jax.Array
     """bool[B]: the step is real; False after a row's last answer."""
     deterministic: bool = True
-    """Not in training: nothing is dropped or drawn. No array, but a constant of the program."""
+    """True outside training, where nothing is dropped or drawn. A constant of the program, not an array."""
 
 
 jax.tree_util.register_pytree_with_keys(

@@ -29,7 +29,7 @@ class Job:
     """A command to run."""
 
     name: str
-    """What is said at its start and end; different for each job."""
+    """Its name in messages, different for each job."""
     arguments: tuple[str, ...]
     """The arguments of lenmem."""
     log: Path

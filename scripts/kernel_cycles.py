@@ -31,6 +31,7 @@ import jax.numpy as jnp
 from jax.sharding import SingleDeviceSharding
 
 from lenmem import aot, ops
+from lenmem.compiled import memory_text
 from lenmem.placement import on_platform
 from lenmem.serialize import write_json
 from lenmem.training.environment import describe_environment
@@ -162,7 +163,7 @@ def main() -> None:
     for name in chosen:
         figures = measured(name)
         print(
-            f"{name}: {figures['cycles'] / 1e6:.3f} M cycles, {aot.memory_text(figures['temporary'])}, "
+            f"{name}: {figures['cycles'] / 1e6:.3f} M cycles, {memory_text(figures['temporary'])}, "
             f"{figures['cpu_seconds']:.0f} CPU s",
             flush=True,
         )

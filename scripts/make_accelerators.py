@@ -15,8 +15,9 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from lenmem.aot import GIB, at_paper_scale, memory_text
+from lenmem.aot import at_paper_scale
 from lenmem.cli.compiling import CompileAll
+from lenmem.compiled import GIB, memory_text
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results/accelerators.json"

@@ -27,7 +27,7 @@ from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS
-from lenmem.reproduce import best_seed, compared_metrics, metric_name, read_record, shown, unit
+from lenmem.records import best_seed, compared_metrics, metric_name, read_record, shown, unit
 from lenmem.serialize import from_plain
 
 Record = dict[str, Any]

@@ -16,6 +16,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lenmem import aot, cli, ops, parallel
+from lenmem.compiled import collectives, largest, reason
 from lenmem.training.program import seeds_program
 from tests.training.tiny import experiment
 
@@ -92,8 +93,8 @@ def test_bad_input(tiny, arguments, message, monkeypatch, capsys):
 def test_what_the_compiler_refuses_is_one_line():
     """Of memory that is too small only the amounts are said."""
     said = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
-    assert aot._reason(f"{said}Used 20.1G of 15.75G hbm.\nMore") == "it needs 20.1GB of hbm, and a device has 15.75GB"
-    assert aot._reason("INTERNAL: no\nat all") == "INTERNAL: no"
+    assert reason(f"{said}Used 20.1G of 15.75G hbm.\nMore") == "it needs 20.1GB of hbm, and a device has 15.75GB"
+    assert reason("INTERNAL: no\nat all") == "INTERNAL: no"
 
 
 def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
@@ -118,7 +119,7 @@ def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
         assert compile_at("a", tiny, bad) == records and not said
     later = [record | {"commit": "b"} for record in records]
     with monkeypatch.context() as still:
-        still.setattr(aot.Program, "compile", None)
+        still.setattr(aot.LoweredProgram, "compile", None)
         assert compile_at("b", tiny, bad) == later and not said
     Path(tiny).write_text(TINY.replace("hidden_size=6", "hidden_size=7"))
     other.write_text(TINY)
@@ -131,17 +132,17 @@ def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
 def test_the_largest_arrays():
     """Those of a real program, with their bytes; what only exists inside of a fusion is none."""
     text = jax.jit(lambda x: (x @ x.T).sum()).lower(jnp.zeros((50, 30))).compile().as_text()
-    assert ("f32[50,50]", 10_000) in aot._largest(text)
+    assert ("f32[50,50]", 10_000) in largest(text)
     fused = "%fused_computation (p: f32[9]) -> f32[9] {\n  %a = f32[900]{0} add(p, p)\n}\n"
-    assert aot._largest(fused + "ENTRY %main {\n  %b = bf16[9,2]{1,0} copy(p)\n}") == [("bf16[9,2]", 36)]
+    assert largest(fused + "ENTRY %main {\n  %b = bf16[9,2]{1,0} copy(p)\n}") == [("bf16[9,2]", 36)]
 
 
 def test_collectives_are_counted():
     """Started ones once, steps of one once, references to them not at all."""
     text = "  %a = f32[2] all-reduce(%x)\n  %b = f32[2] all-gather-start(%a)\n  %c = f32[2] all-gather-done(%b)\n"
-    assert aot._collectives(text) == {"all-reduce": 1, "all-gather": 1}
+    assert collectives(text) == {"all-reduce": 1, "all-gather": 1}
     step = '  %a = f32[2] all-gather(%x), frontend_attributes={chain_id="0"}\n'
-    assert aot._collectives(2 * step + step.replace("0", "1")) == {"all-gather": 2}
+    assert collectives(2 * step + step.replace("0", "1")) == {"all-gather": 2}
 
 
 def test_every_paper_is_compiled():
@@ -184,7 +185,7 @@ def test_one_collective_per_layer(causal):
 
     def counted(function, shape, sharding):
         text = jax.jit(function).lower(jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)).compile().as_text()
-        return sum(aot._collectives(text).values())
+        return sum(collectives(text).values())
 
     def gradient(function):
         return jax.grad(lambda x: jnp.sum(jnp.square(function(x))))
@@ -197,7 +198,7 @@ def test_one_collective_per_layer(causal):
     assert counted(stacked(alone), shape, SingleDeviceSharding(devices[0])) == 0
     one = parallel._pmapped(causal, tuple(devices), 2)
     parts = [jax.ShapeDtypeStruct((2, 2, 4, 128, 128), jnp.float32)] * 3
-    assert sum(aot._collectives(one.lower(*parts).compile().as_text()).values()) == 1
+    assert sum(collectives(one.lower(*parts).compile().as_text()).values()) == 1
 
 
 def test_options_of_all(tmp_path, monkeypatch):

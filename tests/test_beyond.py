@@ -14,7 +14,7 @@ from lenmem.cli import main
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment
 from lenmem.models import make, name_of
-from lenmem.reproduce import read_record
+from lenmem.records import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.training import Training

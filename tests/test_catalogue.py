@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lenmem import catalogue, cli
+from lenmem.catalogue import checks
 from lenmem.data import babi, cifar10, flare, imdb, mathematics, parallel_text, squad, wordpiece
 from lenmem.tasks.scan import grammar
 from tests.models import test_bert
@@ -106,12 +107,12 @@ def published(monkeypatch):
         texts = {"en": "A man sleeps.\nA dog runs.\n", "de": "Ein Mann schläft.\nEin Hund läuft.\n"}
         for language, text in texts.items():
             digest = hashlib.sha256(text.encode()).hexdigest()
-            monkeypatch.setitem(catalogue.MULTI30K, f"{part}.{language}", digest)
+            monkeypatch.setitem(checks.MULTI30K, f"{part}.{language}", digest)
     for (name, contents), count in zip(squad.example().items(), (200, 40), strict=True):
         monkeypatch.setitem(squad.FILES, name, count)
-        monkeypatch.setitem(catalogue.SQUAD, name, hashlib.sha256(json.dumps(contents).encode()).hexdigest())
-    monkeypatch.setattr(catalogue, "REVIEWS", 1)
-    monkeypatch.setattr(catalogue, "PICTURE_FILE", 10 * 3073)
+        monkeypatch.setitem(checks.SQUAD, name, hashlib.sha256(json.dumps(contents).encode()).hexdigest())
+    monkeypatch.setattr(checks, "REVIEWS", 1)
+    monkeypatch.setattr(checks, "PICTURE_FILE", 10 * 3073)
 
 
 def test_every_data_set_has_files_here():

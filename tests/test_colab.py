@@ -16,7 +16,7 @@ pytest.importorskip("ipykernel")
 
 COLAB = Path(__file__).parents[1] / "colab"
 SCRIPTS = sorted(COLAB.glob("*.py"))
-RAN = [COLAB / f"{name}.py" for name in ("dnc", "panm")]
+RAN = [COLAB / f"{name}.py" for name in ("dnc", "lantm", "own_cell", "own_task", "panm", "sweep")]
 """Notebooks that were run for their outputs. The others store none yet."""
 runner = runpy.run_path(str(COLAB.parent / "scripts/run_notebooks.py"))
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from lenmem import bars, models, progress
-from lenmem.data import trees
+from lenmem.data import expressions, trees
 from lenmem.evaluation import metrics
 from lenmem.evaluation.lengths import length_curve
 from lenmem.evaluation.metrics import score
@@ -73,7 +73,7 @@ def test_trees_say_how_far_they_are(capfd):
     told = Told()
     wanted = trees.Wanted({1: 3, 2: 4}, lowest=1, highest=3, longest=20, seed=(0,))
     with progress.listened(told):
-        trees.collect(trees.arithmetic(0.5), wanted, "expressions")
+        trees.collect(expressions.arithmetic(0.5), wanted, "expressions")
     ((what, shares),) = told.heard
     assert what == "drawing expressions"
     assert shares[-1] == 1

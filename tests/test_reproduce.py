@@ -21,20 +21,8 @@ from lenmem import papers
 from lenmem import reproduce as reproduction
 from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.experiment import Experiment
-from lenmem.reproduce import (
-    ByLength,
-    Row,
-    best_seed,
-    compared_metrics,
-    mean_and_std,
-    reproduce,
-    reproduce_config,
-    results_table,
-    rows_of,
-    scores_by_length,
-    select,
-    shown,
-)
+from lenmem.records import best_seed, compared_metrics, mean_and_std, results_table, shown
+from lenmem.reproduce import ByLength, Row, reproduce, reproduce_config, rows_of, scores_by_length, select
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
 from lenmem.tasks.lantm import Copy

@@ -19,7 +19,7 @@ import pytest
 from lenmem import configs, papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.queue import read_queue
-from lenmem.reproduce import read_record
+from lenmem.records import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
 from lenmem.tasks.lantm import Copy

@@ -93,7 +93,7 @@ def _version() -> str:
 
 
 def _out_of_memory(said: str) -> str:
-    """In words what XLA says if an array does not fit."""
+    """XLA's error about an array that does not fit, in plain words."""
     asked = re.search(r"allocat\w* (\d+) bytes", said)
     size = f" {int(asked[1]) / 2**30:,.1f} GiB" if asked else " more"
     return f"out of memory: a step needs{size}; try a smaller batch, network or memory, or fewer seeds"

@@ -134,7 +134,7 @@ def _compare_runs(arguments: list[str]) -> None:
 
 
 def _show(curves: Sequence[LengthCurve], folder: Path, notes: Sequence[str] = ()) -> None:
-    """Prints the curves of a comparison and what is to be said beside them, and draws them into its folder."""
+    """Prints the curves of a comparison with their remarks, and draws them into its folder."""
     from lenmem.evaluation import plots
     from lenmem.evaluation.tables import tables_that_fit
 

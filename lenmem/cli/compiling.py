@@ -49,6 +49,7 @@ class Compile(Asked, CompileAll):
 def compile_ahead(arguments: list[str]) -> None:
     """`lenmem compile CONFIG --topologies v5e:2x2 ...` or `lenmem compile --all --topologies ... --json FILE`."""
     from lenmem import aot
+    from lenmem.compiled import described
 
     jax.config.update("jax_platforms", "cpu")  # libtpu and the CUDA plugin compile; they are not to look for devices.
     if "--all" in arguments:
@@ -64,7 +65,7 @@ def compile_ahead(arguments: list[str]) -> None:
         dump = None if options.dump is None else options.dump / name.replace(":", "-")
         with progress.track(f"compiling for {name}"):
             compiled = aot.compile_experiment(experiment_of(options), target, dump=dump)
-        say(aot.described(name, compiled))
+        say(described(name, compiled))
         fit &= all(one.fits for one in compiled.values())
     if not fit:
         fail("a program needs more memory than a device has", 1)

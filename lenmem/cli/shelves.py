@@ -1,4 +1,4 @@
-"""The verbs that show what there is: `zoo`, `gallery`, `data` and `list`."""
+"""The verbs that list and show: `zoo`, `gallery`, `data` and `list`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Zoo:
     licence: str = shelf.LICENCE
     """`add`: licence of the parameters, as Hugging Face calls it."""
     notes: str = ""
-    """`add`: what else its card is to say of its limits."""
+    """`add`: further limits, for its card."""
     command: str = ""
     """`add`: the command that trained it, for its card."""
     modules: Modules = ()

@@ -60,6 +60,7 @@ class Map:
 
 def reproduce(arguments: list[str]) -> None:
     """`lenmem reproduce CONFIG [--rows ...]` or `lenmem reproduce --queue FILE|PAPER [--workers 2]`."""
+    from lenmem import records
     from lenmem import reproduce as rows
 
     if "--queue" in arguments:
@@ -68,7 +69,7 @@ def reproduce(arguments: list[str]) -> None:
     name, rest = subject_ahead(arguments, "reproduce", "CONFIG", Reproduce)
     options = parse(Reproduce, f"reproduce {name}", rest)
     console.print(
-        rows.results_table(
+        records.results_table(
             rows.reproduce_config(
                 name,
                 options.rows,

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lenmem.data import stories
-from lenmem.errors import choices
+from lenmem.data.files import decoded
+from lenmem.errors import choices, readable
 
 TASKS = 20
 SPLITS = ("train", "valid", "test")
@@ -64,11 +65,8 @@ def read_directory(directory: str | os.PathLike[str], tasks: Iterable[int] | Non
 def files_of(directory: str | os.PathLike[str], task: int) -> dict[str, Path]:
     """split -> the file of a task. `valid` may be missing. Raises ValueError if another one is, or if there are two."""
     found: dict[str, Path] = {}
-    try:
+    with readable(directory, "a directory of bAbI such as tasks_1-20_v1-2/en-10k"):
         names = sorted(os.listdir(directory))
-    except OSError as error:
-        where = "a directory of bAbI such as tasks_1-20_v1-2/en-10k"
-        raise ValueError(f"{directory} cannot be read ({error.strerror}); expected {where}") from None
     for split in SPLITS:
         of_split = [name for name in names if re.fullmatch(rf"qa{task}(_[a-z-]+)?_{split}\.txt", name)]
         if len(of_split) > 1:
@@ -86,24 +84,19 @@ def read_file(path: str | os.PathLike[str], task: int) -> list[Question]:
     found: list[Question] = []
     story: list[Sentence] = []
     number, last, is_question = 0, 0, False
-    try:
-        with open(path, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    last, asked = _line(raw.decode("utf-8").rstrip("\r\n"), last)
-                    if last == 1:
-                        story = []
-                    is_question = len(asked) == 3
-                    if is_question:
-                        found.append(_question(asked, story, last, task))
-                    else:
-                        story = [*story, words(asked[0])]
-                except UnicodeDecodeError:
-                    raise ValueError(f"{path}, line {number}: it is not UTF-8") from None
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number}: {error}") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); expected a file of bAbI") from None
+    with readable(path, "a file of bAbI"), open(path, "rb") as file:
+        for number, line in decoded(file, path):
+            try:
+                last, asked = _line(line, last)
+                if last == 1:
+                    story = []
+                is_question = len(asked) == 3
+                if is_question:
+                    found.append(_question(asked, story, last, task))
+                else:
+                    story = [*story, words(asked[0])]
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
     if not is_question:
         raise ValueError(f"{path}, line {number}: the file ends in a story, without a question; it is cut off or empty")
     return found

@@ -17,6 +17,8 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lenmem.data.files import lines_of
+
 SPLITS = {
     "train": "",
     "validation": "datasets/validation-short",
@@ -39,7 +41,7 @@ class String(NamedTuple):
 
     tokens: tuple[str, ...]
     label: bool
-    """It belongs to the language."""
+    """Whether the string belongs to the language."""
     following: tuple[Following, ...] = ()
     """What may follow each of its prefixes, from the empty one to the whole string; nothing if that was not read, and
     for strings that do not belong to it."""
@@ -57,7 +59,10 @@ def read_language(directory: str, *, following: bool) -> dict[str, list[String]]
 
 def read_strings(directory: Path, *, following: bool) -> list[String]:
     """The strings of one directory, in order."""
-    strings, labels = _lines(directory / "main.tok"), _lines(directory / "labels.txt")
+    strings, labels = (
+        lines_of(directory / "main.tok", "a directory of FLaRe"),
+        lines_of(directory / "labels.txt", "a directory of FLaRe"),
+    )
     if not strings:
         raise ValueError(f"{directory / 'main.tok'} is empty; expected a string on each line")
     for number, label in enumerate(labels, 1):
@@ -68,23 +73,10 @@ def read_strings(directory: Path, *, following: bool) -> list[String]:
     if not following:
         return found
     path = directory / "next-symbols.jsonl"
-    known = _lines(path)
+    known = lines_of(path, "a directory of FLaRe")
     _same_count(path, len(known), directory / "labels.txt", labels.count("1"), "ones")
     rest = enumerate(known, 1)
     return [s._replace(following=_following(path, *next(rest), s.tokens)) if s.label else s for s in found]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise ValueError(f"{path}, line {line}: it is not UTF-8") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); expected a directory of FLaRe") from None
-    except ValueError:  # a name that no file can have
-        raise ValueError(f"{str(path)!r} cannot be read; expected a directory of FLaRe") from None
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _same_count(path: Path, count: int, other: Path, wanted: int, what: str = "lines") -> None:

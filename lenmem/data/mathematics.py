@@ -17,6 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from lenmem.data.files import lines_of
 from lenmem.data.tfds import examples, text
 
 Pair = tuple[str, str]
@@ -36,7 +37,7 @@ DIFFERENCES = tuple(
     for word in ("distance", "difference")
     for pair in ("{p} and {q}", "{q} and {p}")
 )
-"""For two numbers of which the first is not the smaller one."""
+"""Phrases that are used if p is at least q, so that the difference is p - q."""
 PLACES = (
     *("units", "tens", "hundreds"),
     *(
@@ -57,7 +58,7 @@ class Module(NamedTuple):
     interpolate: float
     extrapolate: tuple[float, float]
     name: str
-    """In the release, and in TFDS."""
+    """Name of the module in the release, and in TFDS."""
 
 
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -162,12 +163,7 @@ def read_release(module: Module, directory: str) -> dict[str, list[Pair]]:
 
 
 def _read_lines(path: Path) -> list[Pair]:
-    try:
-        lines = path.read_text().splitlines()
-    except OSError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error.strerror}); expected the unpacked mathematics_dataset-v1.0"
-        ) from None
+    lines = lines_of(path, "the unpacked mathematics_dataset-v1.0")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise ValueError(f"{path}, line {number}: it is empty; questions and answers must alternate")

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from lenmem.data.files import decoded
+from lenmem.errors import readable
+
 Tokens = Literal["word", "character", "byte"]
 Columns = tuple[str, str] | None
 EXAMPLE = Path(__file__).with_name("reverse.tsv")
@@ -29,19 +32,14 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterato
     path = Path(path)
     read = _object if path.suffix in (".json", ".jsonl") else _fields
     number = 0
-    try:
-        with open(path, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    row = read(raw.decode("utf-8").rstrip("\r\n"))
-                    columns = columns or _first_two(row)
-                    yield number, *_pair(row, columns)
-                except UnicodeDecodeError as error:
-                    raise ValueError(f"{path}, line {number}: it is not UTF-8, from byte {error.start} on") from None
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number}: {error}") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    with readable(path), open(path, "rb") as file:
+        for number, line in decoded(file, path):
+            try:
+                row = read(line)
+                columns = columns or _first_two(row)
+                yield number, *_pair(row, columns)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
     if not number:
         raise ValueError(f"{path} is empty; expected a pair of texts on each line")
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lenmem.data import stories
-from lenmem.errors import choices
+from lenmem.data.files import decoded
+from lenmem.errors import choices, readable
 
 Pair = tuple[str, str]
 """(a sentence, its translation)."""
@@ -49,10 +50,9 @@ def path_of(directory: str | os.PathLike[str], name: str) -> Path:
     for path in (Path(directory) / name, Path(directory) / f"{name}.gz"):
         if path.is_file():
             return path
-    try:
-        near = choices(name, sorted(os.listdir(directory))) if os.listdir(directory) else " It is empty."
-    except OSError as error:
-        raise ValueError(f"{directory} cannot be read ({error.strerror}); expected a directory with {name}") from None
+    with readable(directory, f"a directory with {name}"):
+        names = sorted(os.listdir(directory))
+    near = choices(name, names) if names else " It is empty."
     raise ValueError(f"{directory} has neither {name} nor {name}.gz.{near}")
 
 
@@ -60,20 +60,16 @@ def read_lines(path: Path) -> list[str]:
     """The lines, none of which is empty. Raises ValueError with the file and the line."""
     lines: list[str] = []
     opened: Any = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    lines.append(raw.decode("utf-8").strip())
-                except UnicodeDecodeError:
-                    raise ValueError(f"{path}, line {number}: it is not UTF-8") from None
-                if not lines[-1]:
-                    raise ValueError(f"{path}, line {number}: it is empty; expected a sentence")
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        what = "it is cut off" if isinstance(error, EOFError) else "it is not a whole gzip file"
-        raise ValueError(f"{path}, line {len(lines) + 1}: {what}") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+    with readable(path):
+        try:
+            with opened(path, "rb") as file:
+                for number, line in decoded(file, path):
+                    lines.append(line.strip())
+                    if not lines[-1]:
+                        raise ValueError(f"{path}, line {number}: it is empty; expected a sentence")
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            what = "it is cut off" if isinstance(error, EOFError) else "it is not a whole gzip file"
+            raise ValueError(f"{path}, line {len(lines) + 1}: {what}") from None
     if not lines:
         raise ValueError(f"{path} is empty; expected a sentence on each line")
     return lines

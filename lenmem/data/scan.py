@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
+from lenmem.data.files import lines_of
 from lenmem.data.tfds import examples, text
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]
@@ -26,12 +26,8 @@ def read_file(path: str | os.PathLike[str]) -> list[Pair]:
     Raises:
         ValueError: if the file is missing or a line has another form. The message says which.
     """
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); expected SCAN's tasks.txt") from None
     pairs = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines_of(path, "SCAN's tasks.txt"), 1):
         pair = parse_line(line)
         if pair is None:
             raise ValueError(f"{path}, line {number}: got {line!r}; a line is `IN: <command> OUT: <actions>`")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lenmem.data import stories
+from lenmem.data.files import text_of
 
 FILES = {"train-v1.1.json": 87_599, "dev-v1.1.json": 10_570}
 """The published files, which are put together, and their numbers of questions."""
@@ -55,21 +56,6 @@ def read_file(path: str | os.PathLike[str]) -> list[Question]:
         what = "it is cut off" if cut else error.msg
         raise ValueError(f"{path}, line {error.lineno}, column {error.colno}: it is not JSON ({what})") from None
     return list(parsed(contents, str(path)))
-
-
-def text_of(path: str | os.PathLike[str], expected: str) -> str:
-    """The text of a file. Raises ValueError, with what is expected or the line, if it cannot be read."""
-    raw = b""
-    try:
-        raw = Path(path).read_bytes()
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: it is not UTF-8") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); expected {expected}") from None
-    except ValueError:  # a name that no file can have
-        raise ValueError(f"{str(path)!r} cannot be read; expected {expected}") from None
 
 
 def parsed(contents: Any, where: str) -> Iterator[Question]:
@@ -135,7 +121,7 @@ _THINGS = ("lamp", "rope", "map", "coin", "bell", "drum", "vase", "quilt")
 
 
 def people() -> tuple[str, ...]:
-    """Those of the example."""
+    """The names of people in the example."""
     return tuple(name.capitalize() for name in stories.PEOPLE)
 
 

@@ -52,7 +52,7 @@ BEASTS = _words("foxes owls geese hares lynxes moths newts otters ravens toads v
 ONE_BEAST = dict(zip(BEASTS, _words("fox owl goose hare lynx moth newt otter raven toad vole weasel"), strict=True))
 NUMBERS = ("none", "one", "two", "three")
 PEOPLE, PLACES = NAMES[:6], ROOMS[:8]
-"""Those of stories in which people act."""
+"""The people and the places of stories in which people act."""
 MOST_CARRIED = 3
 DIRECTIONS = {"north": (0, 1), "east": (1, 0), "south": (0, -1), "west": (-1, 0)}
 
@@ -62,7 +62,7 @@ DROPS = ("{p} puts down the {t} .", "{p} leaves the {t} .")
 GIFTS = ("{p} passes the {t} to {q} .", "{p} hands {q} the {t} .")
 FEAR, MEMBER, LIES = "{a} dread {b} .", "{p} is a {a} .", "the {a} lies {d} of the {b} ."
 LONGEST_SENTENCE, LONGEST_QUESTION = 8, 12
-"""In words, with the mark at the end."""
+"""Most words of a sentence and of a question, with the mark at the end."""
 LONGEST_ANSWER = 3
 
 

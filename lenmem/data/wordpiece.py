@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lenmem.data import squad, subwords
+from lenmem.data.files import text_of
 
 FILE = "vocab.txt"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -37,7 +38,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, ...]:
     if os.fspath(path) == "example":
         return example()
     path = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    pieces = squad.text_of(path, f"a {FILE} of BERT").removesuffix("\n").split("\n")
+    pieces = text_of(path, f"a {FILE} of BERT").removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
     for number, piece in enumerate((piece.removesuffix("\r") for piece in pieces), 1):
         if not piece:

@@ -166,7 +166,7 @@ class LengthCurve:
 
 
 def length_curve(
-    model: nn.Module,
+    model: nn.Module | Apply,
     params: PyTree,
     task: Task,
     lengths: Iterable[int],
@@ -183,7 +183,7 @@ def length_curve(
     lengths, on the number of samples, on the bucket or on `batch_size`.
 
     Args:
-        model: a Linen module with the model interface and a bound spec.
+        model: a Linen module with the model interface and a bound spec; or the network as an `Apply`.
         params: its parameters with a leading seed axis S on every leaf.
         task: gives examples and metrics.
         lengths: lengths in the task's unit, each at least 1, in any order; repetitions count once.
@@ -196,23 +196,7 @@ def length_curve(
     Returns:
         the curve, ascending in length.
     """
-    sizes = {"batch_size": batch_size, "smallest_capacity": smallest_capacity}
-    return curve_of(ApplyModel(model), params, task, lengths, samples, key, label=label, **sizes)
-
-
-def curve_of(
-    apply: Apply,
-    params: PyTree,
-    task: Task,
-    lengths: Iterable[int],
-    samples: int,
-    key: jax.Array,
-    *,
-    label: str = "",
-    batch_size: int = 64,
-    smallest_capacity: int = 16,
-) -> LengthCurve:
-    """`length_curve` of a network given by its `Apply`."""
+    apply = ApplyModel(model) if isinstance(model, nn.Module) else model
     lengths = checked_lengths(lengths)
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
@@ -258,7 +242,7 @@ def curve_of(
 def lowered(
     apply: Apply, params: PyTree, task: Task, length: int, samples: int, key: jax.Array, *, batch_size: int = 64
 ) -> jax.stages.Lowered:
-    """The program of `curve_of` that measures a length, if that is the longest, lowered for the devices of its arrays.
+    """The program of `length_curve` for one length, if that is the longest, lowered for the devices of its arrays.
 
     `params` and `key` may be shapes with a sharding.
     """

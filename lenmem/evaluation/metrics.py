@@ -29,8 +29,9 @@ SEEDS = "seeds"
 Apply = Callable[..., jax.Array]
 """`(params, inputs, input_mask, target_mask, targets=None) -> outputs`: the network of one seed. Traced under the axis
 `SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
-Metrics = Callable[[jax.Array, Batch], dict[str, jax.Array]]
-"""`(outputs, batch) -> metric -> float[B]`."""
+Metrics = Callable[..., dict[str, jax.Array]]
+"""`(outputs, batch) -> metric -> float[B]`. One with a true attribute `forced` has a third argument: the outputs of the
+network when it is given the right answer so far."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,11 @@ class TaskMetrics:
 
     task: Task
     loss: bool = False
+
+    @property
+    def forced(self) -> bool:
+        """As `Task.forced`."""
+        return self.task.forced
 
     def __call__(
         self, outputs: jax.Array, batch: Batch, given_answers: jax.Array | None = None
@@ -235,7 +241,7 @@ def _metrics(
 
         def of_seed(params: PyTree) -> dict[str, jax.Array]:
             asked = batch.inputs, batch.input_mask, batch.target_mask
-            if isinstance(metrics, TaskMetrics) and metrics.task.forced:
+            if getattr(metrics, "forced", False):
                 return metrics(apply(params, *asked), batch, apply(params, *asked, batch.targets))
             return metrics(apply(params, *asked), batch)
 

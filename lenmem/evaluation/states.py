@@ -69,8 +69,8 @@ def curvature(traces: Mapping[str, np.ndarray], *, components: int = 20) -> Curv
     states = states_of(traces)
     projected = pca(states.points, components)
     total = np.sum((states.points - states.points.mean(axis=0)) ** 2)
-    still = 1e-6 * float(np.abs(projected).max())
-    by_example = [_turns(projected[states.example == row], still) for row in range(len(traces["valid"]))]
+    shortest = 1e-6 * float(np.abs(projected).max())
+    by_example = [_turns(projected[states.example == row], shortest) for row in range(len(traces["valid"]))]
     turns = np.concatenate(by_example)
     if not turns.size:
         raise ValueError("no turn to measure: no example has three steps between which its state moves")
@@ -81,11 +81,11 @@ def curvature(traces: Mapping[str, np.ndarray], *, components: int = 20) -> Curv
     )
 
 
-def _turns(path: np.ndarray, still: float) -> np.ndarray:
-    """Changes of direction along a path float[T, k]: at most T - 2. Steps of length up to `still` have no direction."""
+def _turns(path: np.ndarray, shortest: float) -> np.ndarray:
+    """Changes of direction along a path float[T, k]: at most T - 2. Steps up to length `shortest` have none."""
     steps = np.diff(path, axis=0)
     lengths = np.linalg.norm(steps, axis=1, keepdims=True)
-    directions = steps / np.where(lengths > still, lengths, np.nan)
+    directions = steps / np.where(lengths > shortest, lengths, np.nan)
     turns = np.linalg.norm(np.diff(directions, axis=0), axis=1)
     return turns[~np.isnan(turns)]
 

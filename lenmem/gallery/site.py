@@ -187,7 +187,7 @@ def lengths_for(task: tasks.Task) -> list[int]:
 
 
 def about_of(shown: Shown) -> dict[str, Any]:
-    """What the page says of a network beside its pictures."""
+    """The text of the page about a network, beside its pictures."""
     experiment, curve = shown.run.experiment, shown.curve
     task, model = experiment.task, type(experiment.model).__name__
     name = models.name_of(experiment.model)
@@ -201,7 +201,7 @@ def about_of(shown: Shown) -> dict[str, Any]:
         "slug": shown.slug,
         "title": f"{model} on {shown.task}",
         "model": model,
-        # Some descriptions go on from the one before them.
+        # Some descriptions continue the previous one.
         "what": "" if what.startswith("the same") else what[:1].upper() + what[1:].replace("`", ""),
         "question": hashlib.sha256(_json(to_plain(task)).encode()).hexdigest()[:12],
         "unit": task.unit,

@@ -35,7 +35,8 @@ from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.interfaces import FlatModel, require_spec
 from lenmem.nn.linear import dropped
 from lenmem.nn.module import Part
-from lenmem.nn.pointers import MLP, PointerDecoder
+from lenmem.nn.panm import PointerDecoder
+from lenmem.nn.pointers import MLP
 from lenmem.nn.positions import PositionKind
 from lenmem.nn.recurrence import scan_cell
 from lenmem.nn.transformer import BERT_STD, PostNormLayer, TransformerEncoder

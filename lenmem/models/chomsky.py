@@ -18,9 +18,9 @@ and a linear head answers from relu(h). For tapes, v comes from an MLP with two 
 code takes one softmax over the actions of all stacks, so that several stacks share one unit of probability; here each
 has its own, which for one stack is the same. It also takes L from the batch, whose rows are equally long there; here
 each row has its own L. State and memories start at zero, inputs are one-hot. The cells' weights start as normals of
-standard deviation 1 / sqrt(fan-in) that are cut at two of them (the LSTM has that deviation after the cut), biases as
-zero. No parameter depends on T. Values pushed deeper than T are lost; tapes are circular, and a jump by L is one by L
-modulo T.
+standard deviation 1 / sqrt(fan-in), truncated at two standard deviations (for the LSTM it is the deviation after
+truncation), biases as zero. No parameter depends on T. Values pushed deeper than T are lost; tapes are circular, and a
+jump by L is one by L modulo T.
 
 Cost per step: O(H (X + H + n W) + n T W).
 """
@@ -45,7 +45,7 @@ Controller = Literal["elman", "lstm"]
 
 
 def truncated(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32) -> jax.Array:
-    """N(0, 1 / fan_in), cut at two standard deviations."""
+    """N(0, 1 / fan_in), truncated at two standard deviations."""
     return nn.initializers.truncated_normal(shape[0] ** -0.5)(key, shape, dtype)
 
 

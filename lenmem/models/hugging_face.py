@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from lenmem.errors import choices
+from lenmem.errors import choices, readable
 from lenmem.types import PyTree
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -34,14 +34,14 @@ DEFAULTS = {"layer_norm_eps": 1e-12, "type_vocab_size": 2}
 
 
 class Entry(NamedTuple):
-    """A parameter of ours and the tensor that it is stored as."""
+    """One of our parameters, and the tensor in which it is stored."""
 
     path: tuple[str, ...]
     name: str
     shape: tuple[int, ...]
-    """Of the tensor."""
+    """Shape of the tensor."""
     own_shape: tuple[int, ...]
-    """Of the parameter: of the transposed tensor, for maps."""
+    """Shape of the parameter: for linear maps, that of the transposed tensor."""
     transposed: bool = False
 
 
@@ -58,10 +58,8 @@ def _config(directory: str | os.PathLike[str]) -> tuple[dict[str, Any], Path]:
     """The contents of `config.json`, checked, and the file."""
     path = Path(directory) / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        expected = f"a directory with {CONFIG} and {TENSORS}"
-        raise ValueError(f"{path} cannot be read ({error.strerror}); expected {expected}") from None
+        with readable(path, f"a directory with {CONFIG} and {TENSORS}"):
+            config = json.loads(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise ValueError(f"{path}: it is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -100,7 +98,7 @@ def read(directory: str | os.PathLike[str], model: Any) -> PyTree:
     path = Path(directory) / TENSORS
     params: dict[str, Any] = {}
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with readable(path), safetensors.safe_open(path, framework="numpy") as file:
             names = set(file.keys())
             prefix = "bert." if any(name.startswith("bert.") for name in names) else ""
             for entry in entries(model):
@@ -111,8 +109,6 @@ def read(directory: str | os.PathLike[str], model: Any) -> PyTree:
                 node[entry.path[-1]] = np.ascontiguousarray(tensor.T if entry.transposed else tensor).reshape(
                     entry.own_shape
                 )
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror or error})") from None
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is no whole safetensors file ({error})") from None
     return params

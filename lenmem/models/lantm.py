@@ -32,7 +32,7 @@ from lenmem.nn.module import Part
 from lenmem.nn.recurrence import AppendOnlyCell
 from lenmem.types import Step
 
-Weighting = Literal["inverse_square", "softmax"]
+ReadWeighting = Literal["inverse_square", "softmax"]
 RotationInterpolation = Literal["angle", "trigonometric"]
 MIN_TEMPERATURE = 1e-6
 """Keeps the softmax finite if the controller emits a temperature of zero."""
@@ -72,7 +72,7 @@ class LieAccessCell(AppendOnlyCell, Part):
     hidden_size: int = 50
     memory_width: int = 20
     group: Literal["shift", "rotation"] = "shift"
-    weighting: Weighting = "inverse_square"
+    weighting: ReadWeighting = "inverse_square"
     bound_action: bool = True
     read_gate_bias: float = -10.0
     write_gate_bias: float = -10.0
@@ -216,7 +216,7 @@ class LANTM(FlatModel):
     """m: width of a memory value."""
     embedding_size: PositiveInt = 14
     """Width of the input embedding."""
-    weighting: Weighting = "inverse_square"
+    weighting: ReadWeighting = "inverse_square"
     """Read weights by inverse-square distance, or by an annealed softmax of the distance."""
     bound_action: bool = True
     """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""

@@ -69,7 +69,8 @@ from lenmem.nn.interfaces import (
     require_spec,
 )
 from lenmem.nn.module import Part
-from lenmem.nn.pointers import MLP, Candidates, Code, Controller, PointerCell, PointerDecoder, TestBase, Unit
+from lenmem.nn.panm import PointerCell, PointerDecoder
+from lenmem.nn.pointers import MLP, Candidates, Code, Controller, TestBase, Unit
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.ops.pointers import Similarity
 from lenmem.types import Spec

@@ -25,8 +25,8 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import PositiveInt
-from lenmem.models.seq2seq import Cell, recurrent_cell
-from lenmem.nn.attention import PointingDecoder
+from lenmem.models.seq2seq import CellKind, recurrent_cell
+from lenmem.nn.attention_decoder import PointingDecoder
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import DELIMITER, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
@@ -82,7 +82,7 @@ class PointerNetwork(FlatModel):
     """Number of cells of the decoder, and of each direction of the encoder."""
     embedding_size: PositiveInt = 128
     """Width of the embedding of inputs. Answers are fed back one-hot."""
-    cell: Cell = "lstm"
+    cell: CellKind = "lstm"
     """The kind of all cells."""
     bidirectional: bool = False
     """Whether the encoder reads in both directions."""

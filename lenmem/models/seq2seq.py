@@ -19,17 +19,17 @@ from typing import Any, Literal
 import flax.linen as nn
 
 from lenmem.fields import PositiveInt
-from lenmem.nn.attention import AttentionDecoder, AttentionKind
+from lenmem.nn.attention_decoder import AttentionDecoder, AttentionKind
 from lenmem.nn.cells import GRUCell, LSTMCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input
 from lenmem.nn.linear import Init
 from lenmem.types import Spec
 
-Cell = Literal["gru", "lstm"]
+CellKind = Literal["gru", "lstm"]
 
 
-def recurrent_cell(kind: Cell, size: int, **options: Any) -> nn.Module:
+def recurrent_cell(kind: CellKind, size: int, **options: Any) -> nn.Module:
     """A `GRUCell` or `LSTMCell` with zero initial state."""
     cells = {"gru": GRUCell, "lstm": LSTMCell}
     return cells[kind](size, learned_start=False, parent=None, **options)
@@ -46,7 +46,7 @@ class Attention(FlatModel):
     """Whether weights depend on the content of the entries, on their location, or one head on each (`hybrid`)."""
     max_positions: PositiveInt = 512
     """Longest input for attention by location, including padding. Locations beyond training stay untrained."""
-    cell: Cell = "gru"
+    cell: CellKind = "gru"
     """The kind of all cells."""
     bidirectional: bool = True
     """Whether the encoder reads in both directions."""

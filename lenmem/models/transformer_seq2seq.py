@@ -33,7 +33,7 @@ from lenmem.models.panm import AnswerHead
 from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
 from lenmem.nn.linear import glorot
-from lenmem.nn.pointers import PointerLayer
+from lenmem.nn.panm import PointerLayer
 from lenmem.nn.positions import ADDED, Numbered, PositionKind
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.nn.transformer_decoder import TransformerDecoder

@@ -56,7 +56,7 @@ STAY = 2.0
 """Initial bias of the logits of staying."""
 
 
-class Memory(NamedTuple):
+class InputMemory(NamedTuple):
     """What the heads walk over."""
 
     values: jax.Array
@@ -71,7 +71,7 @@ class Memory(NamedTuple):
     """The moves of the index: [B, H, N, N] each, or rounded int[B, H, N]."""
 
 
-class State(NamedTuple):
+class MachineState(NamedTuple):
     """What is carried from step to step."""
 
     symbol: jax.Array
@@ -98,7 +98,7 @@ class Index(nn.Module):
 
     @nn.compact
     def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
-        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `Memory.followed`."""
+        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `InputMemory.followed`."""
         columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
         shape = len(FOLLOWED), self.heads, values.shape[-1]
         logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
@@ -137,14 +137,14 @@ class Machine(Part):
             self.follow = linear(self.heads * (1 + len(FOLLOWED)))
             self.columns = Index(heads=self.heads, rounded=self.rounded)
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: InputMemory) -> MachineState:
         """The first symbol, and heads at the ends."""
         first = jnp.zeros_like(memory.last)
         ends = jnp.stack([memory.last if h == 1 else first for h in range(self.heads)], axis=1)
         heads = ends if self.rounded else jax.nn.one_hot(ends, memory.values.shape[1])
-        return State(jax.nn.one_hot(first, self.states), heads, self.read(memory, heads))
+        return MachineState(jax.nn.one_hot(first, self.states), heads, self.read(memory, heads))
 
-    def __call__(self, carry: State, step: Step, memory: Memory) -> tuple[State, jax.Array]:
+    def __call__(self, carry: MachineState, step: Step, memory: InputMemory) -> tuple[MachineState, jax.Array]:
         """One step of the machine."""
 
         def control(layer: Linear, reads: jax.Array) -> jax.Array:
@@ -161,7 +161,7 @@ class Machine(Part):
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
-        return State(symbol, heads, reads), output
+        return MachineState(symbol, heads, reads), output
 
     @nn.nowrap
     def rounding(self, weights: jax.Array) -> jax.Array:
@@ -170,7 +170,7 @@ class Machine(Part):
             return weights
         return jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
 
-    def memory(self, values: jax.Array, mask: jax.Array) -> Memory:
+    def memory(self, values: jax.Array, mask: jax.Array) -> InputMemory:
         """[B, N, d], bool[B, N] -> the memory, with where each head's jumps would land from each slot."""
         values = jnp.where(mask[..., None], values, 0).astype(jnp.float32)
         last = jnp.sum(mask, axis=-1) - 1
@@ -181,10 +181,10 @@ class Machine(Part):
             values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
         logits = jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         jumps = next_match if self.rounded else nearest_match
-        return Memory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])), index)
+        return InputMemory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])), index)
 
     @nn.nowrap
-    def read(self, memory: Memory, heads: jax.Array) -> jax.Array:
+    def read(self, memory: InputMemory, heads: jax.Array) -> jax.Array:
         """r, [B, H, d]: what is under the heads."""
         if self.rounded:
             return jnp.take_along_axis(memory.values, heads[..., None], axis=1)
@@ -192,7 +192,7 @@ class Machine(Part):
 
     @nn.nowrap
     def moved(
-        self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: Memory, follow: jax.Array | None = None
+        self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: InputMemory, follow: jax.Array | None = None
     ) -> jax.Array:
         """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]; `follow` [B, 3 H]."""
         count = self.heads
@@ -216,7 +216,7 @@ class Machine(Part):
         return walk(self.followed(landed, follow, memory), shift, last)
 
     @nn.nowrap
-    def followed(self, heads: jax.Array, logits: jax.Array | None, memory: Memory) -> jax.Array:
+    def followed(self, heads: jax.Array, logits: jax.Array | None, memory: InputMemory) -> jax.Array:
         """The heads after they have followed the index, with these logits [B, 3 H], or none."""
         if logits is None:
             return heads
@@ -236,7 +236,7 @@ class TwoWayDecoder(Part):
     machine: Machine
     reading: bool = True
 
-    def start(self, states: jax.Array, mask: jax.Array) -> tuple[State, Memory]:
+    def start(self, states: jax.Array, mask: jax.Array) -> tuple[MachineState, InputMemory]:
         """[B, N, d], bool[B, N] -> the state after one step for each slot, and the memory."""
         memory = self.machine.memory(states, mask)
         if not self.reading:
@@ -245,7 +245,7 @@ class TwoWayDecoder(Part):
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
         return scan_cell(self.machine, self.machine.start(memory), steps, memory)[0], memory
 
-    def __call__(self, carry: State, step: Step, memory: Memory) -> tuple[State, jax.Array]:
+    def __call__(self, carry: MachineState, step: Step, memory: InputMemory) -> tuple[MachineState, jax.Array]:
         """One answer. The machine sees a blank."""
         blank = jnp.zeros((len(memory.values), memory.values.shape[-1] + 1), memory.values.dtype).at[:, -1].set(1)
         return self.machine(carry, step._replace(inputs=blank), memory)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lenmem import lazy
-from lenmem.nn.attention import AdditiveAttention, AttentionDecoder, MultiHeadAttention
+from lenmem.nn.attention import AdditiveAttention, MultiHeadAttention
+from lenmem.nn.attention_decoder import AttentionDecoder
 from lenmem.nn.cells import FlaxCell, GRUCell, LSTMCell, Stacked
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import Aligned, Completion, EncoderDecoder, Readout, Transducer

@@ -1,4 +1,4 @@
-"""Attention: multi-head scaled dot products, and recurrent decoders that attend by content or location."""
+"""Attention: multi-head scaled dot products; by a small network, and by location."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import jax
 import jax.numpy as jnp
 from flax.linen.initializers import Initializer, constant
 
-from lenmem.nn.cells import as_cell
-from lenmem.nn.encoders import first_and_last
 from lenmem.nn.linear import Linear, glorot
 from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import ADDED, PositionScores
@@ -23,9 +21,7 @@ from lenmem.ops import (
     stick_breaking_attention,
     stick_breaking_weights,
 )
-from lenmem.types import PyTree, Step
 
-AttentionKind = Literal["content", "location", "hybrid"]
 Weighting = Literal["softmax", "stick_breaking", "forgetting"]
 Mixing = Literal["outer_product", "linear", "softmax"]
 
@@ -328,113 +324,3 @@ class LocationAttention(Part):
         """[B, q], bool[B, N] -> weights float32[B, N], exactly 0 where masked."""
         scores = Linear(self.max_positions, **self.dtypes, name="score")(query)
         return masked_softmax(scores[:, : mask.shape[-1]].astype(jnp.float32), mask)
-
-
-class AttentionDecoder(Part):
-    """A recurrent decoder with attention (Bahdanau, Cho & Bengio 2015): a decoder for `EncoderDecoder`.
-
-    With s the vectors of the cell's carry, y the step's input and m_j the memory:
-
-        c_i = sum_j a_ij m_j,  a_i = AdditiveAttention(s_{i-1}, m),  s_i = cell(s_{i-1}, [y_i; c_i]),  output [s_i; c_i]
-
-    With `attention="location"` a_i = LocationAttention(s_{i-1}). With "hybrid" c_i is [content's c_i; location's c_i].
-
-    The initial carry is the cell's own plus tanh of a linear map of the memory at the first and the last real position
-    (the final states of the backward and the forward direction). Traces `attention` [B, N]; if hybrid, the two kinds
-    in turn.
-    """
-
-    cell: nn.Module
-    features: int
-    """Width of the attention network."""
-    attention: AttentionKind = "content"
-    max_positions: int = 512
-    """Longest memory for attention by location, including padding."""
-
-    def setup(self):
-        if self.attention != "location":
-            self.scorer = AdditiveAttention(self.features, **self.dtypes)
-        if self.attention != "content":
-            self.locator = LocationAttention(self.max_positions, **self.dtypes)
-        self.bridge = Bridge(**self.dtypes)
-        self.recurrence = as_cell(self.cell)
-
-    @nn.nowrap
-    def scorers(self) -> list[Any]:
-        """The attention modules: by content, by location, or both in this order."""
-        names = {"content": ["scorer"], "location": ["locator"], "hybrid": ["scorer", "locator"]}
-        return [getattr(self, name) for name in names[self.attention]]
-
-    def start(self, states: jax.Array, mask: jax.Array) -> tuple[PyTree, PyTree]:
-        """[B, N, d], bool[B, N] -> (the cell's carry, (keys, states, mask))."""
-        states = jnp.where(mask[..., None], states, 0)
-        carry = self.bridge(self.recurrence.start(mask.shape[:1], 0), first_and_last(states, mask))
-        return carry, ([scorer.keys(states) for scorer in self.scorers()], states, mask)
-
-    def __call__(self, carry: PyTree, step: Step, memory: PyTree) -> tuple[PyTree, jax.Array]:
-        """(new carry, [s_i; c_i])."""
-        all_keys, states, mask = memory
-        query = jnp.concatenate(jax.tree.leaves(carry), axis=-1)
-        contexts = []
-        for scorer, keys in zip(self.scorers(), all_keys, strict=True):
-            weights = scorer(query, keys, mask)
-            self.sow("traces", "attention", weights)
-            contexts.append(jnp.einsum("bn,bnd->bd", weights.astype(states.dtype), states))
-        inputs = jnp.concatenate([step.inputs, *contexts], axis=-1)
-        carry, output = self.recurrence(carry, step._replace(inputs=inputs))
-        return carry, jnp.concatenate([output, *contexts], axis=-1)
-
-
-class PointingDecoder(Part):
-    """A recurrent decoder that points at the input (Vinyals, Fortunato & Jaitly 2015): a decoder for `EncoderDecoder`.
-
-    The encoder gives [m_j; x_j], with x_j one-hot, or zero if j cannot be pointed at. With d the vectors of the cell's
-    carry and y the step's input:
-
-        d_i = cell(d_{i-1}, [y_i; c_{i-1}]),  a_i = AdditiveAttention(d_i, m),  c_i = sum_j a_ij m_j, c_0 = 0
-
-    and the output is sum_j a_ij x_j, float32[B, symbols]: the pointer of Eq. 3, summed over positions with the same
-    symbol. The paper's cell reads the single input that was pointed at; here it reads the mean c. The initial carry is
-    as in `AttentionDecoder`. Traces `attention` [B, N].
-    """
-
-    cell: nn.Module
-    features: int
-    """Width of the attention network."""
-    symbols: int
-    """Width of x."""
-
-    def setup(self):
-        self.scorer = AdditiveAttention(self.features, **self.dtypes)
-        self.bridge = Bridge(**self.dtypes)
-        self.recurrence = as_cell(self.cell)
-
-    def start(self, states: jax.Array, mask: jax.Array) -> tuple[PyTree, PyTree]:
-        """[B, N, d + symbols], bool[B, N] -> ((the cell's carry, c_0), (keys, m, x, mask))."""
-        states = jnp.where(mask[..., None], states, 0)
-        states, symbols = jnp.split(states, [states.shape[-1] - self.symbols], axis=-1)
-        carry = self.bridge(self.recurrence.start(mask.shape[:1], 0), first_and_last(states, mask))
-        mask = mask & jnp.any(symbols > 0, axis=-1)
-        return (carry, jnp.zeros_like(states[:, 0])), (self.scorer.keys(states), states, symbols, mask)
-
-    def __call__(self, carry: PyTree, step: Step, memory: PyTree) -> tuple[PyTree, jax.Array]:
-        """(new carry, sum_j a_ij x_j)."""
-        state, context = carry
-        keys, states, symbols, mask = memory
-        inputs = jnp.concatenate([step.inputs, context], axis=-1)
-        state, _ = self.recurrence(state, step._replace(inputs=inputs))
-        weights = self.scorer(jnp.concatenate(jax.tree.leaves(state), axis=-1), keys, mask)
-        self.sow("traces", "attention", weights)
-        context = jnp.einsum("bn,bnd->bd", weights.astype(states.dtype), states)
-        return (state, context), jnp.einsum("bn,bnk->bk", weights, symbols.astype(weights.dtype))
-
-
-class Bridge(Part):
-    """The initial carry of a decoder: each of its vectors s becomes s + tanh(W summary + b)."""
-
-    @nn.compact
-    def __call__(self, carry: PyTree, summary: jax.Array) -> PyTree:
-        """`carry` a pytree of [B, width], summary [B, d]."""
-        leaves, structure = jax.tree.flatten(carry)
-        moves = [Linear(leaf.shape[-1], **self.dtypes)(summary) for leaf in leaves]
-        return structure.unflatten([leaf + jnp.tanh(move) for leaf, move in zip(leaves, moves, strict=True)])

@@ -56,9 +56,9 @@ class GatedPositionAttention(ContentAttention):
     def logits(self, queries: jax.Array, query: jax.Array, seen: Entries, *, deterministic: bool) -> jax.Array:
         """[B, heads, Q, N]."""
         encoding: Any = self.scores
-        still: dict[str, Any] = {"deterministic": deterministic}
-        by_content, key, relative = encoding(query, seen.keys, seen.positions, seen.positions, **still)
-        keys = encoding.keys_at(seen.positions, query.dtype, **still)
+        mode: dict[str, Any] = {"deterministic": deterministic}
+        by_content, key, relative = encoding(query, seen.keys, seen.positions, seen.positions, **mode)
+        keys = encoding.keys_at(seen.positions, query.dtype, **mode)
         absolute = jnp.einsum("bqhk,nhk->bhqn", query + encoding.position_bias.astype(query.dtype), keys)
         gate = jnp.swapaxes(nn.sigmoid(self.relative_gate(queries)), 1, 2)[..., None]
         return jnp.einsum("bqhk,bnhk->bhqn", by_content, key) + gate * relative + (1 - gate) * absolute
@@ -153,13 +153,13 @@ class GatedLayer(Part):
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N], further inputs of the attention -> [B, N, d]."""
         width = states.shape[-1]
-        still: dict[str, Any] = {"deterministic": deterministic}
-        attended = dropped(self.attention(states, mask, *seen, **still), self.dropout, **still)
+        mode: dict[str, Any] = {"deterministic": deterministic}
+        attended = dropped(self.attention(states, mask, *seen, **mode), self.dropout, **mode)
         merged = nn.LayerNorm(1e-5, **self.dtypes, name="attention_norm")(states + attended)
 
         def network(name: str, hidden_size: int, second: dict[str, Any]) -> jax.Array:
             first = linear_start(2**0.5, width)
-            return feedforward(self, merged, hidden_size, name=name, first=first, second=second, **still)
+            return feedforward(self, merged, hidden_size, name=name, first=first, second=second, **mode)
 
         by_norm = self.update == "norm"
         change = network(

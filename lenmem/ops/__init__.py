@@ -16,8 +16,6 @@ from lenmem.ops.geometric import (
     geometric_attention,
     geometric_attention_logits,
     geometric_attention_weights,
-    stick_breaking_attention,
-    stick_breaking_weights,
 )
 from lenmem.ops.heads import nearest_match, next_match, walk
 from lenmem.ops.lie import (
@@ -70,6 +68,7 @@ from lenmem.ops.registers import (
 )
 from lenmem.ops.stacks import stack_read_weights, stack_update, superposition_stack
 from lenmem.ops.states import nearest_states_similarity
+from lenmem.ops.stick_breaking import stick_breaking_attention, stick_breaking_weights
 from lenmem.ops.tape import sharpen, shifted_keys, write_and_move
 from lenmem.ops.tensor_memory import few_shot, nested_read, nested_write, one_shot, tensor_memory
 

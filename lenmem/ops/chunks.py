@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 
-def sum_type(array: jax.Array) -> jnp.dtype:
-    """The dtype in which sums over this array are computed."""
-    return jnp.promote_types(array.dtype, jnp.float32)
+def sum_type(*arrays: jax.Array) -> jnp.dtype:
+    """The dtype in which sums over these arrays are computed."""
+    return jnp.result_type(jnp.float32, *arrays)
 
 
 def chunked(array: jax.Array, size: int) -> jax.Array:

@@ -1,6 +1,6 @@
 """Linear recurrences of a matrix-valued state: decay, erase, write, read; in parallel over chunks.
 
-The networks of this family differ in what is set (`lenmem.nn.linear_recurrence`):
+The networks of this family differ in which of these they do:
 
     linear attention, NAM without erasure     S_t = S_{t-1} + w v k^T
     mLSTM, Mamba-2                            S_t = a S_{t-1} + w v k^T

@@ -212,10 +212,6 @@ class Dyck(RowTask):
                     break
         return [np.array(word) for word in found]
 
-    def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Brackets."""
-        return rows.input_lengths
-
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One word and the brackets that may follow each of its brackets; padding is 0."""
         word, length = row[0].astype(jnp.int32), row[1]

@@ -153,13 +153,13 @@ class Flare(RowTask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Language:
-    """The strings of a directory, or those that belong to the language, and what a spec says about them."""
+    """The strings of a directory (or those that belong to the language), and their numbers for a spec."""
 
     strings: dict[Split, list[String]]
     lengths: dict[Split, np.ndarray]
     """The lengths that occur, in ascending order."""
     tokens: tuple[str, ...]
-    """Those of all splits."""
+    """The tokens that occur in any split."""
     chance: float
     """Share of the most frequent answer in training."""
 

@@ -69,10 +69,6 @@ class Classification(RowTask):
         """(N, M): the tokens, one label."""
         return capacity, 1
 
-    def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Tokens of the input."""
-        return rows.input_lengths
-
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One input and its label; padding is 0."""
         tokens, length, label, _ = (array.astype(jnp.int32) for array in row)
@@ -199,7 +195,7 @@ class _FileTask(Classification):
     validation_share: UnitInterval = 0.1
     """Fraction of the training set that is held out. 0: none; the split `validation` is then the test set."""
     validation_seed: NonNegativeInt = 0
-    """Chooses them."""
+    """Seed of the choice of held-out examples."""
 
     def read(self, split: Split) -> Rows:
         """All rows of `train` or `test`."""
@@ -285,7 +281,7 @@ class Digits(Classification):
     test_size: PositiveInt = 360
     """Pictures for the test; the rest is for training."""
     data_seed: NonNegativeInt = 0
-    """Chooses them."""
+    """Seed of the division into training, validation and test."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

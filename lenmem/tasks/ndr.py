@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data import ctl, trees
+from lenmem.data import ctl, expressions, trees
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, joined, padded
 from lenmem.fields import NonNegativeInt, PositiveInt, at_least, between
@@ -329,7 +329,7 @@ class Arithmetic(TreeTask):
     operand. `disjoint=False`: the held-out sets of training depths contain the 200 expressions, too.
     """
 
-    vocabulary: ClassVar[int] = len(trees.ARITHMETIC_TOKENS)
+    vocabulary: ClassVar[int] = len(expressions.ARITHMETIC_TOKENS)
     classes: ClassVar[int] = 10
     shared_ids: ClassVar[bool] = False
     chance: ClassVar[float] = 0.262
@@ -339,16 +339,16 @@ class Arithmetic(TreeTask):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The symbols as written."""
-        return trees.ARITHMETIC_TOKENS
+        return expressions.ARITHMETIC_TOKENS
 
     def language(self, trained: bool) -> trees.Language:
         """Operators are rarer in sets of training depths."""
-        return trees.arithmetic(0.2 if trained or self.clean else 0.3, self.clean)
+        return expressions.arithmetic(0.2 if trained or self.clean else 0.3, self.clean)
 
     def tables(self) -> dict[Split, Rows]:
         """The sampled sets, and the expressions of depth 1."""
         tables = super().tables()
-        single = self._rows(trees.single_operations())
+        single = self._rows(expressions.single_operations())
         for number, split in enumerate(("train",) if self.disjoint else ("train", "validation", "iid")):
             rows = joined([tables[split], single])
             tables[split] = rows[np.random.default_rng((self.data_seed, 100, number)).permutation(len(rows))]
@@ -360,17 +360,17 @@ class DependencyListOps(TreeTask):
     """`[MED 4 8 5 [MAX 8 4 9 ] ]` -> 6: nested MAX, MED, MIN and SM of digits. Length: dependency depth.
 
     Tokens: ten digits, four operators with their bracket, a closing bracket; at most 43 of them. The dependency depth
-    ignores arguments that an operator does not select (`lenmem.data.trees.listops`). Training has 200,000 expressions
-    of each depth 1 .. 5, with 15, 18, 24, 29 and 32 tokens on average (35 at depth 6, 37 and 38 at 7 and 8). Labels are
-    9 to 11% each in training, 9 to 13% in the test. Generating the sets takes about a minute of a free core, and some
-    more for depths 9 .. 12 when a curve is drawn.
+    ignores arguments that an operator does not select (`lenmem.data.expressions.listops`). Training has 200,000
+    expressions of each depth 1 .. 5, with 15, 18, 24, 29 and 32 tokens on average (35 at depth 6, 37 and 38 at 7 and
+    8). Labels are 9 to 11% each in training, 9 to 13% in the test. Generating the sets takes about a minute of a free
+    core, and some more for depths 9 .. 12 when a curve is drawn.
 
     Published quirks: for the greatest length, an operator and its closing bracket count as three tokens, and an
     expression that is not deep enough is never the last argument of a new one. `clean=True`: two tokens, and any
     argument.
     """
 
-    vocabulary: ClassVar[int] = len(trees.LISTOPS_TOKENS)
+    vocabulary: ClassVar[int] = len(expressions.LISTOPS_TOKENS)
     classes: ClassVar[int] = 10
     shared_ids: ClassVar[bool] = True
     chance: ClassVar[float] = 0.106
@@ -382,8 +382,8 @@ class DependencyListOps(TreeTask):
     @property
     def input_names(self) -> tuple[str, ...]:
         """The symbols as written."""
-        return trees.LISTOPS_TOKENS
+        return expressions.LISTOPS_TOKENS
 
     def language(self, trained: bool) -> trees.Language:
         """The same for all sets: up to 5 arguments."""
-        return trees.listops(0.3, 5, self.clean)
+        return expressions.listops(0.3, 5, self.clean)

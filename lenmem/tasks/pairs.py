@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from lenmem.data.pairs import EXAMPLE, Columns, PairRows, Tokens, pair_rows, rea
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, UnitInterval
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, ended_example, held_out_rows, share_of, split_off
+from lenmem.tasks.rows import RowTask, ended_example, share_of, split_off
 from lenmem.types import Example, Spec
 
 Version = tuple[str, int, int]
@@ -34,6 +34,8 @@ class Pairs(RowTask):
     All tokens get an id, including those that occur only in long inputs. Rows with the same input are always on the
     same side of a split.
     """
+
+    sampled_with_training: ClassVar[bool] = True
 
     path: str = "example"
     """A file with tab-separated columns, or a *.jsonl with one object per line; `example`: 400 rows of colours,
@@ -166,14 +168,6 @@ class Pairs(RowTask):
         train, validation = split_off(self.file.rows[shorter], held, self.data_seed, same)
         test = self.file.rows[np.random.default_rng(self.data_seed).permutation(longer)]
         return {"train": train, "validation": validation, "test": test}
-
-    def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Tokens of the input."""
-        return rows.input_lengths
-
-    def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training pairs for lengths without a held-out pair."""
-        return held_out_rows(self, tables)
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One pair; padding is 0."""

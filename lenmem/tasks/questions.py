@@ -17,7 +17,7 @@ from lenmem.data import babi
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, between
 from lenmem.tasks.base import Split, evenly_spaced
-from lenmem.tasks.rows import held_out_rows, share_of, split_off
+from lenmem.tasks.rows import share_of, split_off
 from lenmem.tasks.text import TextTask
 
 MOST_WORDS = 255
@@ -32,6 +32,7 @@ class Babi(TextTask):
     """
 
     unit: ClassVar[str] = "words"
+    sampled_with_training: ClassVar[bool] = True
 
     directory: str = "example"
     """A directory of the published files, such as tasks_1-20_v1-2/en-10k; `example`: nine tasks of drawn stories."""
@@ -98,17 +99,9 @@ class Babi(TextTask):
         """(N, M): the words; the longest answer and its end."""
         return capacity, self.answer_words + 1
 
-    def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Words of story and question."""
-        return rows.input_lengths
-
     def tables(self) -> dict[Split, Rows]:
         """The shorter questions of all tasks without the held-out ones, the held-out ones, the longer ones."""
         return self.contents.tables
-
-    def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training questions for lengths without a held-out one."""
-        return held_out_rows(self, tables)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

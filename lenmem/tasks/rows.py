@@ -18,7 +18,7 @@ from lenmem.types import Batch, Example
 
 @dataclasses.dataclass(frozen=True)
 class RowTask(Task):
-    """Base class of tasks with fixed data. Subclasses define `tables`, `row_lengths`, `example` and the spec.
+    """Base class of tasks with fixed data. Subclasses define `tables`, `example` and the spec.
 
     The data is made or read when the first example is drawn, once per configuration of a task.
     """
@@ -27,22 +27,28 @@ class RowTask(Task):
     endless: ClassVar[bool] = False
     length_bin: ClassVar[int] = 1
     """`sample` draws any row with a length in (length - length_bin, length]."""
+    sampled_with_training: ClassVar[bool] = False
+    """`sample` draws from other rows than those of the test, too; see `held_out`."""
 
     def tables(self) -> dict[Split, Rows]:
         """The rows of each split, in random order."""
         raise NotImplementedError
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """int[R]: the lengths, in the task's unit."""
-        raise NotImplementedError
+        """int[R]: the lengths, in the task's unit. By default the tokens of inputs."""
+        return rows.input_lengths
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One row (inputs [N], their length, answers [M], their length), padded to `shapes(capacity)`. Traced."""
         raise NotImplementedError
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """The rows that `sample` draws from. By default those of the test."""
-        return tables["test"]
+        """The rows that `sample` draws from: those of the test, or with `sampled_with_training` those of validation and
+        test, and training rows for lengths that these lack."""
+        if not self.sampled_with_training:
+            return tables["test"]
+        held, train = joined([tables["validation"], tables["test"]]), tables["train"]
+        return joined([held, train[~np.isin(self.row_lengths(train), self.row_lengths(held))]])
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         """A uniform held-out row of that length. If there is none, one of the next shorter length that occurs."""
@@ -154,13 +160,6 @@ def ended_example(
     targets = jnp.where(slot < answer_length, answer, jnp.where(score_mask, end, 0))
     target_mask = score_mask if length_given else jnp.ones_like(score_mask)
     return Example(inputs, jnp.arange(shapes[0]) < length, targets, target_mask, score_mask)
-
-
-def held_out_rows(task: RowTask, tables: dict[Split, Rows]) -> Rows:
-    """The rows of validation and test; training rows for lengths that these lack."""
-    held = joined([tables["validation"], tables["test"]])
-    train = tables["train"]
-    return joined([held, train[~np.isin(task.row_lengths(train), task.row_lengths(held))]])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

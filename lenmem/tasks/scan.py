@@ -28,7 +28,7 @@ from lenmem.data.rows import Rows, make_rows
 from lenmem.data.scan import Pair, read_file, read_tfds
 from lenmem.fields import NonNegativeInt, UnitInterval, between
 from lenmem.tasks.base import Split, exact_match, token_accuracy
-from lenmem.tasks.rows import RowTask, held_out_rows, split_off
+from lenmem.tasks.rows import RowTask, split_off
 from lenmem.types import Batch, Example, Spec
 
 WORDS = (
@@ -96,12 +96,13 @@ class Scan(RowTask):
     """Commands of up to 9 words -> up to 48 actions and the end symbol. Length: actions."""
 
     unit: ClassVar[str] = "actions"
+    sampled_with_training: ClassVar[bool] = True
     max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
     """Longest answer in training, in actions. 22 is the split of the data set's authors."""
     validation_share: UnitInterval = 0.1
     """Fraction of the pairs up to the cut-off that is held out. 0: none, and there is no split `validation`."""
     validation_seed: NonNegativeInt = 1234
-    """Chooses them."""
+    """Seed of the choice of held-out pairs."""
     length_given: bool = False
     """The model is told the length of the answer. False: every row has slots for the longest answer."""
     whole_line: bool = False
@@ -180,10 +181,6 @@ class Scan(RowTask):
     def row_lengths(self, rows: Rows) -> np.ndarray:
         """Actions."""
         return rows.answer_lengths
-
-    def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training pairs for lengths (such as 1) without a held-out pair."""
-        return held_out_rows(self, tables)
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One pair; padding is 0."""

@@ -23,7 +23,7 @@ from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, at_least
 from lenmem.tasks import spans
 from lenmem.tasks.base import SetScore, Split, evenly_spaced
-from lenmem.tasks.rows import RowTask, held_out_rows, share_of
+from lenmem.tasks.rows import RowTask, share_of
 from lenmem.types import Batch, Example, PyTree, Spec
 
 FRAME = 3
@@ -41,6 +41,7 @@ class Squad(RowTask):
 
     unit: ClassVar[str] = "words"
     scores_sets: ClassVar[bool] = True
+    sampled_with_training: ClassVar[bool] = True
 
     directory: str = "example"
     """A directory with train-v1.1.json and dev-v1.1.json; `example`: 240 questions about made paragraphs."""
@@ -127,10 +128,6 @@ class Squad(RowTask):
     def tables(self) -> dict[Split, Rows]:
         """The windows of the shorter contexts without the held-out questions, of these, and of the longer contexts."""
         return {split: windows.rows for split, windows in self.contents.windows.items()}
-
-    def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training windows for lengths without a held-out one."""
-        return held_out_rows(self, tables)
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
         """One window; padding is 0."""

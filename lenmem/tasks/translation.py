@@ -22,7 +22,7 @@ from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, UnitInterval, at_least
 from lenmem.tasks.base import SetScore, Split, evenly_spaced
-from lenmem.tasks.rows import held_out_rows, share_of, split_off
+from lenmem.tasks.rows import share_of, split_off
 from lenmem.tasks.text import TextTask
 from lenmem.types import PyTree
 
@@ -37,6 +37,7 @@ class Translation(TextTask):
     unit: ClassVar[str] = "subwords"
     forced: ClassVar[bool] = True
     scores_sets: ClassVar[bool] = True
+    sampled_with_training: ClassVar[bool] = True
 
     directory: str = "example"
     """A directory with `<part>.<language>` or `<part>.<language>.gz`; `example`: 400 pairs of made sentences."""
@@ -102,17 +103,9 @@ class Translation(TextTask):
         """(N, M): the subwords; the longest answer of all and its end."""
         return capacity, self.contents.answers + 1
 
-    def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Subwords of the input."""
-        return rows.input_lengths
-
     def tables(self) -> dict[Split, Rows]:
         """The shorter pairs without the held-out ones, the held-out ones, the longer pairs."""
         return self.contents.tables
-
-    def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """Validation and test; training pairs for lengths without a held-out one."""
-        return held_out_rows(self, tables)
 
     def texts(self, rows: list[list[int]]) -> list[str]:
         """Answers up to their end symbol, as text."""

@@ -117,7 +117,7 @@ class Writer:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What goes wrong is said in one line, with what there is to go back to."""
+        """Errors become one line, which names the checkpoints that are left."""
         try:
             yield
         except Exception as error:
@@ -307,7 +307,7 @@ def _check(path: Path, items: Iterable[str] | None = None) -> None:
 
 
 def _fallback(root: Path, step: int) -> str:
-    """What else there is to go back to."""
+    """The checkpoints that are left, in words."""
     for other in reversed(steps(root)):
         if other != step and is_intact(root, other):
             return f"the checkpoint of step {other} is intact"

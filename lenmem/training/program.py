@@ -45,12 +45,12 @@ def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = 
     training = experiment.training
     count = training.device_count(None if devices is None else len(devices))
     mesh = device_mesh(count, training.batch_size, devices)
-    of = (experiment.bound_model, experiment.task, training, mesh)
+    arguments = (experiment.bound_model, experiment.task, training, mesh)
     try:
-        hash(of)
+        hash(arguments)
     except TypeError:  # A field of a user's class is a list, say.
-        return _advance(*of), mesh
-    return (_advance if devices is not None else _known_advance)(*of), mesh
+        return _advance(*arguments), mesh
+    return (_advance if devices is not None else _known_advance)(*arguments), mesh
 
 
 def _advance(model: nn.Module, task: Task, training: Training, mesh: Mesh | None) -> Any:

@@ -86,11 +86,11 @@ def initial_state(
     keys: jax.Array,
     *,
     abstract: bool = False,
-    **kept: Any,
+    **state_options: Any,
 ) -> State:
-    """An initial state for the seeds with these typed keys, [S]; `abstract`: only its shapes. `kept`: see
+    """An initial state for the seeds with these typed keys, [S]; `abstract`: only its shapes. `state_options`: see
     `initial_members`."""
-    members = functools.partial(initial_members, model, task, optimizer, **kept)
+    members = functools.partial(initial_members, model, task, optimizer, **state_options)
     given = {} if abstract else pretrained(model)
     return State(jnp.zeros((), jnp.int32), run_once(members, keys, given, abstract=abstract))
 

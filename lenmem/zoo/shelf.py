@@ -36,7 +36,7 @@ SMALL = 1_000_000
 BESIDE = "panm/reverse-lstm-small"
 """The LSTM that fails beside the network with which the gallery opens. It travels, too, at 1.6 MB."""
 LICENCE = "apache-2.0"
-"""Of the networks in the clone."""
+"""Licence of the networks in the clone."""
 
 _PACKAGE = Path(__file__).parent.parent
 BUILT_IN = _PACKAGE / "_zoo" if (_PACKAGE / "_zoo").is_dir() else _PACKAGE.parent / "results"

@@ -15,7 +15,7 @@ from scipy.special import erf
 from lenmem import Experiment, models
 from lenmem.models import hugging_face
 from lenmem.models.bert import IMPOSSIBLE, Bert, BertSpans
-from lenmem.nn.pointers import PointerDecoder
+from lenmem.nn.panm import PointerDecoder
 from lenmem.training import Optimizer, Training
 from lenmem.training.lanes import initial_lanes
 from lenmem.training.step import initial_state, replaced_in

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.nn.attention import AttentionDecoder, LocationAttention, PointingDecoder
+from lenmem.nn.attention import LocationAttention
+from lenmem.nn.attention_decoder import AttentionDecoder, PointingDecoder
 from lenmem.nn.cells import GRUCell
 from lenmem.types import Step
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.nn.attention import AttentionDecoder
+from lenmem.nn.attention_decoder import AttentionDecoder
 from lenmem.nn.cells import GRUCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lenmem.nn import AttentionDecoder, EncoderDecoder, GRUCell, LSTMCell, Recurrent, scan_cell
-from lenmem.nn.pointers import PointerCell, PointerDecoder, PointerLayer
+from lenmem.nn.panm import PointerCell, PointerDecoder, PointerLayer
 from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
 from tests.models.contract import briefly

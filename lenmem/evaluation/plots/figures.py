@@ -4,7 +4,7 @@
     def _figure_3(trials, target): ...
 
 A figure is drawn from one or more trained networks, so its drawer gets a list of `Trial`; figures of accuracy by length
-get the curves instead. `lenmem.drawing.draw_figure` makes both.
+get the curves instead. `lenmem.figures.draw_figure` makes both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lenmem.errors import choices
 from lenmem.evaluation.plots.registry import Target
 from lenmem.evaluation.plots.scene import Scene
 
-Source = Literal["example", "trials", "lengths", "curves"]
+DrawnFrom = Literal["example", "trials", "lengths", "curves"]
 """What a figure is drawn from: one example for each run, many examples for each seed of each run, many examples of
 several lengths for each run, or the curves of runs or records."""
 
@@ -26,7 +26,7 @@ class Trial(NamedTuple):
     """A trained network on one example or on many."""
 
     name: str
-    """Of the run; with the step, if that is not the last."""
+    """Name of the run; with the step, if that is not the last."""
     seed: int
     scene: Scene
     length: int
@@ -40,7 +40,7 @@ class PaperFigure:
 
     draw: Callable[[Sequence[Any], Target], None]
     """Gets trials, or curves, and a function from the name of a part (or "") to its path."""
-    of: Source
+    of: DrawnFrom
     shows: str
     """What it shows, in a line."""
     length: int | None
@@ -52,7 +52,7 @@ FIGURES: dict[str, PaperFigure] = {}
 
 
 def redraws(
-    name: str, *, of: Source, shows: str, length: int | None = None
+    name: str, *, of: DrawnFrom, shows: str, length: int | None = None
 ) -> Callable[[Callable[[Sequence[Any], Target], None]], Callable[[Sequence[Any], Target], None]]:
     """Registers a function as a paper's figure; the arguments are the fields of `PaperFigure`."""
 

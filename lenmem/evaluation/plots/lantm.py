@@ -8,7 +8,6 @@ Steps before the first answer write; the others read.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from matplotlib.lines import Line2D
 
 from lenmem.evaluation.plots.figures import Trial, parts, redraws
 from lenmem.evaluation.plots.look import FAINT, INK, READ, SMALLEST, WRITE, Path, every, finish, plain, style
+from lenmem.evaluation.plots.paths import annotate, arc, window
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
 from lenmem.evaluation.traces import pca
@@ -114,7 +114,7 @@ def plot_key_space(
     _require_writes(memory)
     d = memory.keys.shape[1]
     keys, reads = (memory.keys, memory.reads) if d == 2 else _project(memory, 2)
-    low, high = _window(np.concatenate([keys, reads]))
+    low, high = window(np.concatenate([keys, reads]))
     if d == 3:
         figure = Figure(figsize=(9.6, 4.9), layout="constrained")
         _sphere(figure.add_subplot(1, 2, 1, projection="3d"), memory, names)
@@ -145,7 +145,7 @@ def plot_key_space(
         fontsize=9,
     )
     figure.suptitle(plain(title), fontsize=11, color=INK)
-    _annotate(ax, keys, _names(memory, names), memory.strengths)
+    annotate(ax, keys, _names(memory, names), memory.strengths)
     return finish(figure, path)
 
 
@@ -224,7 +224,7 @@ def _sphere(ax: Any, memory: MemoryTrace, names: Callable[[int], str]) -> None:
     # A small patch is seen from its middle; points all around a circle, from the axis of that circle.
     x, y, z = centre / np.linalg.norm(centre) if np.linalg.norm(centre) > 0.3 else axes[:, 0]
     ax.view_init(elev=float(np.clip(np.degrees(np.arcsin(z)) + 20, -60, 60)), azim=np.degrees(np.arctan2(y, x)) + 15)
-    ax.plot(*_arc(memory.keys).T, color=WRITE, linewidth=1, alpha=0.7)
+    ax.plot(*arc(memory.keys).T, color=WRITE, linewidth=1, alpha=0.7)
     ax.scatter(
         *memory.keys.T,
         c=memory.strengths,
@@ -237,7 +237,7 @@ def _sphere(ax: Any, memory: MemoryTrace, names: Callable[[int], str]) -> None:
         depthshade=False,
     )
     if len(memory.reads):
-        ax.plot(*_arc(memory.reads).T, color=READ, linewidth=1.2, alpha=0.85)
+        ax.plot(*arc(memory.reads).T, color=READ, linewidth=1.2, alpha=0.85)
         ax.scatter(*memory.reads.T, color=READ, s=7, depthshade=False)
     for points, color in ((memory.keys, WRITE), (memory.reads, READ)):
         if len(points):
@@ -246,16 +246,6 @@ def _sphere(ax: Any, memory: MemoryTrace, names: Callable[[int], str]) -> None:
     ax.set_box_aspect((1, 1, 1), zoom=1.45)
     ax.set(xlim=(-1, 1), ylim=(-1, 1), zlim=(-1, 1))
     ax.set_axis_off()
-
-
-def _arc(points: np.ndarray, pieces: int = 12) -> np.ndarray:
-    """The path over the points, along great circles if they lie on the unit sphere."""
-    if len(points) < 2 or not np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-2):
-        return points
-    t = np.linspace(0, 1, pieces, endpoint=False)[:, None]
-    chords = [(1 - t) * a + t * b for a, b in itertools.pairwise(points)]
-    path = np.concatenate([*chords, points[-1:]])
-    return _unit(path)
 
 
 def _plane(ax: Axes, keys: np.ndarray, reads: np.ndarray, strengths: np.ndarray) -> PathCollection:
@@ -273,68 +263,6 @@ def _plane(ax: Axes, keys: np.ndarray, reads: np.ndarray, strengths: np.ndarray)
             ax.plot(*points[0], "o", markersize=12, markerfacecolor="none", markeredgecolor=color, zorder=5)
             ax.plot(*points[-1], "s", markersize=11, markerfacecolor="none", markeredgecolor=color, zorder=5)
     return dots
-
-
-def _window(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper corner of the visible part of the plane; never too narrow, even if all keys lie on a line."""
-    low, high = points.min(axis=0), points.max(axis=0)
-    span = max(float((high - low).max()), 1e-3)
-    half = np.maximum(high - low, 0.4 * span) / 2 + 0.09 * span
-    return (low + high) / 2 - half, (low + high) / 2 + half
-
-
-def _annotate(ax: Axes, points: np.ndarray, labels: Sequence[str] | None, strengths: np.ndarray) -> None:
-    """Writes labels beside points, off the path; of overlapping labels, only the first.
-
-    Writes with almost no strength store nothing and are not annotated.
-    """
-    if labels is None:
-        return
-    figure: Any = ax.figure
-    figure.draw_without_rendering()  # settles the layout, so that distances can be measured in points
-    places = ax.transData.transform(points) * 72 / figure.dpi
-    directions = _away(places)
-    directions[[0, -1]] *= 1.4  # start and end are ringed
-    taken: list[np.ndarray] = []
-    for point, place, direction, label, strength in zip(points, places, directions, labels, strengths, strict=True):
-        offset = 12 * direction
-        spot = place + offset
-        if not label or strength < 0.05 or any(np.all(np.abs(spot - other) < (12, 8)) for other in taken):
-            continue
-        taken.append(spot)
-        ax.annotate(
-            label,
-            point,
-            xytext=tuple(offset),
-            textcoords="offset points",
-            ha="center",
-            va="center",
-            fontsize=7.5,
-            color=INK,
-            zorder=6,
-            parse_math=False,
-        )
-
-
-def _away(places: np.ndarray) -> np.ndarray:
-    """float[n, 2] unit vectors away from the path at each of its points: out of a sharp bend, else to its left."""
-    steps = _unit(np.diff(places, axis=0))
-    ahead = np.concatenate([steps, np.zeros((1, 2))])
-    behind = np.concatenate([np.zeros((1, 2)), -steps])
-    bends, tangents = (ahead + behind) / 2, ahead - behind
-    left = np.stack([-tangents[:, 1], tangents[:, 0]], axis=1)
-    sharp = np.linalg.norm(bends, axis=1, keepdims=True) > 0.25
-    directions = np.where(sharp, -bends, left)
-    for end in (0, -1):  # the path of the reads may continue straight ahead, so aim between ahead and left
-        directions[end] = left[end] - 2 * bends[end]
-    directions = _unit(directions)
-    return np.where(directions.any(axis=1, keepdims=True), directions, [0.0, 1.0])
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors scaled to length 1; zero vectors are unchanged."""
-    norm = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(norm > 1e-6, norm, 1)
 
 
 def _project(memory: MemoryTrace, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -33,10 +33,10 @@ class EncoderDecoder(Part):
         start(states [B, N, d], mask bool[B, N]) -> (carry, memory)     `memory` stays the same in all steps
         __call__(carry, Step, memory) -> (carry, output)                one answer slot
 
-    for instance `lenmem.nn.attention.AttentionDecoder(cell)`. A decoder that stores its earlier slots has an attribute
-    `needs_slots = True`, and gets the mask of slots: `start(states, mask, valid bool[B, M])` (see `start_decoder`).
-    `start` and `decode_all` may have an argument `deterministic`, which is False in training. A decoder that can
-    process all slots at once also has
+    for instance `lenmem.nn.attention_decoder.AttentionDecoder(cell)`. A decoder that stores its earlier slots has an
+    attribute `needs_slots = True`, and gets the mask of slots: `start(states, mask, valid bool[B, M])` (see
+    `start_decoder`). `start` and `decode_all` may have an argument `deterministic`, which is False in training. A
+    decoder that can process all slots at once also has
 
         decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.pallas import outward
-from lenmem.ops.pallas.outward import TILE
+from lenmem.ops.pallas.tiles import TILE
 from lenmem.placement import platform, spread
 
 
@@ -108,7 +108,8 @@ def _plain(
     query: jax.Array, key: jax.Array, value: jax.Array, sides: jax.Array, bias: jax.Array, one_sided: bool
 ) -> jax.Array:
     """The same function without kernels, by all logits at once."""
-    from lenmem.ops.geometric import geometric_attention_weights, stick_breaking_weights
+    from lenmem.ops.geometric import geometric_attention_weights
+    from lenmem.ops.stick_breaking import stick_breaking_weights
 
     position = jnp.arange(query.shape[-1])
     on_right = position > position[:, None]

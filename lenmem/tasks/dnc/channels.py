@@ -1,90 +1,21 @@
-"""The seven tasks of the state-space-constrained DNC (Ofner & Kern, arXiv 2110.09138v2, supplement A).
-
-A network reads L steps, is told by a control channel that the input is over, and answers; a signal channel marks the
-end of its answer. Trained at lengths 5 to 15 (one per batch), tested at 2 to 100 and, with more memory, up to 1000.
-
-Layout, with steps counted from 1 and a sequence of length L:
-
-    sort, copy, differentiation, shift, add
-        inputs   1 .. L the sequence; L + 1 the flag: control 1, data 0
-        answer   L + 2 .. 2L + 1 the result, signal 0; 2L + 2 signal 1
-    search
-        inputs   1 .. L the sequence; L + 1 a blank and L + 2 the query, both with control 1
-        answer   from L + 3 on one matching position per step, signal 0; then signal 1
-    logic
-        inputs   1 .. L the formula; L + 1 the flag
-        answer   L + 2 the truth value
-
-All tasks have separate answer slots and `delimited=True`: the flag (in search the query) is the last input. Recurrent
-interfaces therefore add no delimiter, and all other models can take the tasks too. The step at which the answer begins
-depends on the model: an interface with `delay=1` has the layout above, with `delay=0` it is one step earlier.
-
-Numbers are values on channels, [sequence.. | control] in and [result.. | signal] out, with the mean squared error over
-channels and answer steps. A formula is tokens, one of which is the flag; as one-hot vectors this is the paper's
-[tokens | control]. Its answer is the class `F` or `T`, with cross-entropy.
-
-Details that the paper's text does not give are fields; their defaults are marked as our choice.
-"""
+"""Tasks whose inputs and answers are numbers on channels: all except logic."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.fields import Lengths, PositiveInt, between
-from lenmem.tasks.base import Task, masked_mean
+from lenmem.fields import between
+from lenmem.tasks.base import masked_mean
+from lenmem.tasks.dnc.base import DncTask
 from lenmem.types import Batch, Example, Spec
 
 BASE = 5
 """Numerals are 0 .. 4."""
-
-
-@dataclasses.dataclass(frozen=True)
-class DncTask(Task):
-    """Base class of the seven tasks: their lengths."""
-
-    train_lengths: Lengths = (5, 15)  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Smallest and largest training length, both included."""
-    test_lengths: Lengths = (2, 100)  # pyright: ignore[reportIncompatibleMethodOverride]
-    """Smallest and largest test length, both included. As in the paper, they enclose the training lengths."""
-    selection_length: PositiveInt = 30
-    """Length of the split `selection`, on which the paper selects the iteration to keep. It is beyond training. Our
-    choice: the length at which the paper analyses states."""
-
-    @property
-    def splits(self) -> dict[str, tuple[int, int]]:
-        """The usual splits and `selection`, which has one length."""
-        return super().splits | {"selection": (self.selection_length, self.selection_length)}
-
-    @property
-    def curve_lengths(self) -> tuple[int, ...]:
-        """From the shortest to the longest length, with growing intervals."""
-        ranges = (self.train_lengths, self.test_lengths)
-        return growing_lengths(min(low for low, _ in ranges), max(high for _, high in ranges))
-
-    @property
-    def trained(self) -> range:
-        """The training lengths."""
-        return range(self.train_lengths[0], self.train_lengths[1] + 1)
-
-
-def growing_lengths(shortest: int, longest: int) -> tuple[int, ...]:
-    """Both ends, and between them every length up to 20, every 5th up to 50, every 10th up to 100, every 50th up to
-    500, and so on. This includes all entries of the paper's Table V."""
-
-    def kept(n: int) -> bool:
-        unit = 10 ** (len(str(n - 1)) - 1)
-        return n <= 20 or n % (unit // 2 if n <= 5 * unit else unit) == 0 or n in (shortest, longest)
-
-    return tuple(filter(kept, range(shortest, longest + 1)))
-
-
-# Numbers on channels --------------------------------------------------------------------------------------------------
 
 
 class Problem(NamedTuple):
@@ -387,122 +318,3 @@ class Search(ChannelTask):
         none = np.array([(1 - p) ** length for length in self.trained])
         ends = (1 - (1 - p) * none) / (np.array(self.trained) + 1) / p
         return float(np.mean((ends - none) / (1 - none)))
-
-
-# Formulas -------------------------------------------------------------------------------------------------------------
-
-TRUTH = {"and": "&", "or": "|", "implies": ">", "equals": "="}
-"""Binary operators, and how they are written."""
-_TABLES = {"and": (0, 0, 0, 1), "or": (0, 1, 1, 1), "implies": (1, 1, 0, 1), "equals": (1, 0, 0, 1)}
-"""Value for the operands FF, FT, TF, TT."""
-FALSE, TRUE, NOT, OPEN, CLOSE, FLAG = range(6)
-"""Token ids; the binary operators follow."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Logic(DncTask):
-    """A boolean formula -> its value. Length: tokens of the formula.
-
-    A formula is `F`, `T`, `!` and a formula, or `(` formula operator formula `)`. Negation has no parentheses: with
-    them there would be no formula of 2, 3 or 6 tokens, but the paper uses all lengths. Without them, every length has
-    formulas of both values. The two values are equally likely; given value and length, the formula is uniform.
-    """
-
-    operators: tuple[Literal["and", "or", "implies", "equals"], ...] = ("and", "or")
-    """The binary operators, besides negation. The paper's list is lost, so this is our choice."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.operators or len(set(self.operators)) < len(self.operators):
-            raise ValueError(f"operators are {self.operators}; they must be one or more, each once")
-
-    @property
-    def spec(self) -> Spec:
-        """Tokens, including the flag; the answer is `F` or `T`."""
-        return Spec(
-            vocabulary=len(self.input_names),
-            output_size=2,
-            shared_ids=True,
-            delimited=True,
-            chance=0.5,
-            shapes=self.shapes,
-        )
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """`?` is the flag."""
-        return ("F", "T", "!", "(", ")", "?", *(TRUTH[name] for name in self.operators))
-
-    def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the formula with the flag, and its value."""
-        return capacity + 1, 1
-
-    def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """One example; padding is 0."""
-        value_key, formula_key = jax.random.split(key)
-        value = jax.random.bernoulli(value_key).astype(jnp.int32)
-        formula = self.formula(formula_key, value, length, capacity)
-        step = jnp.arange(capacity + 1)
-        inputs = jnp.where(step < length, jnp.pad(formula, (0, 1)), jnp.where(step == length, FLAG, 0))
-        one = jnp.ones(1, bool)
-        return Example(inputs, step <= length, value[None], one, one)
-
-    def formula(self, key: jax.Array, value: jax.Array, length: jax.Array | int, capacity: int) -> jax.Array:
-        """int[capacity]: a uniform formula with exactly `length` tokens and the given value.
-
-        Tokens at which a subformula begins are expanded from left to right. Each has a known length and value, and each
-        way to build it is chosen in proportion to the number of formulas built that way. O(capacity) per token.
-        """
-        counts, ways = (jnp.asarray(table, jnp.float32) for table in formula_counts(self.operators, capacity))
-        place = jnp.arange(capacity)
-
-        def expand(at, state):
-            tokens, sizes, values = state
-            size, value = sizes[at], values[at]
-            way_key, split_key = jax.random.split(jax.random.fold_in(key, at))
-            way = jax.random.categorical(way_key, ways[size, value])
-            operator, left, right = (way - 1) // 4, (way - 1) % 4 // 2, (way - 1) % 2
-            rest = size - 3 - place
-            split = jnp.where(rest > 0, counts[place, left] + counts[jnp.maximum(rest, 0), right], -jnp.inf)
-            split = jax.random.categorical(split_key, split)
-
-            negated, paired = (size > 1) & (way == 0), (size > 1) & (way > 0)
-            first, second = at + 1, jnp.where(paired, at + 2 + split, capacity)
-            starts = jnp.where(size == 1, value, jnp.where(negated, NOT, OPEN))
-            tokens = tokens.at[jnp.where(size > 0, at, capacity)].set(starts, mode="drop")
-            tokens = tokens.at[jnp.where(paired, second - 1, capacity)].set(FLAG + 1 + operator, mode="drop")
-            tokens = tokens.at[jnp.where(paired, at + size - 1, capacity)].set(CLOSE, mode="drop")
-            at_first = jnp.where(size > 1, first, capacity)
-            sizes = sizes.at[at_first].set(jnp.where(negated, size - 1, split), mode="drop")
-            sizes = sizes.at[second].set(size - 3 - split, mode="drop")
-            values = values.at[at_first].set(jnp.where(negated, 1 - value, left), mode="drop")
-            return tokens, sizes, values.at[second].set(right, mode="drop")
-
-        nothing = jnp.zeros(capacity, jnp.int32)
-        start = (nothing, nothing.at[0].set(length), nothing.at[0].set(value))
-        return jax.lax.fori_loop(0, capacity, expand, start)[0]
-
-
-@functools.cache
-def formula_counts(operators: tuple[str, ...], longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the number of formulas by tokens n and value v, and of these numbers by construction.
-
-    Returns float64[longest + 1, 2] and float64[longest + 1, 2, 1 + 4 * operators]. The first construction is negation;
-    then for each operator its operands' values FF, FT, TF, TT. -inf if there is no formula. O(longest^2).
-    """
-    counts = np.full((longest + 1, 2), -np.inf)
-    ways = np.full((longest + 1, 2, 1 + 4 * len(operators)), -np.inf)
-    truth = np.ravel([_TABLES[name] for name in operators])
-    for n in range(1, longest + 1):
-        if n == 1:
-            counts[1] = 0
-            continue
-        ways[n, :, 0] = counts[n - 1, ::-1]
-        if n >= 5:
-            # [splits, 4]: operands of 1 .. n - 4 and n - 4 .. 1 tokens, by their values.
-            pairs = (counts[1 : n - 3, :, None] + counts[n - 4 : 0 : -1, None, :]).reshape(-1, 4)
-            together = np.tile(np.logaddexp.reduce(pairs, axis=0), len(operators))
-            for value in (0, 1):
-                ways[n, value, 1:] = np.where(truth == value, together, -np.inf)
-        counts[n] = np.logaddexp.reduce(ways[n], axis=-1)
-    return counts, ways

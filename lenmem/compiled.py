@@ -1,0 +1,139 @@
+"""What a compiler says of a program: its memory, its costs and its largest arrays, in numbers and in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from typing import Any
+
+GIB = 2**30
+
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What the compiler says of a program."""
+
+    cpu_seconds: float
+    """CPU time of tracing and compiling on this machine, all threads together."""
+    devices: int
+    """Devices it runs on."""
+    memory: int
+    """Bytes on each device, at the peak: arguments, results, temporary arrays and code."""
+    available: int
+    """Bytes that a device has."""
+    flops: float | None
+    """Operations on one device. The body of a loop counts once. None: the compiler does not say."""
+    bytes_accessed: float | None
+    """Bytes read and written on one device, counted alike."""
+    cycles: int | None
+    """Estimated cycles of one device, counted alike; TPU only."""
+    instructions: int
+    """Lines of the optimised program."""
+    collectives: dict[str, int]
+    """Kind -> how many are in the program."""
+    largest: list[tuple[str, int]]
+    """The largest arrays, as (type and shape, bytes)."""
+
+    @property
+    def costs(self) -> tuple[tuple[float | None, float, str], ...]:
+        """Operations, bytes and cycles, each with the unit it is printed in."""
+        return (self.flops, 1e9, "GFLOP"), (self.bytes_accessed, 1e9, "GB moved"), (self.cycles, 1e6, "M cycles")
+
+    @property
+    def fits(self) -> bool:
+        """Whether a device has enough memory."""
+        return self.memory <= self.available
+
+
+def summed_up(executable: Any, text: str, seconds: float, devices: int, available: int) -> Compiled:
+    """The figures of a compiled program, from its analyses and its text. `available`: bytes of a device."""
+    memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
+    cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
+    return Compiled(
+        cpu_seconds=round(seconds, 1),
+        devices=devices,
+        memory=memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+        + memory.generated_code_size_in_bytes,
+        available=available,
+        flops=cost.get("flops"),
+        bytes_accessed=cost.get("bytes accessed"),
+        cycles=sum(cycles) if cycles else None,
+        instructions=len(text.splitlines()),
+        collectives=collectives(text),
+        largest=largest(text),
+    )
+
+
+def collectives(text: str) -> dict[str, int]:
+    """Kind -> how many, in the text of a program. libtpu writes one that runs beside other work as a chain of steps; it
+    is counted once."""
+    found = {}
+    for kind in COLLECTIVES:
+        lines = re.findall(rf"^.* {kind}(?:-start)?\(.*$", text, re.MULTILINE)
+        chains = [re.search(r'chain_id="\d+"', line) for line in lines]
+        found[kind] = chains.count(None) + len({chain[0] for chain in chains if chain})
+    return {kind: count for kind, count in found.items() if count}
+
+
+_BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2}
+_BYTES |= {"s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
+
+
+def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
+    """The largest results of instructions, each shape once. Values inside a fusion are never in memory."""
+    sizes: Counter[str] = Counter()
+    fused = False
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            fused = "fused_computation" in line.split("(")[0]
+        match = re.match(r"\s+(?:ROOT )?%?[\w.-]+ = (\w+)\[([\d,]*)\]", line)
+        if match and not fused and match[1] in _BYTES:
+            elements = 1
+            for size in filter(None, match[2].split(",")):
+                elements *= int(size)
+            sizes[f"{match[1]}[{match[2]}]"] = int(elements * _BYTES[match[1]])
+    return sizes.most_common(count)
+
+
+def reason(message: str) -> str:
+    """The first line of the compiler's message; if memory is too small, how much was asked for."""
+    short = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) (\w+)", message)
+    if short:
+        return f"it needs {short[1]}B of {short[3]}, and a device has {short[2]}B"
+    return message.strip().splitlines()[0]
+
+
+def described(name: str, compiled: dict[str, Compiled]) -> str:
+    """What the compiler says of the programs for a topology, in a few lines each."""
+    lines = []
+    for title, one in compiled.items():
+        costs = [f"{value / unit:.3g} {what}" for value, unit, what in one.costs if value is not None]
+        collectives = [f"{count} {kind}" for kind, count in one.collectives.items()]
+        lines += [
+            f"{name} {title}: {one.devices} device(s), compiled in {one.cpu_seconds:.0f} CPU s, "
+            f"{memory_text(one.memory)} of {memory_text(one.available)} each",
+            f"  costs, with the body of a loop counted once: {', '.join(costs) or 'not said'}",
+            f"  collectives: {', '.join(collectives) or 'none'}",
+            f"  largest arrays: {', '.join(f'{shape} {memory_text(size)}' for shape, size in one.largest[:3])}",
+        ]
+    return "\n".join(lines)
+
+
+def memory_text(size: int) -> str:
+    """`0.3 MiB`, `12 MiB` or `4.8 GiB`."""
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / 2**20:.{0 if size >= 2**22 else 1}f} MiB"
+
+
+def summary(compiled: dict[str, Compiled]) -> str:
+    """Seconds and memory of each program in one line."""
+    return "; ".join(
+        f"{name} {one.cpu_seconds:.0f} CPU s, {memory_text(one.memory)} of {memory_text(one.available)}"
+        for name, one in compiled.items()
+    )

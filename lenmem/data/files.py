@@ -1,0 +1,40 @@
+"""Reading text files, with errors that name the file and the line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lenmem.errors import readable
+
+
+def text_of(path: str | os.PathLike[str], expected: str) -> str:
+    """The text of a file. Raises ValueError, with what is expected or the line, if it cannot be read."""
+    raw = b""
+    try:
+        with readable(path, expected):
+            raw = Path(path).read_bytes()
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        first = raw.rfind(b"\n", 0, error.start) + 1
+        raise _not_utf8(path, raw.count(b"\n", 0, first) + 1, error.start - first) from None
+
+
+def lines_of(path: str | os.PathLike[str], expected: str) -> list[str]:
+    """The lines of a file, without their ends. Raises ValueError as `text_of` does."""
+    text = text_of(path, expected).replace("\r\n", "\n").removesuffix("\n")
+    return text.split("\n") if text else []
+
+
+def decoded(lines: Iterable[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """(number from 1, line without its end) of the lines of a file. Raises ValueError at one that is not UTF-8."""
+    for number, raw in enumerate(lines, 1):
+        try:
+            yield number, raw.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise _not_utf8(path, number, error.start) from None
+
+
+def _not_utf8(path: str | os.PathLike[str], line: int, byte: int) -> ValueError:
+    return ValueError(f"{path}, line {line}: it is not UTF-8, from byte {byte} on")

@@ -1,0 +1,137 @@
+"""Records of measured rows: `results/<paper>/<row>.json`, with the parameters beside it, and their table.
+
+Such a file is never written by hand. Old records have NaN for a diverged seed, which is read as None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from lenmem import papers
+from lenmem.evaluation.tables import percent
+from lenmem.experiment import Experiment
+from lenmem.serialize import write_json
+from lenmem.share import export_params
+from lenmem.training.resume import same_experiment
+from lenmem.types import PyTree
+
+SHARED_PARAMETERS = 500_000
+"""Parameters are stored with the results up to this number, all seeds together."""
+
+
+def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:
+    """Writes a record, and beside it the parameters, if they are given and not more than `SHARED_PARAMETERS`."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if params is not None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
+        known = {"experiment": record["experiment"], "alive": record["alive"]}
+        export_params(target.with_suffix(".safetensors"), params, known)
+    write_json(target, record)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record. Old records have NaN for a diverged seed, which is read as None."""
+    return json.loads(path.read_text(), parse_constant=lambda _: None)
+
+
+def recorded(
+    path: Path, experiment: Experiment, after_training: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any] | None:
+    """The record of this exact experiment, if there is one. Fields that were added later have their defaults."""
+    if not path.exists():
+        return None
+    try:
+        record = read_record(path)
+        same = same_experiment(record["experiment"], experiment)
+        same = same and record.get("after_training", {}) == dict(after_training)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return record if same else None
+
+
+def best_seed(record: Mapping[str, Any]) -> int:
+    """The seed with the highest exact match, if it is measured; ties are broken by the other metrics."""
+    measured = record["measured"]
+    names = sorted(measured, key=lambda name: name != "exact_match")
+    seeds = zip(*(measured[name]["seeds"] for name in names), strict=True)
+    # A diverged seed has None everywhere, which sorts below every number.
+    ranks = [tuple(-1.0 if value is None else value for value in values) for values in seeds]
+    return max(range(len(ranks)), key=lambda seed: ranks[seed])
+
+
+def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    """Records beside the paper: for every row the median over seeds, the best seed, and the printed number, in percent.
+
+    Metrics that the paper prints are joined by slashes, in the order of the header. The best seed is a single seed
+    (`best_seed`), so its numbers belong together. If the paper prints a mean and a deviation, so does a column here. A
+    dash stands for diverged seeds and for numbers that are not printed.
+    """
+    if not records:
+        raise ValueError("no records given; a table needs at least one")
+    compared = compared_metrics(records)
+    rules = ", ".join(sorted({record["selection"] for record in records}))
+    names = " / ".join(map(metric_name, compared))
+    table = Table(caption=f"{names}{unit(records[0])}; parameters kept: {rules}", caption_justify="left")
+    table.add_column("row")
+    stated = [papers.find(record["paper"], record["table"], **record["where"]) for record in records]
+    with_mean = any(printed.get("std") is not None for printed in stated)
+    for column in ("median", *(("mean ± std",) if with_mean else ()), "best seed", "paper", "seeds"):
+        table.add_column(column, justify="right")
+    for record in records:
+        best = best_seed(record)
+        cells = [record["measured"].get(metric) for metric in compared]
+        table.add_row(
+            escape(record["row"]),
+            " / ".join("-" if cell is None else shown(cell["median"]) for cell in cells),
+            *(
+                (" / ".join("-" if cell is None else mean_and_std(cell["seeds"]) for cell in cells),)
+                if with_mean
+                else ()
+            ),
+            " / ".join("-" if cell is None else shown(cell["seeds"][best]) for cell in cells),
+            " / ".join("-" if cell is None or cell["paper"] is None else f"{cell['paper']:g}" for cell in cells),
+            str(len(record["alive"])),
+        )
+    return table
+
+
+def mean_and_std(seeds: Sequence[float | None]) -> str:
+    """Mean and standard deviation (of a sample, over n - 1) of the seeds that did not diverge, as `85.2 ± 1.9`."""
+    living = [value for value in seeds if value is not None]
+    if not living:
+        return "-"
+    return shown(float(np.mean(living))) + (f" ± {np.std(living, ddof=1):.1f}" if len(living) > 1 else "")
+
+
+def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The metrics that the rows compare with the paper, in order; without any, those the paper prints, or all."""
+    records = list(records)
+    named = [metric for record in records for metric in record.get("metrics", ())]
+    items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
+    printed = [metric for metric, value in items if value is not None]
+    return list(dict.fromkeys(named or printed or [metric for metric, _ in items]))
+
+
+def unit(record: Mapping[str, Any]) -> str:
+    """The unit of the table a record belongs to, to be appended to the names of its metrics."""
+    printed = papers.tables(record["paper"])[record["table"]]["unit"]
+    return ", in percent" if printed == "percent" else f" ({printed})"
+
+
+def metric_name(metric: str) -> str:
+    """The name of a metric in a table: `exact match`, or `exact match on od_easy` for one of another split."""
+    split, _, name = metric.rpartition("/")
+    return name.replace("_", " ") + (f" on {split}" if split else "")
+
+
+def shown(value: float | None) -> str:
+    """A percentage with one decimal, but '100.0' only for exactly 100; a dash for None."""
+    return "-" if value is None else percent(value / 100)

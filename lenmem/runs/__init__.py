@@ -1,0 +1,45 @@
+"""The verbs of the command line as functions, for use in a notebook: measure a run, query it, compare runs."""
+
+from __future__ import annotations
+
+from lenmem.runs.answers import (
+    AnsweredExample,
+    answer_example,
+    answered,
+    example_batch,
+    example_batches,
+    predict,
+    slots_right,
+    typed_batch,
+)
+from lenmem.runs.comparing import compare, comparison_directory, cross, save_comparison, task_named
+from lenmem.runs.measuring import Report, finished, measure, save_curves, train_and_measure, whole_scores, without_dead
+from lenmem.runs.places import find_run, fresh_directory, is_run, numbered, open_run
+
+__all__ = [
+    "AnsweredExample",
+    "Report",
+    "answer_example",
+    "answered",
+    "compare",
+    "comparison_directory",
+    "cross",
+    "example_batch",
+    "example_batches",
+    "find_run",
+    "finished",
+    "fresh_directory",
+    "is_run",
+    "measure",
+    "numbered",
+    "open_run",
+    "predict",
+    "save_comparison",
+    "save_curves",
+    "slots_right",
+    "task_named",
+    "train_and_measure",
+    "typed_batch",
+    "whole_scores",
+    "without_dead",
+]

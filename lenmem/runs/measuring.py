@@ -1,0 +1,137 @@
+"""Training and measuring, and the scores of a whole test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lenmem.evaluation.lengths import LengthCurve, length_curve
+from lenmem.evaluation.metrics import Apply, score
+from lenmem.evaluation.sets import set_scores
+from lenmem.experiment import Experiment, Run
+from lenmem.serialize import write_whole
+from lenmem.training import checkpoint, processes
+from lenmem.training.loop import Result, train
+from lenmem.training.resume import same_experiment
+from lenmem.training.run_directory import CHECKPOINTS
+from lenmem.types import PyTree
+
+Report = Callable[[dict[str, Any]], None]
+
+
+def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
+    """The parameters [S, ...] with NaN for diverged seeds (`alive` bool[S] False), so they count as unmeasured."""
+    return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
+
+
+def measure(
+    trained: Run | Result | Experiment,
+    params: PyTree = None,
+    *,
+    label: str = "",
+    alive: np.ndarray | None = None,
+    apply: Apply | None = None,
+) -> LengthCurve:
+    """The length curve of an experiment for trained parameters: `measure(result)`, `measure(run)`, or
+    `measure(experiment, params)`. Diverged seeds (`alive` False) are NaN.
+
+    `apply` is the network, if it is not the experiment's model.
+    """
+    if isinstance(trained, Experiment):
+        experiment = trained
+        if params is None:
+            raise ValueError("to measure an experiment, pass its parameters: measure(experiment, params)")
+    else:
+        experiment = trained.experiment
+        params, alive = (trained.params if params is None else params), trained.alive if alive is None else alive
+    if alive is not None:
+        params = without_dead(params, alive)
+    evaluation = experiment.evaluation
+    return length_curve(
+        apply or experiment.bound_model,
+        params,
+        experiment.task,
+        evaluation.lengths_for(experiment.task),
+        evaluation.samples,
+        jax.random.key(evaluation.seed),
+        label=label or type(experiment.model).__name__,
+        batch_size=evaluation.batch_size,
+        smallest_capacity=evaluation.smallest_capacity,
+    )
+
+
+def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
+    """The scores and the perplexity of the whole test, for every seed, in words. Empty for a task without these."""
+    task, evaluation = experiment.task, experiment.evaluation
+    if not (task.forced or task.scores_sets):
+        return []
+    params, size, model = without_dead(params, alive), evaluation.batch_size, experiment.bound_model
+    samples = min(evaluation.test_examples, task.examples_of("test") or evaluation.test_examples)
+    lines = []
+    if task.forced:
+        perplexity = score(model, params, task, samples, size)["perplexity"]
+        told = f"{samples} answers, per {task.unit.removesuffix('s')}"
+        lines.append(f"perplexity on the test: {_two_places(perplexity)} ({told})")
+    try:
+        found = set_scores(model, params, task, samples, batch_size=size) if task.scores_sets else {}
+    except ValueError as missing:
+        return [*lines, str(missing)]
+    for name, of_seeds in found.items():
+        lines.append(f"{name.upper()} on the test: {_two_places(100 * of_seeds.values)} ({of_seeds.told})")
+    return lines
+
+
+def _two_places(values: np.ndarray) -> str:
+    return ", ".join(f"{value:.2f}" for value in values)
+
+
+def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
+    """Writes `curve.png` with all curves, and `curve.csv` and `curve.json` of the first.
+
+    `curve.json` is written last and atomically: a run that has it is finished.
+    """
+    from lenmem.evaluation.plots import plot_curves
+
+    directory.mkdir(parents=True, exist_ok=True)
+    curves[0].save_csv(directory / "curve.csv")
+    plot_curves(curves, directory / "curve.png")
+    write_whole(directory / "curve.json", (json.dumps(curves[0].to_dict()) + "\n").encode())
+
+
+def train_and_measure(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    resume: bool = False,
+    report: Report | None = None,
+    tensorboard: bool = False,
+    label: str = "",
+) -> tuple[Result, LengthCurve | None]:
+    """Trains into `directory`, and measures unless the run was interrupted."""
+    result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
+    if result.interrupted:
+        return result, None
+    curve = measure(result, label=label)
+    if processes.is_first():
+        save_curves(directory, [curve])
+    return result, curve
+
+
+def finished(experiment: Experiment, directory: Path) -> bool:
+    """Whether `directory` holds a finished run of this exact experiment."""
+    if checkpoint.latest(directory / CHECKPOINTS) != experiment.training.steps:
+        return False
+    return (directory / "curve.json").exists() and holds_same(experiment, directory)
+
+
+def holds_same(experiment: Experiment, directory: Path) -> bool:
+    """Whether `directory` holds a checkpoint of this exact experiment."""
+    saved = directory / CHECKPOINTS
+    if checkpoint.latest(saved) is None:
+        return False
+    return same_experiment(checkpoint.read_manifest(saved)["experiment"], experiment)

@@ -1,0 +1,40 @@
+"""Where runs lie: a path, a name under `runs/`, a file or a name of the zoo."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+from lenmem.experiment import SUFFIX, Run, load
+from lenmem.training.run_directory import holds_run
+from lenmem.zoo import shelf
+
+
+def numbered(directory: Path) -> Iterator[Path]:
+    """`directory`, then the same with -2, -3, ... appended."""
+    yield directory
+    for number in itertools.count(2):
+        yield directory.with_name(f"{directory.name}-{number}")
+
+
+def fresh_directory(directory: Path) -> Path:
+    """`directory`, or with -2, -3, ... appended if it holds a run already. Nothing is overwritten."""
+    return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
+
+
+def open_run(directory: str | Path, step: int | None = None, modules: Iterable[type | ModuleType] = ()) -> Run:
+    """`lenmem.load` for a run's path, its name under `runs/`, a file, or a name of the zoo."""
+    return load(find_run(directory), step=step, modules=modules)
+
+
+def is_run(name: str) -> bool:
+    """Whether a word on the command line means a trained network: a run, a file, or a name of the zoo."""
+    return shelf.is_name(name) or name.endswith(SUFFIX) or holds_run(find_run(name))
+
+
+def find_run(directory: str | Path) -> Path:
+    """A run's path, given as a path or as a name under `runs/`. Names of the zoo are left as they are."""
+    path = Path(directory)
+    return Path("runs") / path if not path.is_dir() and (Path("runs") / path).is_dir() else path
