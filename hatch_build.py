@@ -48,7 +48,8 @@ class TrainedNetworks(BuildHookInterface):
         networks = [
             shelf.Entry(name, record, path, path.stat().st_size)
             for name, record in whole.items()
-            for path in [root / "results" / f"{name}{shelf.SUFFIX}"]
+            for path in [shelf.file_in(root / "results", name)]
+            if path
         ]
         self.scratch = tempfile.TemporaryDirectory()
         index = Path(self.scratch.name) / shelf.INDEX

@@ -16,7 +16,7 @@
 #
 # A run uses all devices of its machine, and several processes can train one run together. Nothing in an experiment
 # changes for that. A laptop can try it, since JAX can split a CPU into several virtual devices. They make nothing
-# faster, but they show what happens on a machine with four GPUs. It takes about a minute on one CPU core.
+# faster, but they show what happens on a machine with two GPUs. It takes about a minute on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
@@ -65,26 +65,26 @@ import lenmem
 from lenmem.evaluation import plots
 
 # Optimiser steps of every training below.
-STEPS = int(os.environ.get("LENMEM_STEPS", "100"))
+STEPS = int(os.environ.get("LENMEM_STEPS", "40"))
 
 # %% [markdown]
-# ## Four devices
+# ## Two devices
 #
-# Each command starts its own process, which is told to see four devices. The first line says how the batch is
-# distributed: 32 examples are 8 on each device.
+# Each command starts its own process, which is told to see two devices. The batch is distributed over them: of 32
+# examples each gets 16.
 
 # %%
 options = f"copy --model gru --task.vocabulary 8 --task.train-lengths 1 4 --training.steps {STEPS}"
 options += f" --training.seeds 2 --training.log-every {STEPS // 2} --training.optimizer.learning-rate 0.03"
 os.environ["OPTIONS"] = options  # for the commands below
-os.environ["FOUR"] = (
-    "--xla_force_host_platform_device_count=4"
+os.environ["TWO"] = (
+    "--xla_force_host_platform_device_count=2"
     " --xla_cpu_collective_call_terminate_timeout_seconds=1800"  # devices that share a core wait for each other
 )
 
 # %% language="bash"
-# export XLA_FLAGS="$FOUR"
-# lenmem train $OPTIONS --directory runs/four 2> four.log
+# export XLA_FLAGS="$TWO"
+# lenmem train $OPTIONS --directory runs/both 2> both.log
 
 # %% [markdown]
 # ## One device
@@ -105,18 +105,18 @@ def losses(name):
     return [json.loads(line)["loss"][0] for line in Path(f"runs/{name}/metrics.jsonl").read_text().splitlines()]
 
 
-for name in ("four", "one"):
-    print(f"{name:5}", *losses(name))
+for name in ("both", "one"):
+    print(f"{name:9}", *losses(name))
 
 # %%
-curves = [lenmem.measure(lenmem.load(f"runs/{name}"), label=f"trained on {name}") for name in ("four", "one")]
+curves = [lenmem.measure(lenmem.load(f"runs/{name}"), label=f"trained on {name}") for name in ("both", "one")]
 plots.plot_curves(curves)
 
 # %% [markdown]
 # ## Another number of devices
 #
 # Checkpoints do not know on how many devices they were made. This notebook sees one device. It trains here, gets a
-# Ctrl-C in the middle, and the run is continued on four.
+# Ctrl-C in the middle, and the run is continued on two.
 
 
 # %%
@@ -126,16 +126,16 @@ def interrupt(entry):
         signal.raise_signal(signal.SIGINT)
 
 
-stopped = lenmem.train(lenmem.load("runs/four").experiment, directory="runs/moved", report=interrupt)
+stopped = lenmem.train(lenmem.load("runs/both").experiment, directory="runs/moved", report=interrupt)
 print("stopped at step", stopped.step, "of", STEPS)
 
 # %% language="bash"
-# export XLA_FLAGS="$FOUR"
+# export XLA_FLAGS="$TWO"
 # lenmem train --resume runs/moved 2> moved.log
 
 # %%
-for name in ("four", "moved"):
-    print(f"{name:5}", *losses(name))
+for name in ("both", "moved"):
+    print(f"{name:9}", *losses(name))
 
 # %% [markdown]
 # ## Two processes
@@ -152,13 +152,13 @@ with socket.socket() as free:
 
 # %% language="bash"
 # export JAX_COORDINATOR_ADDRESS=localhost:$PORT JAX_NUM_PROCESSES=2
-# JAX_PROCESS_ID=1 lenmem train $OPTIONS --distributed --directory runs/two > second.log 2>&1 &
-# JAX_PROCESS_ID=0 lenmem train $OPTIONS --distributed --directory runs/two 2> first.log
+# JAX_PROCESS_ID=1 lenmem train $OPTIONS --distributed --directory runs/processes > second.log 2>&1 &
+# JAX_PROCESS_ID=0 lenmem train $OPTIONS --distributed --directory runs/processes 2> first.log
 # wait
 
 # %%
-for name in ("four", "two"):
-    print(f"{name:5}", *losses(name))
+for name in ("both", "processes"):
+    print(f"{name:9}", *losses(name))
 
 # %% [markdown]
 # ## Before you rent one

@@ -238,11 +238,11 @@ def _placed(shapes: PyTree, sharding: Sharding) -> PyTree:
 
 
 def at_paper_scale() -> Iterator[str]:
-    """The named configurations except small presets and grids of sweeps: one of each paper in turn."""
+    """The papers' configurations except small presets and grids of sweeps: one of each paper in turn."""
     of_papers: dict[str, list[str]] = {}
     for name in configs.names():
         paper, _, last = name.rpartition("/")
-        if not name.endswith("_small") and not last.startswith(("sweep", "grid")):
+        if paper != "beyond" and not name.endswith(("_small", "_tiny")) and not last.startswith(("sweep", "grid")):
             of_papers.setdefault(paper, []).append(name)
     for turn in itertools.zip_longest(*of_papers.values()):
         yield from filter(None, turn)

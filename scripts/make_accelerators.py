@@ -1,7 +1,8 @@
-"""Write docs/accelerators.md from results/accelerators.json, which two commands write.
+"""Write docs/accelerators.md from results/accelerators.json, which three commands write.
 
 lenmem compile --all --topologies v5e:2x2 v6e:2x2 h100 --json results/accelerators.json
 python scripts/kernel_cycles.py --json results/accelerators.json
+python scripts/linear_cycles.py --json results/accelerators.json
 python scripts/make_accelerators.py            # write the page
 python scripts/make_accelerators.py --check    # exit 1 if it is not what would be written
 """
@@ -72,12 +73,26 @@ compiled for one, and their results are tested in Pallas' interpreter on a CPU. 
 gradient together; a dash, not measured.
 """
 
+LINEAR = """
+## Outer-product attention and the erasing scan on a TPU
+
+Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, for a batch of one with {heads} heads,
+in bfloat16 (`python scripts/linear_cycles.py`). Cycles are the compiler's estimates for all operations, those in a loop
+times its steps. *Products alone* is the same estimate for the matrix products of the program, each compiled by itself,
+as a share of the whole program's; it can exceed 100%, since the whole is compiled in another way. *Of peak* is what
+these products would take at the rate of all matrix units, as a share of the same. Products of width 64 fill half of a
+unit, and exact float32 products take six passes, so products alone do not reach it either. Nothing was run.
+"""
+HEADS = 8
+OPERATIONS = {"attention": "outer-product attention", "scan": "`nam_scan`"}
+
 
 def page(records: list[dict[str, Any]]) -> str:
     """The page of these records."""
     measured = [record for record in records if "attention" in record]
+    linear = [record for record in records if "linear" in record]
     commits = _commits(records)
-    records = [record for record in records if "attention" not in record]
+    records = [record for record in records if "attention" not in record and "linear" not in record]
     parts = [HEAD]
     for topology in dict.fromkeys([*TOPOLOGIES, *(record["topology"] for record in records)]):
         chosen = sorted((r for r in records if r["topology"] == topology), key=lambda r: r["config"])
@@ -101,6 +116,7 @@ def page(records: list[dict[str, Any]]) -> str:
             names = textwrap.fill(", ".join(missing), 120, break_on_hyphens=False)
             parts.append(f"{chr(10) if chosen else ''}Not tried yet:\n{names}.\n")
     parts += _attention([record["attention"] for record in measured])
+    parts += _linear(linear)
     parts.append(f"\nCompiled at {commits}.\n")
     return "".join(parts)
 
@@ -144,6 +160,33 @@ def _attention(measured: list[dict[str, Any]]) -> list[str]:
             cells += ["-" if one is None else f"{one['cpu_seconds']:.0f} s" for one in both]
             parts.append(f"| {' | '.join(cells)} |\n")
     return parts
+
+
+def _linear(measured: list[dict[str, Any]]) -> list[str]:
+    """The section about the linear operations, if they were measured."""
+    if not measured:
+        return []
+    parts = [
+        LINEAR.format(heads=HEADS),
+        "\n| | topology | d | S | M cycles | products alone | of peak |\n| --- | --- |" + " ---: |" * 5 + "\n",
+    ]
+    for record in sorted(measured, key=_place):
+        one = record["linear"]
+        cells = [
+            OPERATIONS[one["operation"]],
+            record["topology"],
+            str(one["width"]),
+            f"{one['length']:,}",
+            f"{one['whole'] / 1e6:.3g}",
+            *(f"{one[name] / one['whole']:.0%}" for name in ("products", "peak")),
+        ]
+        parts.append(f"| {' | '.join(cells)} |\n")
+    return parts
+
+
+def _place(record: dict[str, Any]) -> tuple[Any, ...]:
+    one = record["linear"]
+    return one["operation"], record["topology"], one["width"], one["length"]
 
 
 def _row(record: dict[str, Any]) -> str:

@@ -222,3 +222,39 @@ def test_the_page_shows_its_records():
     assert {(record["config"], record["topology"]) for record in records} and all(
         record["topology"] in aot.TARGETS for record in records
     )
+
+
+def test_products_and_cycles_of_loops_count_as_often_as_they_run():
+    """What `scripts/linear_cycles.py` counts: matrix products in a traced program, and estimates in a compiled one."""
+    script = runpy.run_path(str(Path(__file__).parents[1] / "scripts/linear_cycles.py"))
+
+    def program(x, weights):
+        x = jax.lax.scan(lambda x, _: (jnp.sin(x @ weights), None), x, length=5)[0]
+        return jnp.einsum("bij,bkj->bik", x.reshape(2, 2, 3), x.reshape(2, 2, 3))
+
+    x = jax.ShapeDtypeStruct((4, 3), jnp.float32), jax.ShapeDtypeStruct((3, 3), jnp.float32)
+    products = script["products_of"](jax.make_jaxpr(program)(*x).jaxpr)
+    assert sorted(products.values()) == [1, 5]
+    assert sum(n * script["operations"](one) for one, n in products.items()) == 2 * (5 * 4 * 3 * 3 + 2 * 2 * 2 * 3)
+    with pytest.raises(ValueError, match="unknown length"):
+        script["products_of"](jax.make_jaxpr(lambda x: jax.lax.while_loop(jnp.all, jnp.sin, x))(1.0).jaxpr)
+
+    text = """HloModule m
+%condition.1 (p: (s32[])) -> pred[] {
+  %limit.2 = s32[]{:T(128)} constant(6)
+}
+
+%body.1 (p: (s32[])) -> (s32[]) {
+  %a = f32[8] add(), backend_config={"estimated_cycles":"10"}
+}
+
+%outer.3 (p: f32[8]) -> f32[8] {
+  %b = f32[8] while(%t), condition=%condition.1, body=%body.1
+}
+
+ENTRY %main.4 (p: f32[8]) -> f32[8] {
+  %c = f32[8] call(%p), to_apply=%outer.3
+  ROOT %d = f32[8] add(%c, %c), backend_config={"estimated_cycles":"7"}
+}
+"""
+    assert script["cycles_of"](text) == 67

@@ -16,7 +16,22 @@ pytest.importorskip("ipykernel")
 
 COLAB = Path(__file__).parents[1] / "colab"
 SCRIPTS = sorted(COLAB.glob("*.py"))
-RAN = [COLAB / f"{name}.py" for name in ("dnc", "lantm", "own_cell", "own_task", "panm", "sweep")]
+RAN = [
+    COLAB / f"{name}.py"
+    for name in (
+        "dnc",
+        "lantm",
+        "nam",
+        "ndr",
+        "own_cell",
+        "own_data",
+        "own_task",
+        "panm",
+        "quickstart",
+        "reading_memory",
+        "sweep",
+    )
+]
 """Notebooks that were run for their outputs. The others store none yet."""
 runner = runpy.run_path(str(COLAB.parent / "scripts/run_notebooks.py"))
 

@@ -85,18 +85,20 @@ def test_every_network_of_the_clone_is_listed_with_what_its_record_says():
     """Against the files themselves, and a twin in NumPy."""
     known = shelf.entries()
     files = {
-        path.relative_to(ROOT / "results").with_suffix("").as_posix() for path in ROOT.rglob("results/**/*.safetensors")
+        path.relative_to(ROOT / "results").with_suffix("").as_posix(): path
+        for path in ROOT.rglob("results/**/*.safetensors")
+        if path.with_suffix(".json").exists()
     }
-    assert len(files) > 80
-    assert {name for name in files if (ROOT / f"results/{name}.json").exists()} == set(known)
+    files = {name.removesuffix("/model"): path for name, path in files.items()}  # a folder is named by itself
+    assert len(files) > 80 and set(files) == set(known)
     for name, entry in known.items():
-        record = json.loads((ROOT / f"results/{name}.json").read_text())
+        record = json.loads(files[name].with_suffix(".json").read_text())
         lengths = np.concatenate([curve["lengths"] for curve in record["curves"]])
         exact = [np.array(curve["values"]["exact_match"], np.float64) for curve in record["curves"]]
         mastered = np.nan_to_num(np.concatenate(exact, axis=1)) >= 0.95
         assert entry.reaches == [int(np.max(lengths[row], initial=0)) for row in mastered]
         assert entry.reach == entry.reaches[entry.best_seed] == max(entry.reaches)
-        assert entry.size == (ROOT / f"results/{name}.safetensors").stat().st_size
+        assert entry.size == files[name].stat().st_size
         assert list(entry.train_lengths) == record["curves"][0]["train_lengths"]
 
 

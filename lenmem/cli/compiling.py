@@ -21,7 +21,7 @@ class CompileAll:
     topologies: tuple[str, ...] = ("v5e:2x2", "v6e:2x2", "h100")
     """What to compile for."""
     all: bool = False
-    """In place of a configuration: every configuration but the small presets."""
+    """In place of a configuration: every configuration of the papers but the small presets."""
     json: Path = Path("results/accelerators.json")
     """Where the records of `--all` go. What the file has is not compiled again, unless it has changed since."""
 

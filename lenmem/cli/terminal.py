@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,8 @@ from rich.console import Console
 
 from lenmem.bars import Bars
 
-console = Console()
+# The commands of a notebook have FORCE_COLOR, with which rich would draw bars into a file.
+console = Console(force_terminal=None if sys.stdout.isatty() else False)
 bars = Bars(console)
 
 

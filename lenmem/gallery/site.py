@@ -31,7 +31,7 @@ DEFAULT = (
     "zoo:lantm/copy-slantm-published-S",
     "zoo:nam/palindrome-nam_tm-small",
     "zoo:panm/dyck_3",
-    "zoo:ndr/ctl_backward-geometric-small",
+    "zoo:ndr/ctl_forward-ndr-tiny",
 )
 """The networks of the gallery: one for each kind of memory, and an LSTM that fails beside two of them. The page opens
 with the first beside the second."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from lenmem.nn.cells import as_cell
 from lenmem.nn.module import told
 from lenmem.nn.recurrence import scan_cell
+from lenmem.ops.gradients import with_gradient
 from lenmem.types import Step
 
 
@@ -19,7 +20,17 @@ def reverse(states: jax.Array, mask: jax.Array) -> jax.Array:
     """Reverses each row's real part and leaves the padding in place: states [B, N, ...], mask bool[B, N]."""
     time, lengths = jnp.arange(mask.shape[-1]), jnp.sum(mask, axis=-1, keepdims=True)
     source = jnp.where(time < lengths, lengths - 1 - time, time)
+    return _permuted(states, source)
+
+
+def _permute(states: jax.Array, source: jax.Array) -> jax.Array:
     return jnp.take_along_axis(states, source.reshape(*source.shape, *[1] * (states.ndim - 2)), axis=1)
+
+
+# A permutation that is its own inverse is its own transpose, too: the gradient needs no scatter.
+_permuted = with_gradient(
+    lambda states, source: (_permute(states, source), source), lambda source, d: (_permute(d, source), None)
+)
 
 
 def first_and_last(states: jax.Array, mask: jax.Array) -> jax.Array:

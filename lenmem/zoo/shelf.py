@@ -133,7 +133,7 @@ def entries() -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for directory in shelves():
         for name, record in records_in(directory).items():
-            path = _file_in(directory, name)
+            path = file_in(directory, name)
             entry = found.get(name)
             if entry is None:
                 size = path.stat().st_size if path else record["file"]["size"]
@@ -227,7 +227,8 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _file_in(directory: Path, name: str) -> Path | None:
+def file_in(directory: Path, name: str) -> Path | None:
+    """The parameters of a network in a directory, if they are there."""
     places = (directory / f"{name}{SUFFIX}", directory / name / f"model{SUFFIX}")
     return next((place for place in places if place.is_file()), None)
 

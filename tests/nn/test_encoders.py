@@ -21,6 +21,16 @@ def test_reversal_is_per_row_and_undoes_itself():
     np.testing.assert_array_equal(reverse(reverse(numbers, MASK), MASK), numbers)
 
 
+def test_the_gradient_of_a_reversal_is_a_reversal():
+    states, moved = jnp.nan_to_num(STATES), jax.random.normal(jax.random.key(1), STATES.shape)
+    _, pull = jax.vjp(lambda states: reverse(states, MASK), states)
+    (gradient,) = pull(moved)
+    np.testing.assert_array_equal(gradient, reverse(moved, MASK))
+    _, tangent = jax.jvp(lambda states: reverse(states, MASK), (states,), (moved,))
+    np.testing.assert_array_equal(tangent, gradient)
+    np.testing.assert_allclose(jnp.vdot(moved, reverse(states, MASK)), jnp.vdot(gradient, states), rtol=1e-6)
+
+
 def test_backward_is_the_forward_cell_on_reversed_rows():
     model = Recurrent(LSTMCell(3), bidirectional=True)
     params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]

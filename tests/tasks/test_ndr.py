@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lenmem import tasks
-from lenmem.data import ctl, expressions, trees
+from lenmem.data import ctl, trees
+from lenmem.data import expressions as languages
 from lenmem.tasks.base import draw
 from lenmem.tasks.buckets import _permuted
 from lenmem.tasks.rows import RowTask
@@ -97,8 +98,8 @@ def parse_listops(words: list[str]) -> tuple[int, int]:
 
 
 PARSERS = {
-    "arithmetic": (expressions.ARITHMETIC_TOKENS, lambda words: parse_arithmetic(words)[:2]),
-    "listops": (expressions.LISTOPS_TOKENS, parse_listops),
+    "arithmetic": (languages.ARITHMETIC_TOKENS, lambda words: parse_arithmetic(words)[:2]),
+    "listops": (languages.LISTOPS_TOKENS, parse_listops),
 }
 
 
@@ -217,7 +218,7 @@ def test_ctl_at_any_depth(order):
 def test_labels_of_trees():
     """Values and depths of all drawn trees, at all depths, also after many wraps, in both versions."""
     for name, clean in ((name, clean) for name in PARSERS for clean in (False, True)):
-        language = expressions.listops(0.3, 5, clean) if name == "listops" else expressions.arithmetic(0.3, clean)
+        language = languages.listops(0.3, 5, clean) if name == "listops" else languages.arithmetic(0.3, clean)
         names, parse = PARSERS[name]
         for lowest, highest in ((2, 6), (8, 9)):
             forest = trees.Forest(language, np.random.default_rng(0))
@@ -262,7 +263,7 @@ def twin(name, rng, lowest, highest, share):
 def test_sampling_rules(name, lowest, highest):
     """Frequencies of depths, and by depth mean size, place of the deepest part and root operators, equal the twin's."""
     names, parse = PARSERS[name]
-    language = expressions.listops(0.3, 5) if name == "listops" else expressions.arithmetic(0.3)
+    language = languages.listops(0.3, 5) if name == "listops" else languages.arithmetic(0.3)
     rng = np.random.default_rng(0)
 
     def features(words):
@@ -293,15 +294,15 @@ def test_sampling_rules(name, lowest, highest):
 
 def test_most_tokens():
     """A full expression of the greatest length meets the bound, which is at or near the fact sheet's maximum."""
-    assert expressions.arithmetic(0.2).most_tokens(50) == 49
-    assert expressions.listops(0.3, 5).most_tokens(50) == 43
-    assert expressions.listops(0.3, 5, clean=True).most_tokens(50) == 50
-    assert expressions.listops(0.3, 5).most_tokens(5) == 4, "[MAX 1 2 ]"
+    assert languages.arithmetic(0.2).most_tokens(50) == 49
+    assert languages.listops(0.3, 5).most_tokens(50) == 43
+    assert languages.listops(0.3, 5, clean=True).most_tokens(50) == 50
+    assert languages.listops(0.3, 5).most_tokens(5) == 4, "[MAX 1 2 ]"
 
 
 def test_one_operator():
-    single = expressions.single_operations()
-    text = ["".join(words_of(row, expressions.ARITHMETIC_TOKENS)) for row in single["tokens"].reshape(200, 5)]
+    single = languages.single_operations()
+    text = ["".join(words_of(row, languages.ARITHMETIC_TOKENS)) for row in single["tokens"].reshape(200, 5)]
     assert len(set(text)) == 200
     assert [parse_arithmetic([*word])[0] for word in text] == single["values"].tolist()
 
@@ -341,7 +342,7 @@ def test_options_of_trees():
         assert not set(expressions(moved["test"])) & set(expressions(drawn["test"]))
 
     def deeper_on_the_right(rows):
-        parts = [parse_arithmetic(words_of(row, expressions.ARITHMETIC_TOKENS)) for row in rows.inputs]
+        parts = [parse_arithmetic(words_of(row, languages.ARITHMETIC_TOKENS)) for row in rows.inputs]
         return np.mean([right > left for _, _, left, right in parts])
 
     assert deeper_on_the_right(drawn["deeper_validation"]) == pytest.approx(0.88, abs=0.07), "as published"
@@ -353,7 +354,7 @@ def test_trees_that_cannot_be_found(monkeypatch):
     monkeypatch.setattr(trees, "BARREN_BLOCKS", 3)
     wanted = trees.Wanted({2: 201}, 2, 2, 50, (0,))
     with pytest.raises(ValueError, match="201 different trees are too many to be found; got 200"):
-        trees.collect(expressions.arithmetic(0.5), wanted)
+        trees.collect(languages.arithmetic(0.5), wanted)
 
 
 def test_curve_of_trees():
@@ -366,7 +367,7 @@ def test_curve_of_trees():
     assert task.shapes(8) == (49, 1) and task.shapes(12) == (97, 1)
     train = set(expressions(task.tables()["train"]))
     for depth, (row, mask, target) in enumerate(zip(tight.inputs, tight.input_mask, tight.targets, strict=True), 1):
-        value, found, *_ = parse_arithmetic(words_of(row[mask], expressions.ARITHMETIC_TOKENS))
+        value, found, *_ = parse_arithmetic(words_of(row[mask], languages.ARITHMETIC_TOKENS))
         assert (value, found) == (target[0], depth)
         assert (row[mask].astype(np.uint8).tobytes() in train) is (depth == 1)
 

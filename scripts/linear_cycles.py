@@ -1,0 +1,192 @@
+"""Static cycles of outer-product attention and of the erasing scan on TPUs that need not be there, against their peak.
+
+    python scripts/linear_cycles.py                                   # print them; takes many minutes on 2 cores
+    python scripts/linear_cycles.py --only "scan 4096"                # programs whose name contains these words
+    python scripts/linear_cycles.py --json results/accelerators.json  # also put them in front of the records of a file
+
+Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, one row of 8 heads, bfloat16, of S
+positions and width d. Three numbers of cycles are compared:
+
+    whole       the compiler's estimates (`estimated_cycles`) of all operations, those of a loop times its steps
+    products    the same for the matrix products alone, each compiled by itself, in the number that the program does
+    peak        the operations of these products at the rate of all matrix units, each product as one pass in bfloat16
+
+Nothing is run, so nothing here is a speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import SingleDeviceSharding
+
+from lenmem import aot, ops
+from lenmem.placement import on_platform
+from lenmem.serialize import write_json
+from lenmem.training.environment import describe_environment
+
+HEADS = 8
+OPERATIONS = ("attention", "scan")
+LENGTHS = (4096, 16384, 65536)
+WIDTHS = (64, 128)
+PEAK = {"v5e:1x1": 4 * 2 * 128 * 128, "v5p:2x2x1": 8 * 2 * 128 * 128}
+"""Operations of one chip in a cycle: its matrix units, 4 or 8 of 128 x 128, with a multiplication and an addition."""
+
+
+def names() -> Iterator[str]:
+    """`OPERATION LENGTH WIDTH TOPOLOGY` for every program."""
+    for topology in PEAK:
+        for length in LENGTHS:
+            yield from (f"{kind} {length} {width} {topology}" for kind in OPERATIONS for width in WIDTHS)
+
+
+def operation(kind: str) -> Callable[..., jax.Array]:
+    """The function of queries, keys, values and gates that is compiled."""
+
+    def attention(queries, keys, values, gates):
+        read = ops.normalized_outer_product_attention(queries, keys, values, write_probability=gates, causal=True)
+        assert isinstance(read, jax.Array)
+        return read
+
+    def scan(queries, keys, values, gates):
+        reads = ops.nam_scan(keys, values, gates, gates, queries=queries)[1]
+        assert reads is not None
+        return reads
+
+    return {"attention": attention, "scan": scan}[kind]
+
+
+def measured(name: str) -> dict[str, Any]:
+    """What the compiler says of a program and of its products."""
+    kind, length, width, topology = name.split(" ")
+    shape = (1, HEADS, int(length), int(width))
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.bfloat16)] * 3 + [jax.ShapeDtypeStruct(shape[:-1], jnp.bfloat16)]
+    with on_platform("tpu"):
+        traced = jax.make_jaxpr(operation(kind))(*arrays)
+    products = products_of(traced.jaxpr)
+    alone = sum(count * product_cycles(product, topology) for product, count in products.items())
+    whole = cycles_of(compiled(jaxpr_as_fun(traced), arrays, topology))
+    work = sum(count * operations(product) for product, count in products.items())
+    peak = work / PEAK[topology]
+    figures = {"whole": whole, "products": alone, "peak": round(peak)}
+    return {"operation": kind, "length": int(length), "width": int(width), **figures}
+
+
+def compiled(function: Callable[..., Any], arrays: list[jax.ShapeDtypeStruct], topology: str) -> str:
+    """The text of a program for one device."""
+    (device, *_) = aot.devices_of(aot.target_named(topology))
+    placed = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(device)) for x in arrays]
+    with on_platform("tpu"):
+        return jax.jit(function).lower(*placed).compile().as_text() or ""
+
+
+Product = tuple[tuple[tuple[int, ...], Any], tuple[tuple[int, ...], Any], Any, Any, Any]
+"""Shape and type of both operands, the numbers of its dimensions, its precision, the type of its sums."""
+
+
+def products_of(jaxpr: Any, times: int = 1) -> Counter[Product]:
+    """How often each matrix product is formed."""
+    found: Counter[Product] = Counter()
+    for equation in jaxpr.eqns:
+        options = equation.params
+        if equation.primitive.name == "dot_general":
+            a, b = ((x.aval.shape, x.aval.dtype) for x in equation.invars)
+            sums = options["preferred_element_type"]
+            found[a, b, options["dimension_numbers"], options["precision"], sums] += times
+            continue
+        steps = 1
+        if equation.primitive.name == "scan":
+            steps = options["length"]
+        elif equation.primitive.name == "while":
+            raise ValueError("a loop of unknown length")
+        for value in options.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                found += products_of(inner, times * steps)
+    return found
+
+
+def operations(product: Product) -> int:
+    """Multiplications and additions."""
+    (a, _), (b, _), (contracted, batch), *_ = product
+    free = [size for i, size in enumerate(b) if i not in (*contracted[1], *batch[1])]
+    return 2 * int(np.prod(a) * np.prod(free))
+
+
+@functools.cache
+def product_cycles(product: Product, topology: str) -> int:
+    """The compiler's estimate for a product alone."""
+    a, b, dimensions, precision, sums = product
+    function = functools.partial(
+        jax.lax.dot_general, dimension_numbers=dimensions, precision=precision, preferred_element_type=sums
+    )
+    return cycles_of(compiled(function, [jax.ShapeDtypeStruct(*x) for x in (a, b)], topology))
+
+
+def cycles_of(text: str) -> int:
+    """The estimates of all operations of a program; those in the body of a loop as often as it runs."""
+    computations = {
+        match[1]: match[2]
+        for match in re.finditer(r"^(?:ENTRY )?%?([\w.-]+) [^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
+    }
+    (entry,) = re.findall(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
+
+    def total(name: str) -> int:
+        found = 0
+        for line in computations[name].splitlines():
+            estimate = re.search(r'"estimated_cycles":"(\d+)"', line)
+            found += int(estimate[1]) if estimate else 0
+            loop = re.search(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)", line)
+            called = re.search(r" call\(.*to_apply=%?([\w.-]+)", line)
+            if loop:
+                found += steps(loop[1]) * total(loop[2])
+            elif called:
+                found += total(called[1])
+        return found
+
+    def steps(condition: str) -> int:
+        """A loop that counts from zero up to a constant."""
+        (limit,) = re.findall(r" s32\[\][^ ]* constant\((\d+)\)", computations[condition])
+        return int(limit)
+
+    return total(entry)
+
+
+def main() -> None:
+    """Measures, prints and saves."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", metavar="WORDS", help="only programs whose name contains this")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also put the figures into this file")
+    options = parser.parse_args()
+    jax.config.update("jax_platforms", "cpu")
+    chosen = [name for name in names() if options.only in name]
+    if not chosen:
+        parser.error(f"no program has {options.only!r} in its name; there are: {'; '.join(names())}")
+    commit = describe_environment().get("commit")
+    for name in chosen:
+        figures = measured(name)
+        whole, products, peak = (figures[x] for x in ("whole", "products", "peak"))
+        print(
+            f"{name}: {whole} cycles; products alone {products / whole:.0%} of it, peak {peak / whole:.0%}", flush=True
+        )
+        if options.json:
+            record = {"config": f"linear {name}", "topology": name.split()[-1], "commit": commit, "linear": figures}
+            records = json.loads(options.json.read_text()) if options.json.exists() else []
+            others = [other for other in records if other["config"] != record["config"]]
+            first = sum("attention" in other or "linear" in other for other in others)
+            write_json(options.json, [*others[:first], record, *others[first:]])
+
+
+if __name__ == "__main__":
+    main()
