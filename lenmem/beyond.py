@@ -28,7 +28,7 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.records import read_record, recorded, save_record
-from lenmem.reproduce import trained
+from lenmem.restarts import trained_until_exact
 from lenmem.runs import measure
 from lenmem.serialize import from_plain, to_plain, write_whole
 from lenmem.training import Optimizer
@@ -40,6 +40,10 @@ FACTORS = (2, 4, 8, 16, 32, 64)
 """The measured lengths, relative to the longest training length; a task may stop earlier."""
 WANTED = 12
 """Number of tasks whose goal is to be met."""
+ROUNDS = 8
+"""A training whose validation is not exact in all seeds is begun again, up to this number of rounds in all."""
+SECONDS = 900
+"""Seconds of the processor for each seed after which nothing is begun again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,15 +100,22 @@ def entry_of(task: str, idea: str | None = None) -> Entry:
 
 
 def run_entry(
-    entry: Entry, *, results: Path, runs: Path, report: Callable[[dict[str, Any]], None] | None = None
+    entry: Entry,
+    *,
+    results: Path,
+    runs: Path,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    rounds: int = ROUNDS,
 ) -> dict[str, Any]:
     """Trains (or resumes) and measures an entry; writes and returns its record.
 
-    The run is in `runs/<name>`; a finished run is measured again. Raises as `lenmem.reproduce.trained` does.
+    The run is in `runs/<name>`; a finished run is measured again. Seeds that are stuck are begun again
+    (`lenmem.restarts`). Raises as `lenmem.reproduce.trained` does.
     """
     experiment, environment, started = entry.experiment, describe_environment(), time.process_time()
     fresh = not (runs / entry.name).exists()
-    params, training = trained(experiment, runs / entry.name, report)
+    folder = runs / entry.name
+    params, training = trained_until_exact(experiment, folder, rounds=rounds, seconds=SECONDS, report=report)
     spent = time.process_time() - started if fresh else None  # of a resumed training only a part is known
     curve = measure(experiment, params, label=entry.name, alive=np.array(training["alive"]))
     record = {
@@ -128,8 +139,9 @@ def shares(record: Mapping[str, Any]) -> np.ndarray:
 
 
 def met(record: Mapping[str, Any]) -> bool:
-    """Whether the median exact match at the goal is 99% or more."""
-    return bool(np.median(shares(record)[:, -1]) >= MET)
+    """Whether the median exact match at the goal of its task is 99% or more. An ablation may be measured less far."""
+    reaches = record["curves"][0]["lengths"][-1] >= entry_of(record["task"]).goal
+    return bool(reaches and np.median(shares(record)[:, -1]) >= MET)
 
 
 def seconds_of(record: Mapping[str, Any]) -> float:
@@ -165,8 +177,8 @@ def overview(records: Iterable[Mapping[str, Any]]) -> Table:
     return header, rows
 
 
-def _rank(record: Mapping[str, Any]) -> tuple[float, float]:
-    return float(np.median(shares(record)[:, -1])), -seconds_of(record)
+def _rank(record: Mapping[str, Any]) -> tuple[float, ...]:
+    return record["curves"][0]["lengths"][-1], float(np.median(shares(record)[:, -1])), -seconds_of(record)
 
 
 def best_records(
@@ -174,7 +186,7 @@ def best_records(
 ) -> dict[str, Mapping[str, Any]]:
     """The record of each task with the highest rank, the first of equals.
 
-    By default the median exact match at the goal decides, then the shorter training.
+    By default how far it is measured decides, then the median exact match there, then the shorter training.
     """
     leading: dict[str, Mapping[str, Any]] = {}
     for record in records:
@@ -185,14 +197,19 @@ def best_records(
 
 
 def tried(records: Iterable[Mapping[str, Any]]) -> Table:
-    """All entries and ideas: at 2, 8 and 64 times the training length, or at the goal if that is nearer."""
-    header = ["task", "idea", "network", "seconds a seed", "2x", "8x", "goal"]
+    """All entries and ideas: at 2, 8 and 64 times the training length, or at the goal if that is nearer.
+
+    Tries: how many networks were trained for each seed; records from before restarts have one.
+    """
+    header = ["task", "idea", "network", "seconds a seed", "tries", "2x", "8x", "goal"]
     rows = []
     for record in records:
         cells = dict(zip(FACTORS, _by_factor(record), strict=True))
         last = _cell(shares(record)[:, -1])
         name = record["idea"] or "(the entry)"
-        rows.append([record["task"], name, record["network"], f"{seconds_of(record):.0f}", cells[2], cells[8], last])
+        tries = ", ".join(map(str, record.get("tries", [1] * len(record["alive"]))))
+        seconds = f"{seconds_of(record):.0f}"
+        rows.append([record["task"], name, record["network"], seconds, tries, cells[2], cells[8], last])
     return header, rows
 
 

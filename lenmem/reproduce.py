@@ -167,14 +167,17 @@ def reproduce(
 
 
 def trained(
-    experiment: Experiment, directory: Path, report: Callable[[dict[str, Any]], None] | None = None
+    experiment: Experiment,
+    directory: Path,
+    report: Callable[[dict[str, Any]], None] | None = None,
+    key: jax.Array | None = None,
 ) -> tuple[PyTree, dict[str, Any]]:
     """Trains or resumes the run in a directory: every seed's parameters, and what a record says of the training.
 
-    Raises KeyboardInterrupt if a signal stopped it.
+    `key` as in `lenmem.train`. Raises KeyboardInterrupt if a signal stopped it.
     """
     resume = (directory / METRICS).exists()  # a run interrupted before its first checkpoint starts again
-    result = train(experiment, directory=directory, resume=resume, report=report)
+    result = train(experiment, key, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
     rate = result.updates_per_second

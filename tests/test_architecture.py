@@ -35,6 +35,7 @@ TOP = {
     "queue",
     "records",
     "reproduce",
+    "restarts",
     "runs",
     "sweep",
 }

@@ -13,7 +13,7 @@ from lenmem import beyond
 from lenmem.cli import main
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment
-from lenmem.models import make
+from lenmem.models import make, name_of
 from lenmem.records import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.chomsky import ParityCheck
@@ -53,11 +53,11 @@ def test_nothing_is_chosen_above_twice_the_trained_lengths(name):
 
 def test_a_network_is_the_same_on_all_its_tasks():
     """Model and training, but for the split of the validation."""
-    seen: dict[type, list[Any]] = {}
+    seen: dict[Any, list[Any]] = {}
     for name in beyond.task_names():
         experiment = beyond.entry_of(name).experiment
         training = to_plain(dataclasses.replace(experiment.training, validation_split="validation"))
-        seen.setdefault(type(experiment.model), []).append((to_plain(experiment.model), training))
+        seen.setdefault(name_of(experiment.model), []).append((to_plain(experiment.model), training))
     for kind, settings in seen.items():
         assert all(other == settings[0] for other in settings), kind
 
@@ -92,8 +92,8 @@ def test_a_finished_run_is_measured_again_and_its_time_is_that_of_the_clock(meas
 
 
 def with_shares(task: str, idea: str | None, seconds: float, *seeds: list[float]) -> dict[str, Any]:
-    """A record with these shares by length, for lengths 2, 4, .. times 16."""
-    lengths = [32 * 2**i for i in range(len(seeds[0]))]
+    """A record with these shares by length, for lengths .., 512, 1,024."""
+    lengths = [1024 // 2**i for i in reversed(range(len(seeds[0])))]
     curve = {
         "label": task,
         "lengths": lengths,
@@ -127,12 +127,19 @@ def test_the_median_at_the_goal_decides():
     np.testing.assert_array_equal(beyond.shares(DEAD)[:, -1], [0, 0, 1])
 
 
+def test_what_is_measured_less_far_meets_nothing_and_is_not_the_best():
+    near = with_shares("copy", "soft", 1, [1.0], [1.0])
+    near["curves"][0]["lengths"] = [32]
+    assert not beyond.met(near)
+    assert beyond.best_records([near, BAD | {"task": "copy"}])["copy"]["idea"] is None
+
+
 def test_the_overview_has_a_line_for_each_task():
     header, rows = beyond.overview([GOOD, FAST, BAD, with_shares("reverse", "worse", 0.5, [1, 0.5, 0])])
     lines = {row[0]: dict(zip(header, row, strict=True)) for row in rows}
     assert list(lines) == list(beyond.task_names())
-    assert lines["reverse"]["2x"] == "100.0" and lines["reverse"]["4x"] == "50.0 / 25.0"
-    assert (lines["reverse"]["16x"], lines["reverse"]["goal"], lines["reverse"]["met"]) == ("", "128 tokens", "no")
+    assert lines["reverse"]["16x"] == "100.0" and lines["reverse"]["32x"] == "50.0 / 25.0"
+    assert (lines["reverse"]["2x"], lines["reverse"]["goal"], lines["reverse"]["met"]) == ("", "1,024 tokens", "no")
     assert lines["copy"]["met"] == "yes"
     assert lines["parity"]["met"] == "not measured"
 
@@ -154,7 +161,7 @@ def test_tasks_met_with_one_set_of_fields_are_counted():
 def test_the_page_has_all_tables():
     page = beyond.markdown([GOOD, FAST, BAD])
     assert "The goal is met on 1 of 19 tasks" in page
-    assert "| copy | smaller | elman | 5 | 100.0 | 100.0 / 99.0 |" in page
+    assert "| copy | smaller | elman | 5 | 1, 1, 1 |  |  | 100.0 / 99.0 |" in page
     assert page.count("\n## ") == 3
 
 

@@ -4,7 +4,8 @@ lenmem beyond bigram_flip
 lenmem beyond bigram_flip --idea longer
 """
 
+from ._recipe import ablations
 from ._recipe import experiment as entry
 
 experiment = entry("bigram_flip")
-ideas = {"longer": entry("bigram_flip", training={"steps": 4000})}
+ideas = ablations("bigram_flip") | {"longer": entry("bigram_flip", training={"steps": 4000})}

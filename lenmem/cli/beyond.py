@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lenmem.cli.terminal import plain_report, say
+from lenmem.fields import PositiveInt
 from lenmem.models import name_of
 from lenmem.options import parse
 
@@ -29,6 +30,8 @@ class Beyond:
     """Another experiment of the task's configuration. None: the task's own entry."""
     record: bool = False
     """The record table; with a task, train the holder of its record once more."""
+    rounds: PositiveInt = 8
+    """Rounds in which seeds that are stuck are begun again, the first included. 1: none is."""
     again: bool = False
     """Train again what was measured before."""
     results: Path = Path("results/beyond")
@@ -63,7 +66,7 @@ def go_beyond(arguments: list[str]) -> None:
             runs = beyond.again(entry, runs)
         say(f"training {name_of(entry.experiment.model)} on {entry.name}")
         told = plain_report(entry.experiment.training.steps)
-        record = beyond.run_entry(entry, results=results, runs=runs, report=told)
+        record = beyond.run_entry(entry, results=results, runs=runs, report=told, rounds=options.rounds)
         beyond.save_page(results)
     _say_lines(*beyond.tried([record]))
     say(f"{results / entry.name}.json")

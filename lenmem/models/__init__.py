@@ -9,6 +9,7 @@ import flax.linen as nn
 
 from lenmem.errors import choices
 from lenmem.models.about import ABOUT
+from lenmem.models.automaton import AnswerAutomaton
 from lenmem.models.bert import BertSpans
 from lenmem.models.chomsky import Elman, TapeRNN, VectorStackRNN
 from lenmem.models.delta_net import DeltaNet
@@ -28,6 +29,7 @@ from lenmem.models.nram import NRAM
 from lenmem.models.ntm import NTM
 from lenmem.models.panm import BEYOND, PANM, PAPER, PUBLISHED
 from lenmem.models.pointer_network import PointerNetwork
+from lenmem.models.pushdown import Pushdown
 from lenmem.models.ram import RAM, RAMTape
 from lenmem.models.seq2seq import Attention
 from lenmem.models.stack_rnn import StackRNN
@@ -55,6 +57,7 @@ __all__ = [
     "RAM",
     "SLANTM",
     "XLSTM",
+    "AnswerAutomaton",
     "Attention",
     "BertSpans",
     "DeltaNet",
@@ -66,6 +69,7 @@ __all__ = [
     "NAMTransformer",
     "NeuralStack",
     "PointerNetwork",
+    "Pushdown",
     "RAMTape",
     "RecurrentLSAM",
     "StackRNN",
@@ -124,6 +128,9 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "nram": (NRAM, {}),
     "esbn": (ESBN, {}),
     "two_way": (TwoWay, {}),
+    "two_way_indexed": (TwoWay, {"index": True}),
+    "answer_automaton": (AnswerAutomaton, {}),
+    "pushdown": (Pushdown, {}),
     "nam_transformer": (NAMTransformer, {}),
     "linear_transformer": (NAMTransformer, {"attention": "linear"}),
     "lsam": (LSAM, {}),

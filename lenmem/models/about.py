@@ -122,8 +122,13 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Delétang et al. 2023",
     ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
-    ("two_way",): (
-        "a finite control whose heads walk over the input, and which is an automaton once it is trained",
+    ("two_way", "two_way_indexed"): (
+        "a finite control whose heads walk over the input, an automaton once it is trained; with an index of the input",
+        "ours",
+    ),
+    ("answer_automaton",): ("a table of the next answer for each input and last answer", "ours, after Jordan 1986"),
+    ("pushdown",): (
+        "a finite control with a stack of symbols, which is a pushdown automaton once it is trained",
         "ours",
     ),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),

@@ -21,7 +21,13 @@ A jump goes to the place of a head j (its own: none), or to the nearest slot on 
 head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -2 .. 2 slots, and stops at the ends. The machine first
 takes a step for each slot of the memory, reading it once from left to right as x, then one for each answer.
 
+With an `index`, a head may follow it between jump and shift: p_h <- follow_h[none] p_h + follow_h[next] X_h p_h +
+follow_h[equal] Y_h p_h, to the next slot in the order of a column of M, or to the next one with the same value in a
+column. Which column is a softmax over them for each head and move, rounded like all else. Inputs that are float
+channels are then columns of the index alone. The control does not see them, so it has finitely many situations.
+
 Cost per step: O(H N (H + N)) in training, and O(H) for the heads when rounded; O((K + H d) hidden) for the control.
+The index takes O(d N (N + log N)) in training and O(H N log N) when rounded, once.
 """
 
 from __future__ import annotations
@@ -33,15 +39,19 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import PositiveInt
-from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input
+from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell
-from lenmem.ops.heads import nearest_match, next_match, walk
+from lenmem.ops.heads import nearest_match, next_equal, next_match, sorted_next, walk
 from lenmem.types import Spec, Step
 
 SHIFTS = (-2, -1, 0, 1, 2)
 """How far a head may walk in a step."""
+FOLLOWED = (sorted_next, next_equal)
+"""The moves of an index."""
+EAGER = 10.0
+"""Factor of the logits of columns: they are parameters, and a sure choice of one is far from where they start."""
 STAY = 2.0
 """Initial bias of the logits of staying."""
 
@@ -57,6 +67,8 @@ class InputMemory(NamedTuple):
     """Jumps to the left: [B, H, N, N], or rounded int[B, H, N]."""
     right: jax.Array
     """Jumps to the right."""
+    followed: tuple[jax.Array, ...] = ()
+    """The moves of the index: [B, H, N, N] each, or rounded int[B, H, N]."""
 
 
 class MachineState(NamedTuple):
@@ -78,6 +90,28 @@ class Unchanged(nn.Module):
         return states
 
 
+class Index(nn.Module):
+    """The moves of an index, each by a column of its own for each head."""
+
+    heads: int
+    rounded: bool
+
+    @nn.compact
+    def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
+        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `InputMemory.followed`."""
+        columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
+        shape = len(FOLLOWED), self.heads, values.shape[-1]
+        logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
+        if self.rounded:
+            last = jnp.broadcast_to(last[:, None], (len(values), self.heads))
+            return tuple(
+                move(columns[:, jnp.argmax(x, axis=-1)], last) for move, x in zip(FOLLOWED, logits, strict=True)
+            )
+        last = jnp.broadcast_to(last[:, None], columns.shape[:2])
+        leads = [jax.nn.one_hot(move(columns, last), slots) for move in FOLLOWED]
+        return tuple(jnp.einsum("hc,bcmn->bhmn", nn.softmax(x), lead) for x, lead in zip(logits, leads, strict=True))
+
+
 class Machine(Part):
     """The control and its heads, a cell whose shared argument is the memory. Inputs are x [B, d + 1], and the output
     is [sum_h gate_h r_h, v]."""
@@ -85,6 +119,10 @@ class Machine(Part):
     hidden_size: int = 64
     states: int = 16
     heads: int = 3
+    jumps: bool = True
+    index: bool = False
+    channels: tuple[int, int] = (0, 0)
+    """The first column of M that is a channel, and their number."""
     rounded: bool = False
 
     def setup(self):
@@ -95,6 +133,9 @@ class Machine(Part):
         self.before, self.after = linear(self.hidden_size), linear(self.hidden_size)
         self.jump, self.shift = linear(self.heads * (self.heads + 2)), linear(self.heads * len(SHIFTS))
         self.next_symbol, self.gate = linear(self.states), linear(self.heads + 1)
+        if self.index:
+            self.follow = linear(self.heads * (1 + len(FOLLOWED)))
+            self.columns = Index(heads=self.heads, rounded=self.rounded)
 
     def start(self, memory: InputMemory) -> MachineState:
         """The first symbol, and heads at the ends."""
@@ -111,7 +152,8 @@ class Machine(Part):
             return nn.relu(layer(jnp.concatenate([carry.symbol, flat, step.inputs], axis=-1)))
 
         before = control(self.before, carry.reads)
-        heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory)
+        follow = self.follow(before) if self.index else None
+        heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory, follow)
         reads = self.read(memory, heads)
         after = control(self.after, reads)
         symbol = self.rounding(nn.softmax(self.next_symbol(after).astype(jnp.float32)))
@@ -132,9 +174,14 @@ class Machine(Part):
         """[B, N, d], bool[B, N] -> the memory, with where each head's jumps would land from each slot."""
         values = jnp.where(mask[..., None], values, 0).astype(jnp.float32)
         last = jnp.sum(mask, axis=-1) - 1
+        index = ()
+        if self.index:
+            index = self.columns(values, last)
+            first, count = self.channels
+            values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
         logits = jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         jumps = next_match if self.rounded else nearest_match
-        return InputMemory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])))
+        return InputMemory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])), index)
 
     @nn.nowrap
     def read(self, memory: InputMemory, heads: jax.Array) -> jax.Array:
@@ -144,11 +191,15 @@ class Machine(Part):
         return jnp.einsum("bhn,bnd->bhd", heads, memory.values)
 
     @nn.nowrap
-    def moved(self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: InputMemory) -> jax.Array:
-        """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]."""
+    def moved(
+        self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: InputMemory, follow: jax.Array | None = None
+    ) -> jax.Array:
+        """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]; `follow` [B, 3 H]."""
         count = self.heads
         jump, shift = jump.astype(jnp.float32), shift.astype(jnp.float32)
         jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
+        if not self.jumps:
+            jump = jnp.where(jnp.eye(count, count + 2, dtype=bool), jump, -jnp.inf)
         shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
         if self.rounded:
@@ -156,22 +207,40 @@ class Machine(Part):
             others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
             options = jnp.concatenate([others, *places], axis=-1)
             landed = jnp.take_along_axis(options, jnp.argmax(jump, axis=-1)[..., None], axis=-1)[..., 0]
+            landed = self.followed(landed, follow, memory)
             return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
         jump, shift = nn.softmax(jump), nn.softmax(shift)
         landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
         for side, table in enumerate((memory.left, memory.right)):
             landed += jump[..., count + side, None] * jnp.einsum("bhm,bhmn->bhn", heads, table)
-        return walk(landed, shift, last)
+        return walk(self.followed(landed, follow, memory), shift, last)
+
+    @nn.nowrap
+    def followed(self, heads: jax.Array, logits: jax.Array | None, memory: InputMemory) -> jax.Array:
+        """The heads after they have followed the index, with these logits [B, 3 H], or none."""
+        if logits is None:
+            return heads
+        logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
+        if self.rounded:
+            places = [jnp.take_along_axis(table, heads[..., None], axis=-1) for table in memory.followed]
+            options = jnp.concatenate([heads[..., None], *places], axis=-1)
+            return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
+        weights = nn.softmax(logits)
+        moved = [jnp.einsum("bhm,bhmn->bhn", heads, table) for table in memory.followed]
+        return jnp.einsum("bhf,bfhn->bhn", weights, jnp.stack([heads, *moved], axis=1))
 
 
 class TwoWayDecoder(Part):
     """The machine as a decoder for `EncoderDecoder`: it reads each slot once, then answers."""
 
     machine: Machine
+    reading: bool = True
 
     def start(self, states: jax.Array, mask: jax.Array) -> tuple[MachineState, InputMemory]:
         """[B, N, d], bool[B, N] -> the state after one step for each slot, and the memory."""
         memory = self.machine.memory(states, mask)
+        if not self.reading:
+            return self.machine.start(memory), memory
         steps = Step(jnp.pad(memory.values, ((0, 0), (0, 0), (0, 1))), jnp.zeros_like(mask), mask)
         steps = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
         return scan_cell(self.machine, self.machine.start(memory), steps, memory)[0], memory
@@ -191,6 +260,12 @@ class TwoWay(FlatModel):
     """K: number of symbols of the state."""
     heads: PositiveInt = 3
     """H: number of heads. The second one starts at the end of the input, the others at its begin."""
+    jumps: bool = True
+    """Heads may jump. False, an ablation: they only walk (and follow an index)."""
+    reading: bool = True
+    """A step for each symbol of the input before the first answer. False, an ablation: the machine answers at once."""
+    index: bool = False
+    """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone."""
     rounding: Literal["none", "evaluation"] = "evaluation"
     """Round heads and state outside training. `none`: use the machine of the training."""
 
@@ -201,17 +276,21 @@ class TwoWay(FlatModel):
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
+        spec = require_spec(self.spec, self)
         machine = Machine(
             hidden_size=self.hidden_size,
             states=self.states,
             heads=self.heads,
+            jumps=self.jumps,
+            index=self.index,
+            channels=(spec.vocabulary, spec.channels),
             rounded=self.rounding == "evaluation" and not train,
             **self.dtypes,
             parent=None,
         )
         return EncoderDecoder(
             encoder=Unchanged(name="encoder"),
-            decoder=TwoWayDecoder(machine=machine, name="decoder"),
+            decoder=TwoWayDecoder(machine=machine, reading=self.reading, name="decoder"),
             spec=self.spec,
             embedding_size=None,
             delimiters=True,

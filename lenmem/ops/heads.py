@@ -7,6 +7,9 @@ head lands on slot n > m with probability
     T[m, n] = g_n prod_{m < k < n} (1 - g_k),    g_n = sigmoid(z_n), and g = 1 at the last slot,
 
 and on the left likewise with g = 1 at slot 0. At the end itself it stays.
+
+An index of the slots by a column of their values has two more moves, `sorted_next` and `next_equal`: to the next slot
+in the order of the values, and to the next one with the same value.
 """
 
 from __future__ import annotations
@@ -72,3 +75,45 @@ def next_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array
     left = jnp.concatenate([jnp.zeros_like(before[..., :1]), before[..., :-1]], axis=-1)
     right = jnp.concatenate([after[..., 1:], jnp.broadcast_to(end, after[..., :1].shape)], axis=-1)
     return left, jnp.minimum(right, end)
+
+
+def sorted_next(values: jax.Array, last: jax.Array) -> jax.Array:
+    """The slot that follows each in ascending order of `values` [..., N], int[..., N]; equal values are in their order.
+
+    `last` int[...]. Slot 0 comes first, whatever its value, and slot `last` at the end, where a head stays. Slots after
+    it stay, too. O(N log N).
+    """
+    order, _ = _sorted(values, last)
+    following = jnp.concatenate([order[..., 1:], order[..., -1:]], axis=-1)
+    slots = jnp.arange(values.shape[-1])
+    return jnp.where(slots < last[..., None], _unsorted(following, order), slots)
+
+
+def next_equal(values: jax.Array, last: jax.Array) -> jax.Array:
+    """The next slot on the right with the same value, or else the leftmost one, int[..., N].
+
+    `values` [..., N]; `last` int[...]. A slot whose value is its own stays, as do slot 0, `last` and those beyond it,
+    which equal nothing. O(N log N).
+    """
+    order, keys = _sorted(values, last)
+    slots = jnp.arange(values.shape[-1])
+    inside = (order > 0) & (order < last[..., None])
+    same = (keys[..., 1:] == keys[..., :-1]) & inside[..., 1:] & inside[..., :-1]
+    no = jnp.zeros_like(same[..., :1])
+    first = jax.lax.cummax(jnp.where(jnp.concatenate([no, same], axis=-1), 0, slots), axis=values.ndim - 1)
+    following = jnp.where(jnp.concatenate([same, no], axis=-1), slots + 1, first)
+    return _unsorted(jnp.take_along_axis(order, following, axis=-1), order)
+
+
+def _sorted(values: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The slots in ascending order of their values, with slot 0 first and `last` and those beyond it last; the values
+    in this order."""
+    slots = jnp.arange(values.shape[-1])
+    keys = jnp.where(slots == 0, -jnp.inf, jnp.where(slots < last[..., None], values, jnp.inf))
+    order = jnp.argsort(keys, axis=-1, stable=True)
+    return order, jnp.take_along_axis(keys, order, axis=-1)
+
+
+def _unsorted(values: jax.Array, order: jax.Array) -> jax.Array:
+    """The values of the sorted slots at their slots."""
+    return jnp.put_along_axis(jnp.zeros_like(values), order, values, axis=-1, inplace=False)

@@ -12,6 +12,8 @@ Shapes: `strengths` [..., T] for T preallocated slots, bottom of the stack first
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -69,3 +71,40 @@ def superposition_stack(
     popped = jnp.concatenate([stack[..., 1:, :], jnp.zeros_like(stack[..., :1, :])], axis=-2)
     mixed = push[..., None, None] * pushed + pop[..., None, None] * popped
     return mixed if no_op is None else mixed + no_op[..., None, None] * stack
+
+
+class IndexStack(NamedTuple):
+    """A stack of T numbers in a ring, for actions that are certain. What is pushed onto a full one loses the bottom."""
+
+    values: Int[Array, "... T"]
+    """The numbers, in a ring."""
+    top: Int[Array, "..."]
+    """The slot of the next push, modulo T."""
+    height: Int[Array, "..."]
+    """Number of values on the stack, at most T."""
+
+    @classmethod
+    def empty(cls, batch_shape: tuple[int, ...], slots: int) -> IndexStack:
+        """A stack with room for so many values."""
+        zero = jnp.zeros(batch_shape, jnp.int32)
+        return cls(jnp.zeros((*batch_shape, slots), jnp.int32), zero, zero)
+
+    def read(self) -> Int[Array, "..."]:
+        """The topmost value, -1 if there is none. O(1)."""
+        slot = (self.top - 1) % self.values.shape[-1]
+        value = jnp.take_along_axis(self.values, slot[..., None], axis=-1)[..., 0]
+        return jnp.where(self.height > 0, value, -1)
+
+    def act(self, new: Int[Array, "..."], action: Int[Array, "..."]) -> IndexStack:
+        """Push (action 0), pop (1) or neither (2): `superposition_stack` with one-hot values and certain actions.
+
+        Popping an empty stack does nothing. O(1) where the update is in place, as in a scan.
+        """
+        slots = self.values.shape[-1]
+        push, pop = action == 0, (action == 1) & (self.height > 0)
+        slot = (self.top % slots)[..., None]
+        there = jnp.take_along_axis(self.values, slot, axis=-1)
+        written = jnp.where(push[..., None], new[..., None], there).astype(jnp.int32)
+        values = jnp.put_along_axis(self.values, slot, written, axis=-1, inplace=False)
+        change = push.astype(jnp.int32) - pop
+        return IndexStack(values, self.top + change, jnp.minimum(self.height + change, slots))

@@ -14,6 +14,7 @@ from lenmem.models.two_way import SHIFTS, Machine
 from lenmem.tasks.base import draw
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy
+from lenmem.tasks.panm import PanmPrioritySort
 
 TASK = Copy(vocabulary=3, train_lengths=(1, 4))
 MODEL = TwoWay(hidden_size=8, states=3, heads=2, spec=TASK.spec)
@@ -82,6 +83,55 @@ def test_a_head_walks_jumps_to_another_and_to_a_match(rounded):
     assert place(other, 1) == 6
 
 
+def test_without_jumps_a_head_walks_and_without_reading_it_starts_at_an_end():
+    model = MODEL.clone(jumps=False, reading=False)
+    params = parameters()
+    sown: Any = model.apply({"params": params}, *GIVEN, mutable=["traces"])[1]
+    (heads,) = sown["traces"]["decoder"]["machine"]["head"]
+    last = np.asarray(BATCH.input_mask).sum(-1) + 1
+    ends = np.stack([np.zeros_like(last), last], axis=-1)
+    walked = np.diff(np.asarray(heads), axis=0, prepend=ends[None])
+    assert np.abs(walked).max() <= 2
+
+
 def test_causal_tasks_are_refused():
     assert supports(make("two_way"), WordProblem().spec) == "answers come after the whole input; the task is causal"
     assert name_of(TwoWay()) == "two_way"
+
+
+SORT = PanmPrioritySort(vocabulary=3, train_lengths=(1, 4), scored_lengths=(5,))
+
+
+def sorter() -> np.ndarray:
+    """Exact match of a machine whose first head follows the order of the scores and whose answer is what it reads."""
+    model = TwoWay(hidden_size=4, states=2, heads=2, index=True, spec=SORT.spec)
+    batch = draw(SORT, jax.random.key(1), jnp.array([1, 4, 9, 40]), 40)
+    given = batch.inputs, batch.input_mask, batch.target_mask
+    params = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0), *given)["params"])
+    machine = params["decoder"]["machine"]
+    # The scores are column 3, after the tokens. Heads wait while a token is read; a blank is the last input.
+    machine["columns"]["columns"] = machine["columns"]["columns"].at[0, 0, 3].set(100.0)
+    for name in ("before", "after"):
+        machine[name]["kernel"] = machine[name]["kernel"].at[-1, 0].set(1.0)
+    machine["follow"]["kernel"] = machine["follow"]["kernel"].at[0, 1].set(100.0)
+    machine["gate"]["bias"] = jnp.array([100.0, 0.0, 0.0])
+    readout = params["EncoderDecoder_0"]["readout"]
+    readout["kernel"] = readout["kernel"].at[:3, :3].set(jnp.eye(3))
+    outputs = model.apply({"params": params}, *given)
+    return np.asarray(SORT.metrics(jnp.asarray(outputs), batch)["exact_match"])
+
+
+def test_a_head_that_follows_an_index_sorts():
+    np.testing.assert_array_equal(sorter(), 1)
+
+
+def test_channels_are_seen_by_the_index_alone():
+    """With an order that stays the same, other scores change nothing; without an index they do."""
+    batch = draw(SORT, jax.random.key(1), jnp.array([4, 4]), 4)
+    other = batch._replace(inputs=batch.inputs.at[..., 3].multiply(2.0))
+    for index in (True, False):
+        model = TwoWay(hidden_size=8, states=3, heads=2, index=index, spec=SORT.spec)
+        given = batch.input_mask, batch.target_mask
+        params = model.init(jax.random.key(0), batch.inputs, *given)["params"]
+        outputs: Any = [model.apply({"params": params}, x.inputs, *given, train=True) for x in (batch, other)]
+        assert np.allclose(*outputs, atol=1e-6) == index

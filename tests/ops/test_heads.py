@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.ops.heads import nearest_match, next_match, walk
+from lenmem.ops.heads import nearest_match, next_equal, next_match, sorted_next, walk
 
 N = 7
 LAST = np.array([6, 3, 1, 0])
@@ -72,3 +72,38 @@ def test_gradients_of_jumps_are_finite_for_sure_patterns():
 
     for scale in (0.0, 1.0, 1e4):
         assert np.isfinite(jax.grad(total)(jnp.asarray(scale * drawn()[1], jnp.float32))).all()
+
+
+def index_twin(values: np.ndarray, last: int) -> tuple[list[int], list[int]]:
+    """By Python's sort: the next slot in the order (value, slot), and the next one with the same value, in turn."""
+    after, equal = list(range(N)), list(range(N))
+    inner = sorted(range(1, last), key=lambda slot: (values[slot], slot))
+    for here, there in zip([0, *inner], [*inner, last], strict=True):
+        if here != last:
+            after[here] = there
+    for slot in inner:
+        same = [other for other in inner if values[other] == values[slot]]
+        equal[slot] = same[(same.index(slot) + 1) % len(same)]
+    return after, equal
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_index_leads_to_the_next_value_and_to_the_next_equal_one(seed):
+    rng = np.random.default_rng(seed)
+    values = np.concatenate([rng.integers(-1, 2, (4, N)), rng.standard_normal((4, N))]).astype(np.float32)
+    last = np.concatenate([LAST, LAST])
+    after, equal = (np.asarray(move(jnp.asarray(values), jnp.asarray(last))) for move in (sorted_next, next_equal))
+    for row, end in enumerate(last):
+        expected = index_twin(values[row], end)
+        assert (after[row].tolist(), equal[row].tolist()) == expected
+
+
+def test_walks_along_an_index_visit_every_slot_once():
+    values = jnp.asarray(np.random.default_rng(1).standard_normal((1, N)), jnp.float32)
+    after = np.asarray(sorted_next(values, jnp.array([N - 1])))[0]
+    places = [0]
+    for _ in range(N - 1):
+        places.append(after[places[-1]])
+    assert sorted(places) == list(range(N)) and places[-1] == N - 1 == after[N - 1]
+    visited = np.asarray(values)[0, places[1:-1]]
+    assert (np.diff(visited) > 0).all()

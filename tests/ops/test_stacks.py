@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lenmem.ops.stacks import stack_read_weights, stack_update, superposition_stack
+from lenmem.ops.stacks import IndexStack, stack_read_weights, stack_update, superposition_stack
 
 quick = settings(max_examples=20, deadline=None, derandomize=True)
 T, W = 7, 3
@@ -193,6 +193,19 @@ def test_with_certain_actions_it_is_a_stack_that_loses_its_bottom(actions):
         stack = jitted(superposition_stack)(stack, new, *weights)
         exact = {"push": [time + 1, *exact][:T], "pop": exact[1:], "no_op": exact}[action]
         np.testing.assert_array_equal(stack[:, 0], exact + [0] * (T - len(exact)))
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, W - 1)), min_size=3 * T, max_size=3 * T))
+def test_a_stack_of_numbers_is_one_of_one_hot_values(steps):
+    """Also when it overflows, and when it is popped while empty."""
+    numbers, vectors = IndexStack.empty((), T), jnp.zeros((T, W))
+    act = jitted(IndexStack.act)
+    for action, value in steps:
+        numbers = act(numbers, jnp.asarray(value), jnp.asarray(action))
+        vectors = jitted(superposition_stack)(vectors, jnp.eye(W)[value], *jnp.eye(3)[action])
+        np.testing.assert_array_equal(jax.nn.one_hot(numbers.read(), W), vectors[0])
+        assert int(numbers.height) == int(vectors.sum())
 
 
 def test_gradient_of_superposition():

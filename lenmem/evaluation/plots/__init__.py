@@ -22,6 +22,7 @@ from lenmem.evaluation.plots.panm import plot_pointers
 from lenmem.evaluation.plots.scene import Scene
 from lenmem.evaluation.plots.scores import plot_against_paper, plot_reach, plot_sweep
 from lenmem.evaluation.plots.sown import draw, draw_examples
+from lenmem.evaluation.plots.two_way import plot_heads
 
 __all__ = [
     "FIGURES",
@@ -37,6 +38,7 @@ __all__ = [
     "plot_curve_grid",
     "plot_curve_panels",
     "plot_curves",
+    "plot_heads",
     "plot_key_space",
     "plot_maps",
     "plot_modes",
