@@ -1,10 +1,14 @@
 """interleaved_add, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond interleaved_add
+lenmem beyond interleaved_add --idea no_reading
 lenmem beyond interleaved_add --idea longer
 """
 
 from ._recipe import experiment as entry
 
 experiment = entry("interleaved_add")
-ideas = {"longer": entry("interleaved_add", training={"steps": 4000})}
+ideas = {
+    "no_reading": entry("interleaved_add", reading=False),
+    "longer": entry("interleaved_add", training={"steps": 4000}),
+}

@@ -1,8 +1,10 @@
 """reduce, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond reduce
+lenmem beyond reduce --idea no_reading
 """
 
 from ._recipe import experiment as entry
 
 experiment = entry("reduce")
+ideas = {"no_reading": entry("reduce", reading=False)}
