@@ -158,8 +158,9 @@ READ = [
     tasks.make("dyck", longest=4, examples=30),
     tasks.make("panm_dynamic_recall", vocabulary=4, train_lengths=(1, 3)),
     Runs(vocabulary=5, longest=6),
+    tasks.make("word_problem", group="Z2", train_lengths=(1, 3)),
 ]
-"""Tokens, channels, aligned answers, a single answer, columns of the input."""
+"""Tokens, channels, aligned answers, a single answer, columns of the input, aligned answers that are tokens."""
 MADE_AT_LENGTH = {"arithmetic", "listops"}
 """Tasks whose examples take seconds to make: the slow test does."""
 CLASSES = {kind: name for name, (kind, preset) in reversed(models.MODELS.items()) if not preset or kind is models.PANM}

@@ -10,12 +10,13 @@ from lenmem.types import Spec
 
 SPEC = Spec(vocabulary=4, output_size=5, shared_ids=True)
 COLUMNS = Spec(vocabulary=4, output_size=5, answers_are_columns=True)
+ALIGNED = Spec(vocabulary=4, output_size=5, outputs="tokens", alignment="aligned")
 CAUSAL = Spec(vocabulary=4, output_size=5, alignment="aligned", causal=True)
 
 
 def test_every_name_makes_a_model():
     for name in models.names():
-        spec = COLUMNS if name.startswith("bert_span") else SPEC
+        spec = COLUMNS if name.startswith("bert_span") else ALIGNED if name == "answer_automaton" else SPEC
         model = models.make(name, spec)
         assert model.spec == spec
         assert models.supports(model, spec) is None

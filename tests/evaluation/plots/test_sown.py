@@ -17,7 +17,7 @@ from lenmem.evaluation.traces import _flatten
 from lenmem.types import Batch, Spec
 from tests.models.columns import Runs
 
-TASKS = [*(tasks.make(name) for name in ("copy", "ctl", "dyck")), Runs()]
+TASKS = [*(tasks.make(name) for name in ("copy", "ctl", "dyck", "word_problem")), Runs()]
 
 
 def scene(traces, inputs=(3, 1, 2), answers=(3, 1, 2, 4), **spec) -> plots.Scene:
