@@ -33,7 +33,6 @@ exclude_patterns = ["_build", "vendor", "static"]
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 nb_execution_mode = "off"
-nb_merge_streams = True
 
 autodoc_default_options = {
     "member-order": "bysource",

@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def run(script: Path) -> float:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # the times of day
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if not is_alarm(output)]
+            cell.outputs = joined(output for output in cell.outputs if not is_alarm(output))
     notebook.metadata["lenmem"] = {
         "code": code_hash(notebook),
         "seconds": round(seconds),
@@ -59,6 +60,17 @@ def run(script: Path) -> float:
     nbformat.validate(notebook)
     jupytext.write(notebook, target)
     return seconds
+
+
+def joined(outputs: Iterable[Any]) -> list[Any]:
+    """Parts of one stream in one output: a command's come in pieces that end anywhere in a line."""
+    found: list[Any] = []
+    for output in outputs:
+        if found and output.output_type == found[-1].output_type == "stream" and output.name == found[-1].name:
+            found[-1].text += output.text
+        else:
+            found.append(output)
+    return found
 
 
 def is_alarm(output: Any) -> bool:

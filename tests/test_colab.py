@@ -64,6 +64,16 @@ def test_outputs_of_other_code_are_seen(tmp_path):
     assert stored.read_text() == before
 
 
+def test_pieces_of_a_stream_are_one_output():
+    """Of one stream without another output between; a stored output with pieces would be shown as several blocks."""
+    stream, data = nbformat.v4.new_output, nbformat.v4.new_output("display_data", {"text/plain": "x"})
+    pieces = [
+        stream("stream", name=name, text=text) for name, text in (("stdout", "a"), ("stdout", "b\n"), ("stderr", "c"))
+    ]
+    found = runner["joined"]([*pieces, data, stream("stream", name="stderr", text="d")])
+    assert [output.get("text", "data") for output in found] == ["ab\n", "c", "data", "d"]
+
+
 # The first cell -------------------------------------------------------------------------------------------------------
 
 
