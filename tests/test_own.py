@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lenmem
-from lenmem import cli, runs, share, tasks
+from lenmem import cli, configs, runs, share, tasks
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.subject import DEFAULT_TRAINING, subject
 from tests.test_cli import fails, interrupted_at_once, run
@@ -79,7 +79,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(folder):
     """The same run, loaded in Python."""
-    return lenmem.load("runs/mytask", modules=runs.configs.own_modules(["mytask.py"]))
+    return lenmem.load("runs/mytask", modules=configs.own_modules(["mytask.py"]))
 
 
 def curve_in(path) -> LengthCurve:
@@ -113,7 +113,7 @@ def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
     run(capsys, "export", "mytask", *FILE, "--output", "dead.safetensors", "--with-optimizer")
     run(capsys, "import", "dead.safetensors", *FILE, "--directory", "imported")
     for name in ("dead.safetensors", "imported"):
-        other = lenmem.load(name, modules=runs.configs.own_modules(["mytask.py"]))
+        other = lenmem.load(name, modules=configs.own_modules(["mytask.py"]))
         assert other.alive.tolist() == whole.alive.tolist()
         same_values(lenmem.measure(other), trained)
         assert died in " ".join(run(capsys, "evaluate", name, *FILE).split())
@@ -134,7 +134,7 @@ def test_a_dead_seed_does_not_answer(folder, whole, capsys):
 def test_who_is_alive_is_known_of_what_was_saved_before(folder, whole):
     """For a snapshot from the metrics; a file without this information has only alive seeds, or those of its
     metrics."""
-    known = runs.configs.own_modules(["mytask.py"])
+    known = configs.own_modules(["mytask.py"])
     first = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[0])
     assert lenmem.load("runs/mytask", step=2, modules=known).alive.tolist() == first["alive"]
     plain = {"experiment": whole.manifest["experiment"], "step": 6}
@@ -204,7 +204,7 @@ def test_a_configuration_with_another_model():
     assert own.experiment == plain.experiment
     assert other.name == "quickstart-lstm" and other.experiment["task"] == plain.experiment["task"]
     assert type(other.experiment["model"]).__name__ == "LSTM"
-    assert other.experiment["training"].optimizer == runs.configs.optimizers_of("quickstart")["lstm"]
+    assert other.experiment["training"].optimizer == configs.optimizers_of("quickstart")["lstm"]
 
 
 def test_help_is_that_of_the_pair(folder, capsys):
