@@ -282,6 +282,15 @@ def compile_all(
     return records
 
 
+def save_measured(file: Path, record: dict[str, Any]) -> None:
+    """Puts a record that a script measured into the file of `compile_all`: in front of those of configurations, and in
+    place of the one with the same `config`."""
+    records = json.loads(file.read_text()) if file.exists() else []
+    others = [other for other in records if other["config"] != record["config"]]
+    first = sum(not {"training", "error"} & other.keys() for other in others)
+    write_json(file, [*others[:first], record, *others[first:]])
+
+
 def _found(config: str, target: Target, known: dict[str, Any] | None) -> dict[str, Any]:
     """The figures of a configuration: those that were `known`, if its programs are still the same."""
     try:

@@ -13,6 +13,7 @@ the task, by name: other networks, and ablations.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import shlex
 import time
@@ -81,8 +82,12 @@ def task_names() -> tuple[str, ...]:
     return tuple(name.removeprefix("beyond/") for name in configs.names() if name.startswith("beyond/"))
 
 
-def entries_of(task: str) -> dict[str | None, Entry]:
-    """The task's own entry, under None, and those of its ideas. ValueError for an unknown task."""
+@functools.cache
+def entries_of(task: str) -> Mapping[str | None, Entry]:
+    """The task's own entry, under None, and those of its ideas. ValueError for an unknown task.
+
+    Its configuration is run once: every record asks for the goal of its task.
+    """
     if task not in task_names():
         raise ValueError(f"beyond has no task {task!r}.{choices(task, task_names())}")
     ideas: Mapping[str, Experiment] = getattr(configs.module_of(f"beyond/{task}"), "ideas", {})
@@ -113,8 +118,8 @@ def run_entry(
     (`lenmem.restarts`). Raises as `lenmem.reproduce.trained` does.
     """
     experiment, environment, started = entry.experiment, describe_environment(), time.process_time()
-    fresh = not (runs / entry.name).exists()
     folder = runs / entry.name
+    fresh = not folder.exists()
     params, training = trained_until_exact(experiment, folder, rounds=rounds, seconds=SECONDS, report=report)
     spent = time.process_time() - started if fresh else None  # of a resumed training only a part is known
     curve = measure(experiment, params, label=entry.name, alive=np.array(training["alive"]))
@@ -215,21 +220,25 @@ def tried(records: Iterable[Mapping[str, Any]]) -> Table:
 
 def best(records: Iterable[Mapping[str, Any]]) -> Table:
     """The record table: for each task whose goal was met, the entry or idea with the shortest training."""
-    leading = best_records(filter(met, records), lambda record: -seconds_of(record))
     header = ["task", "network", "seconds a seed", "goal", "commit", "command"]
     rows = [
         [task, record["network"], f"{seconds_of(record):.0f}", _goal(record), _commit(record), f"`{record['command']}`"]
-        for task, record in leading.items()
+        for task, record in _holders(records).items()
     ]
     return header, rows
 
 
+def _holders(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The record with the shortest training of each task whose goal was met."""
+    return best_records(filter(met, records), lambda record: -seconds_of(record))
+
+
 def fastest(task: str, records: Iterable[Mapping[str, Any]]) -> Entry:
     """The holder of a task's record. ValueError if nothing has met its goal."""
-    leading = best_records(filter(met, records), lambda record: -seconds_of(record))
-    if task not in leading:
+    holders = _holders(records)
+    if task not in holders:
         raise ValueError(f"there is no record of {task} that meets its goal; measure one with lenmem beyond {task}")
-    return entry_of(task, leading[task]["idea"])
+    return entry_of(task, holders[task]["idea"])
 
 
 def families(records: Iterable[Mapping[str, Any]]) -> Table:

@@ -33,7 +33,6 @@ from jax.sharding import SingleDeviceSharding
 from lenmem import aot, ops
 from lenmem.compiled import memory_text
 from lenmem.placement import on_platform
-from lenmem.serialize import write_json
 from lenmem.training.environment import describe_environment
 
 BATCH, HEADS, WIDTH = 4, 8, 64
@@ -169,10 +168,7 @@ def main() -> None:
         )
         if options.json:
             record = {"config": f"attention {name}", "topology": TOPOLOGY, "commit": commit, "attention": figures}
-            records = json.loads(options.json.read_text()) if options.json.exists() else []
-            others = [other for other in records if other["config"] != record["config"]]
-            first = sum("attention" in other for other in others)
-            write_json(options.json, [*others[:first], record, *others[first:]])
+            aot.save_measured(options.json, record)
 
 
 if __name__ == "__main__":

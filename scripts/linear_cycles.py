@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,7 +32,6 @@ from jax.sharding import SingleDeviceSharding
 
 from lenmem import aot, ops
 from lenmem.placement import on_platform
-from lenmem.serialize import write_json
 from lenmem.training.environment import describe_environment
 
 HEADS = 8
@@ -182,10 +180,7 @@ def main() -> None:
         )
         if options.json:
             record = {"config": f"linear {name}", "topology": name.split()[-1], "commit": commit, "linear": figures}
-            records = json.loads(options.json.read_text()) if options.json.exists() else []
-            others = [other for other in records if other["config"] != record["config"]]
-            first = sum("attention" in other or "linear" in other for other in others)
-            write_json(options.json, [*others[:first], record, *others[first:]])
+            aot.save_measured(options.json, record)
 
 
 if __name__ == "__main__":

@@ -224,6 +224,20 @@ def test_the_page_shows_its_records():
     )
 
 
+def test_what_a_script_measured_stands_before_the_configurations(tmp_path):
+    file = tmp_path / "records.json"
+    aot.save_measured(file, {"config": "a kernel", "cycles": 1})
+    configurations = [{"config": "lantm/copy", "training": {}}, {"config": "dnc/copy", "error": "none"}]
+    file.write_text(json.dumps([*json.loads(file.read_text()), *configurations]))
+    for record in ({"config": "another", "cycles": 2}, {"config": "a kernel", "cycles": 3}):
+        aot.save_measured(file, record)
+    assert json.loads(file.read_text()) == [
+        {"config": "another", "cycles": 2},
+        {"config": "a kernel", "cycles": 3},
+        *configurations,
+    ]
+
+
 def test_products_and_cycles_of_loops_count_as_often_as_they_run():
     """What `scripts/linear_cycles.py` counts: matrix products in a traced program, and estimates in a compiled one."""
     script = runpy.run_path(str(Path(__file__).parents[1] / "scripts/linear_cycles.py"))

@@ -27,6 +27,8 @@ SPLITS = {
     "test": "datasets/test",
 }
 """split -> the directory of its files in that of the language."""
+EXPECTED = "a directory of FLaRe"
+"""In the message about a file that cannot be read."""
 
 
 class Following(NamedTuple):
@@ -59,10 +61,7 @@ def read_language(directory: str, *, following: bool) -> dict[str, list[String]]
 
 def read_strings(directory: Path, *, following: bool) -> list[String]:
     """The strings of one directory, in order."""
-    strings, labels = (
-        lines_of(directory / "main.tok", "a directory of FLaRe"),
-        lines_of(directory / "labels.txt", "a directory of FLaRe"),
-    )
+    strings, labels = (lines_of(directory / name, EXPECTED) for name in ("main.tok", "labels.txt"))
     if not strings:
         raise ValueError(f"{directory / 'main.tok'} is empty; expected a string on each line")
     for number, label in enumerate(labels, 1):
@@ -73,7 +72,7 @@ def read_strings(directory: Path, *, following: bool) -> list[String]:
     if not following:
         return found
     path = directory / "next-symbols.jsonl"
-    known = lines_of(path, "a directory of FLaRe")
+    known = lines_of(path, EXPECTED)
     _same_count(path, len(known), directory / "labels.txt", labels.count("1"), "ones")
     rest = enumerate(known, 1)
     return [s._replace(following=_following(path, *next(rest), s.tokens)) if s.label else s for s in found]

@@ -203,16 +203,14 @@ class Machine(Part):
         shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
         if self.rounded:
-            places = [jnp.take_along_axis(table, heads[..., None], axis=-1) for table in (memory.left, memory.right)]
             others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
-            options = jnp.concatenate([others, *places], axis=-1)
-            landed = jnp.take_along_axis(options, jnp.argmax(jump, axis=-1)[..., None], axis=-1)[..., 0]
-            landed = self.followed(landed, follow, memory)
+            places = jnp.stack([self.through(heads, table) for table in (memory.left, memory.right)], axis=-1)
+            landed = self.followed(_likeliest(jnp.concatenate([others, places], axis=-1), jump), follow, memory)
             return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
         jump, shift = nn.softmax(jump), nn.softmax(shift)
         landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
         for side, table in enumerate((memory.left, memory.right)):
-            landed += jump[..., count + side, None] * jnp.einsum("bhm,bhmn->bhn", heads, table)
+            landed += jump[..., count + side, None] * self.through(heads, table)
         return walk(self.followed(landed, follow, memory), shift, last)
 
     @nn.nowrap
@@ -221,13 +219,22 @@ class Machine(Part):
         if logits is None:
             return heads
         logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
+        options = [heads, *(self.through(heads, table) for table in memory.followed)]
         if self.rounded:
-            places = [jnp.take_along_axis(table, heads[..., None], axis=-1) for table in memory.followed]
-            options = jnp.concatenate([heads[..., None], *places], axis=-1)
-            return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
-        weights = nn.softmax(logits)
-        moved = [jnp.einsum("bhm,bhmn->bhn", heads, table) for table in memory.followed]
-        return jnp.einsum("bhf,bfhn->bhn", weights, jnp.stack([heads, *moved], axis=1))
+            return _likeliest(jnp.stack(options, axis=-1), logits)
+        return jnp.einsum("bhf,bfhn->bhn", nn.softmax(logits), jnp.stack(options, axis=1))
+
+    @nn.nowrap
+    def through(self, heads: jax.Array, table: jax.Array) -> jax.Array:
+        """Where the moves of a table, [B, H, N, N] or rounded int[B, H, N], take the heads."""
+        if self.rounded:
+            return jnp.take_along_axis(table, heads[..., None], axis=-1)[..., 0]
+        return jnp.einsum("bhm,bhmn->bhn", heads, table)
+
+
+def _likeliest(options: jax.Array, logits: jax.Array) -> jax.Array:
+    """Of options [..., F], the one with the largest logit, [...]."""
+    return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
 
 
 class TwoWayDecoder(Part):
