@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import os
 import re
@@ -43,17 +44,20 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 # without them. The user's own caches are not touched.
 if not {"JAX_COMPILATION_CACHE_DIR", "LENMEM_CACHE"} <= os.environ.keys():
     if os.environ.get("CI"):
-        kept = Path(tempfile.mkdtemp(prefix="lenmem-tests-"))
+        kept, shortest = Path(tempfile.mkdtemp(prefix="lenmem-tests-")), "0.2"
         atexit.register(shutil.rmtree, kept, ignore_errors=True)
     else:
-        kept = Path(__file__).parent.parent / ".cache"
+        # To load a small program takes a quarter of the time to compile it, and to keep it a fifth of that time more:
+        # nine of ten are met once in a run, so it pays from the second run on.
+        kept, shortest = Path(__file__).parent.parent / ".cache", "0"
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept / "jax"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", shortest)
     os.environ.setdefault("LENMEM_CACHE", str(kept / "data"))
 
 import hypothesis
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 from tests import learning
 
@@ -76,11 +80,18 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("lenmem")
 
 
+# JAX makes an MLIR context for each program, which takes most of the time to lower a small one. Those of a module share
+# one. This is no public part of JAX: where it is gone, programs are lowered as they always are.
+of_a_module = functools.cache(getattr(mlir, "make_ir_context", object))
+mlir.make_ir_context = of_a_module
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_of_a_module_are_dropped():
     """Each compiled program maps some memory, and Linux allows 65,530 mappings per process: the suite has more."""
     yield
     jax.clear_caches()
+    of_a_module.cache_clear()
 
 
 def pytest_addoption(parser):
