@@ -45,7 +45,7 @@ def test_the_second_segment():
 best_spans = jax.jit(spans.best_spans, static_argnums=3)
 
 
-@given(st.sampled_from([1, 2, 5, 9]), st.sampled_from([1, 3, 12]), st.integers(0, 2**32 - 1))
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_the_best_span_is_that_of_all_pairs(count, longest, seed):
     rng = np.random.default_rng(seed)
     start, end = rng.normal(size=(2, count)).astype(np.float32)
