@@ -16,7 +16,8 @@ import lenmem  # noqa: E402
 # Pages that are elsewhere in the repository; git ignores the copies.
 for source, copy, patterns in (
     (ROOT / "colab", DOCS / "colab", ("*.ipynb",)),
-    (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "pictures/*.png", "*/*/curve.png", "map/README.md", "map/map.png")),
+    (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "pictures/*.png", "*/*/curve.png")),
+    (ROOT / "results/map", DOCS / "results/map", ("README.md", "map.png")),
 ):
     shutil.rmtree(copy, ignore_errors=True)
     for path in sorted(path for pattern in patterns for path in source.glob(pattern)):
