@@ -62,6 +62,13 @@ GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
 """Measured lengths of tasks whose unit is not a token."""
 
 
+def single(name: str) -> dict[str, Experiment]:
+    """One set of fields for many tasks: an index, no steps while the input is read, and sharp rows in training."""
+    return {
+        "single": experiment(name, "two_way_indexed", training={"steps": 300}, reading=False, sharpest=8.0),
+    }
+
+
 def task_of(name: str) -> Task:
     """The task, with its training lengths."""
     kind, fields, *_ = TASKS[name]

@@ -1,14 +1,16 @@
 """interleaved_add, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond interleaved_add
+lenmem beyond interleaved_add --idea single
 lenmem beyond interleaved_add --idea no_reading
 lenmem beyond interleaved_add --idea longer
 """
 
 from ._recipe import experiment as entry
+from ._recipe import single
 
 experiment = entry("interleaved_add")
-ideas = {
+ideas = single("interleaved_add") | {
     "no_reading": entry("interleaved_add", reading=False),
     "longer": entry("interleaved_add", training={"steps": 4000}),
 }

@@ -1,10 +1,12 @@
 """reduce, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond reduce
+lenmem beyond reduce --idea single
 lenmem beyond reduce --idea no_reading
 """
 
 from ._recipe import experiment as entry
+from ._recipe import single
 
 experiment = entry("reduce")
-ideas = {"no_reading": entry("reduce", reading=False)}
+ideas = single("reduce") | {"no_reading": entry("reduce", reading=False)}

@@ -32,13 +32,13 @@ The index takes O(d N (N + log N)) in training and O(H N log N) when rounded, on
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import PositiveInt
+from lenmem.fields import PositiveFloat, PositiveInt, between
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
@@ -69,6 +69,10 @@ class InputMemory(NamedTuple):
     """Jumps to the right."""
     followed: tuple[jax.Array, ...] = ()
     """The moves of the index: [B, H, N, N] each, or rounded int[B, H, N]."""
+    sharpness: jax.Array | None = None
+    """Factor of all logits of choices, [B]; None: 1."""
+    certain: jax.Array | None = None
+    """bool[B]: rows whose choices are rounded in training; None: none."""
 
 
 class MachineState(NamedTuple):
@@ -124,6 +128,10 @@ class Machine(Part):
     channels: tuple[int, int] = (0, 0)
     """The first column of M that is a channel, and their number."""
     rounded: bool = False
+    sharpest: float = 1.0
+    certain: float = 0.0
+    train: bool = False
+    """Rows are sharp or certain, as drawn from the stream `gate`."""
 
     def setup(self):
         def linear(size: int) -> Linear:
@@ -156,12 +164,25 @@ class Machine(Part):
         heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory, follow)
         reads = self.read(memory, heads)
         after = control(self.after, reads)
-        symbol = self.rounding(nn.softmax(self.next_symbol(after).astype(jnp.float32)))
+        symbol = self.rounding(self.chosen(self.next_symbol(after).astype(jnp.float32), memory))
         gates = nn.softmax(self.gate(after).astype(jnp.float32))[..., : self.heads]
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
         return MachineState(symbol, heads, reads), output
+
+    @nn.nowrap
+    def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:
+        """Softmax of logits [B, ..., C], as sharp as the row is; rounded in certain rows, with the same gradient."""
+
+        def by_row(x: jax.Array) -> jax.Array:
+            return x.reshape(-1, *[1] * (logits.ndim - 1))
+
+        weights = nn.softmax(logits if memory.sharpness is None else logits * by_row(memory.sharpness))
+        if memory.certain is None:
+            return weights
+        error = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1]) - weights
+        return weights + jax.lax.stop_gradient(jnp.where(by_row(memory.certain), error, 0))
 
     @nn.nowrap
     def rounding(self, weights: jax.Array) -> jax.Array:
@@ -180,8 +201,16 @@ class Machine(Part):
             first, count = self.channels
             values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
         logits = jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
+        sharpness = certain = None
+        if self.train and self.sharpest > 1:
+            drawn = jax.random.uniform(self.make_rng("gate"), last.shape)
+            sharpness = self.sharpest**drawn
+            logits = logits * sharpness[:, None, None]
+        if self.train and self.certain > 0:
+            certain = jax.random.bernoulli(self.make_rng("gate"), self.certain, last.shape)
         jumps = next_match if self.rounded else nearest_match
-        return InputMemory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])), index)
+        moves = jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2]))
+        return InputMemory(values, last, *moves, index, sharpness, certain)
 
     @nn.nowrap
     def read(self, memory: InputMemory, heads: jax.Array) -> jax.Array:
@@ -207,7 +236,7 @@ class Machine(Part):
             places = jnp.stack([self.through(heads, table) for table in (memory.left, memory.right)], axis=-1)
             landed = self.followed(_likeliest(jnp.concatenate([others, places], axis=-1), jump), follow, memory)
             return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
-        jump, shift = nn.softmax(jump), nn.softmax(shift)
+        jump, shift = self.chosen(jump, memory), self.chosen(shift, memory)
         landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
         for side, table in enumerate((memory.left, memory.right)):
             landed += jump[..., count + side, None] * self.through(heads, table)
@@ -222,7 +251,7 @@ class Machine(Part):
         options = [heads, *(self.through(heads, table) for table in memory.followed)]
         if self.rounded:
             return _likeliest(jnp.stack(options, axis=-1), logits)
-        return jnp.einsum("bhf,bfhn->bhn", nn.softmax(logits), jnp.stack(options, axis=1))
+        return jnp.einsum("bhf,bfhn->bhn", self.chosen(logits, memory), jnp.stack(options, axis=1))
 
     @nn.nowrap
     def through(self, heads: jax.Array, table: jax.Array) -> jax.Array:
@@ -275,6 +304,12 @@ class TwoWay(FlatModel):
     """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone."""
     rounding: Literal["none", "evaluation"] = "evaluation"
     """Round heads and state outside training. `none`: use the machine of the training."""
+    sharpest: PositiveFloat = 1.0
+    """In training, all logits of a row's moves and state are multiplied by a factor between 1 and this one, drawn for
+    each example, uniform in its logarithm. An answer that lives on mixtures is then wrong in the sharp rows."""
+    certain: Annotated[float, between(0, 1)] = 0.0
+    """Share of the examples of a training batch whose moves and state are rounded, with the gradient of the softmax
+    (straight-through). Patterns of jumps are not rounded."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -292,6 +327,9 @@ class TwoWay(FlatModel):
             index=self.index,
             channels=(spec.vocabulary, spec.channels),
             rounded=self.rounding == "evaluation" and not train,
+            sharpest=self.sharpest,
+            certain=self.certain,
+            train=train,
             **self.dtypes,
             parent=None,
         )
