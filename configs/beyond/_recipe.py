@@ -69,6 +69,12 @@ def single(name: str) -> dict[str, Experiment]:
     }
 
 
+def certain(name: str) -> dict[str, Experiment]:
+    """Half of the rows are rounded in training, and lengths grow during 60% of it."""
+    training = {"steps": 800, "growing": 480}
+    return {"certain": experiment(name, training=training, reading=False, certain=0.5)}
+
+
 def task_of(name: str) -> Task:
     """The task, with its training lengths."""
     kind, fields, *_ = TASKS[name]
@@ -98,6 +104,7 @@ def experiment(
         steps=recipe["steps"],
         batch_size=recipe["batch_size"],
         seeds=3,
+        growing=recipe.get("growing", 0),
         optimizer=Optimizer("adam", recipe["learning_rate"], schedule=Cosine(warmup=0.05), clip_norm=1.0),
         selection="validation",
         validation_split=split,

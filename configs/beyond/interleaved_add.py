@@ -2,15 +2,20 @@
 
 lenmem beyond interleaved_add
 lenmem beyond interleaved_add --idea single
+lenmem beyond interleaved_add --idea certain
 lenmem beyond interleaved_add --idea no_reading
 lenmem beyond interleaved_add --idea longer
 """
 
+from ._recipe import certain, single
 from ._recipe import experiment as entry
-from ._recipe import single
 
 experiment = entry("interleaved_add")
-ideas = single("interleaved_add") | {
-    "no_reading": entry("interleaved_add", reading=False),
-    "longer": entry("interleaved_add", training={"steps": 4000}),
-}
+ideas = (
+    single("interleaved_add")
+    | certain("interleaved_add")
+    | {
+        "no_reading": entry("interleaved_add", reading=False),
+        "longer": entry("interleaved_add", training={"steps": 4000}),
+    }
+)

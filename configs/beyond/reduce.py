@@ -2,11 +2,12 @@
 
 lenmem beyond reduce
 lenmem beyond reduce --idea single
+lenmem beyond reduce --idea certain
 lenmem beyond reduce --idea no_reading
 """
 
+from ._recipe import certain, single
 from ._recipe import experiment as entry
-from ._recipe import single
 
 experiment = entry("reduce")
-ideas = single("reduce") | {"no_reading": entry("reduce", reading=False)}
+ideas = single("reduce") | certain("reduce") | {"no_reading": entry("reduce", reading=False)}
