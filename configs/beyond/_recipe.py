@@ -70,9 +70,14 @@ def single(name: str) -> dict[str, Experiment]:
 
 
 def certain(name: str) -> dict[str, Experiment]:
-    """Half of the rows are rounded in training, and lengths grow during 60% of it."""
-    training = {"steps": 800, "growing": 480}
+    """Half of the rows are rounded in training, and lengths grow so slowly that they end at 7."""
+    training = {"steps": 560, "growing": 1280}
     return {"certain": experiment(name, training=training, reading=False, certain=0.5)}
+
+
+def eager(name: str) -> dict[str, Experiment]:
+    """Patterns of jumps that are learned ten times as fast, and sharp rows."""
+    return {"eager": experiment(name, training={"steps": 400}, reading=False, sharpest=8.0, eager=10.0)}
 
 
 def task_of(name: str) -> Task:

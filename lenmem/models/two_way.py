@@ -130,6 +130,7 @@ class Machine(Part):
     rounded: bool = False
     sharpest: float = 1.0
     certain: float = 0.0
+    eager: float = 1.0
     train: bool = False
     """Rows are sharp or certain, as drawn from the stream `gate`."""
 
@@ -200,7 +201,7 @@ class Machine(Part):
             index = self.columns(values, last)
             first, count = self.channels
             values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
-        logits = jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
+        logits = self.eager * jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         sharpness = certain = None
         if self.train and self.sharpest > 1:
             drawn = jax.random.uniform(self.make_rng("gate"), last.shape)
@@ -310,6 +311,9 @@ class TwoWay(FlatModel):
     certain: Annotated[float, between(0, 1)] = 0.0
     """Share of the examples of a training batch whose moves and state are rounded, with the gradient of the softmax
     (straight-through). Patterns of jumps are not rounded."""
+    eager: PositiveFloat = 1.0
+    """Factor of the logits of the jumps' patterns. They are nearly parameters themselves, so Adam moves them by about
+    its rate in each step: with a factor of 1, a sure pattern takes thousands of steps."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -329,6 +333,7 @@ class TwoWay(FlatModel):
             rounded=self.rounding == "evaluation" and not train,
             sharpest=self.sharpest,
             certain=self.certain,
+            eager=self.eager,
             train=train,
             **self.dtypes,
             parent=None,

@@ -144,14 +144,14 @@ def test_rows_of_a_larger_capacity_are_the_same():
 
 
 def test_lengths_grow_one_by_one_and_then_are_those_of_the_fresh_source():
-    fresh = FreshSource(Noise(), "train", 256)
     first, last = Noise().lengths_of("train")
-    grows = growing_source(fresh, 10 * (last - first + 1))
-    for count in range(last - first + 1):
-        for step in (10 * count, 10 * count + 9):  # the first and the last step of a stage
-            lengths = np.asarray(grows.batch(jax.random.key(0), step).input_mask.sum(-1))
-            assert set(lengths.tolist()) == set(range(first, first + count + 1))
-    after = 10 * (last - first + 1) + 3
+    count, stage = last - first + 1, 60
+    fresh = FreshSource(Noise(), "train", 4)
+    grows = growing_source(fresh, stage * count)
+    lengths = np.asarray(jax.vmap(grows.lengths)(jnp.arange((count + 1) * stage))).reshape(count + 1, -1)
+    for k, drawn in enumerate(lengths):
+        assert set(drawn.tolist()) == set(range(first, min(first + k, last) + 1))
+    after = stage * count + 3
     chex.assert_trees_all_equal(*(source.batch(jax.random.key(1), after) for source in (grows, fresh)))
 
 
