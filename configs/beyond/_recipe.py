@@ -80,6 +80,12 @@ def eager(name: str) -> dict[str, Experiment]:
     return {"eager": experiment(name, training={"steps": 400}, reading=False, sharpest=8.0, eager=10.0)}
 
 
+def short(name: str) -> dict[str, Experiment]:
+    """Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10."""
+    training = {"steps": 400, "growing": 640, "learning_rate": 1e-2}
+    return {"short": experiment(name, training=training, reading=False, sharpest=8.0)}
+
+
 def task_of(name: str) -> Task:
     """The task, with its training lengths."""
     kind, fields, *_ = TASKS[name]

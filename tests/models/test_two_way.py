@@ -76,6 +76,15 @@ def test_sharp_rows_are_between_the_soft_and_the_rounded_machine():
     np.testing.assert_allclose(answers(MODEL.clone(sharpest=1.0001), params, train=True, rngs=rngs), soft, atol=1e-3)
 
 
+def test_eager_patterns_are_those_of_larger_parameters():
+    params, larger = parameters(), parameters()
+    pattern = larger["decoder"]["machine"]["pattern"]
+    larger["decoder"]["machine"]["pattern"] = jax.tree.map(lambda x: 10 * x, pattern)
+    for train in (False, True):
+        eager = answers(MODEL.clone(eager=10.0), params, train=train)
+        np.testing.assert_allclose(eager, answers(MODEL, larger, train=train), atol=1e-5)
+
+
 def test_heads_of_a_rounded_machine_start_at_the_ends_and_stay_inside():
     sown: Any = MODEL.apply({"params": parameters()}, *GIVEN, mutable=["traces"])[1]
     (heads,) = sown["traces"]["decoder"]["machine"]["head"]
