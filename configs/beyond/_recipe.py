@@ -75,6 +75,12 @@ def certain(name: str) -> dict[str, Experiment]:
     return {"certain": experiment(name, training=training, reading=False, certain=0.5)}
 
 
+def walks(name: str) -> dict[str, Experiment]:
+    """As `certain`, and heads only walk."""
+    training = {"steps": 800, "growing": 1800}
+    return {"walks": experiment(name, training=training, reading=False, certain=0.5, jumps=False)}
+
+
 def eager(name: str) -> dict[str, Experiment]:
     """Patterns of jumps that are learned ten times as fast, and sharp rows."""
     return {"eager": experiment(name, training={"steps": 400}, reading=False, sharpest=8.0, eager=10.0)}

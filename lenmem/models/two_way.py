@@ -210,7 +210,9 @@ class Machine(Part):
         if self.train and self.certain > 0:
             certain = jax.random.bernoulli(self.make_rng("gate"), self.certain, last.shape)
         jumps = next_match if self.rounded else nearest_match
-        moves = jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2]))
+        moves = (last, last)  # never used
+        if self.jumps:
+            moves = jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2]))
         return InputMemory(values, last, *moves, index, sharpness, certain)
 
     @nn.nowrap
@@ -228,20 +230,27 @@ class Machine(Part):
         count = self.heads
         jump, shift = jump.astype(jnp.float32), shift.astype(jnp.float32)
         jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
-        if not self.jumps:
-            jump = jnp.where(jnp.eye(count, count + 2, dtype=bool), jump, -jnp.inf)
         shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
+        landed = self.jumped(heads, jump, memory) if self.jumps else heads
+        landed = self.followed(landed, follow, memory)
+        if self.rounded:
+            return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
+        return walk(landed, self.chosen(shift, memory), last)
+
+    @nn.nowrap
+    def jumped(self, heads: jax.Array, logits: jax.Array, memory: InputMemory) -> jax.Array:
+        """The heads after jumps with these logits, [B, H, H + 2]: to a head, or to the match on the left or right."""
+        count, tables = self.heads, (memory.left, memory.right)
         if self.rounded:
             others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
-            places = jnp.stack([self.through(heads, table) for table in (memory.left, memory.right)], axis=-1)
-            landed = self.followed(_likeliest(jnp.concatenate([others, places], axis=-1), jump), follow, memory)
-            return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
-        jump, shift = self.chosen(jump, memory), self.chosen(shift, memory)
-        landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
-        for side, table in enumerate((memory.left, memory.right)):
-            landed += jump[..., count + side, None] * self.through(heads, table)
-        return walk(self.followed(landed, follow, memory), shift, last)
+            places = jnp.stack([self.through(heads, table) for table in tables], axis=-1)
+            return _likeliest(jnp.concatenate([others, places], axis=-1), logits)
+        weights = self.chosen(logits, memory)
+        landed = jnp.einsum("bhj,bjn->bhn", weights[..., :count], heads)
+        for side, table in enumerate(tables):
+            landed += weights[..., count + side, None] * self.through(heads, table)
+        return landed
 
     @nn.nowrap
     def followed(self, heads: jax.Array, logits: jax.Array | None, memory: InputMemory) -> jax.Array:
