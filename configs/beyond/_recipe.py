@@ -77,7 +77,7 @@ def certain(name: str) -> dict[str, Experiment]:
 
 def walks(name: str) -> dict[str, Experiment]:
     """As `certain`, and heads only walk."""
-    training = {"steps": 800, "growing": 1800}
+    training = {"steps": 1600, "growing": 2560}
     return {"walks": experiment(name, training=training, reading=False, certain=0.5, jumps=False)}
 
 
