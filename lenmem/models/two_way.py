@@ -39,19 +39,16 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import PositiveFloat, PositiveInt, between
+from lenmem.nn.index import FOLLOWED, Index
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell
-from lenmem.ops.heads import nearest_match, next_equal, next_match, sorted_next, walk
+from lenmem.ops.heads import likeliest, nearest_match, next_match, walk
 from lenmem.types import Spec, Step
 
 SHIFTS = (-2, -1, 0, 1, 2)
 """How far a head may walk in a step."""
-FOLLOWED = (sorted_next, next_equal)
-"""The moves of an index."""
-EAGER = 10.0
-"""Factor of the logits of columns: they are parameters, and a sure choice of one is far from where they start."""
 STAY = 2.0
 """Initial bias of the logits of staying."""
 
@@ -92,28 +89,6 @@ class Unchanged(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
         """The states."""
         return states
-
-
-class Index(nn.Module):
-    """The moves of an index, each by a column of its own for each head."""
-
-    heads: int
-    rounded: bool
-
-    @nn.compact
-    def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
-        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `InputMemory.followed`."""
-        columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
-        shape = len(FOLLOWED), self.heads, values.shape[-1]
-        logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
-        if self.rounded:
-            last = jnp.broadcast_to(last[:, None], (len(values), self.heads))
-            return tuple(
-                move(columns[:, jnp.argmax(x, axis=-1)], last) for move, x in zip(FOLLOWED, logits, strict=True)
-            )
-        last = jnp.broadcast_to(last[:, None], columns.shape[:2])
-        leads = [jax.nn.one_hot(move(columns, last), slots) for move in FOLLOWED]
-        return tuple(jnp.einsum("hc,bcmn->bhmn", nn.softmax(x), lead) for x, lead in zip(logits, leads, strict=True))
 
 
 class Machine(Part):
@@ -204,15 +179,12 @@ class Machine(Part):
         logits = self.eager * jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         sharpness = certain = None
         if self.train and self.sharpest > 1:
-            drawn = jax.random.uniform(self.make_rng("gate"), last.shape)
-            sharpness = self.sharpest**drawn
+            sharpness = self.sharpest ** jax.random.uniform(self.make_rng("gate"), last.shape)
             logits = logits * sharpness[:, None, None]
         if self.train and self.certain > 0:
             certain = jax.random.bernoulli(self.make_rng("gate"), self.certain, last.shape)
-        jumps = next_match if self.rounded else nearest_match
-        moves = (last, last)  # never used
-        if self.jumps:
-            moves = jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2]))
+        jumps = next_match if self.rounded else nearest_match  # without jumps, nothing reads them, and XLA drops them
+        moves = jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2]))
         return InputMemory(values, last, *moves, index, sharpness, certain)
 
     @nn.nowrap
@@ -228,12 +200,10 @@ class Machine(Part):
     ) -> jax.Array:
         """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]; `follow` [B, 3 H]."""
         count = self.heads
-        jump, shift = jump.astype(jnp.float32), shift.astype(jnp.float32)
-        jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
-        shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
+        jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
+        shift = shift.astype(jnp.float32).reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
-        landed = self.jumped(heads, jump, memory) if self.jumps else heads
-        landed = self.followed(landed, follow, memory)
+        landed = self.followed(self.jumped(heads, jump, memory) if self.jumps else heads, follow, memory)
         if self.rounded:
             return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
         return walk(landed, self.chosen(shift, memory), last)
@@ -245,7 +215,7 @@ class Machine(Part):
         if self.rounded:
             others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
             places = jnp.stack([self.through(heads, table) for table in tables], axis=-1)
-            return _likeliest(jnp.concatenate([others, places], axis=-1), logits)
+            return likeliest(jnp.concatenate([others, places], axis=-1), logits)
         weights = self.chosen(logits, memory)
         landed = jnp.einsum("bhj,bjn->bhn", weights[..., :count], heads)
         for side, table in enumerate(tables):
@@ -260,7 +230,7 @@ class Machine(Part):
         logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
         options = [heads, *(self.through(heads, table) for table in memory.followed)]
         if self.rounded:
-            return _likeliest(jnp.stack(options, axis=-1), logits)
+            return likeliest(jnp.stack(options, axis=-1), logits)
         return jnp.einsum("bhf,bfhn->bhn", self.chosen(logits, memory), jnp.stack(options, axis=1))
 
     @nn.nowrap
@@ -269,11 +239,6 @@ class Machine(Part):
         if self.rounded:
             return jnp.take_along_axis(table, heads[..., None], axis=-1)[..., 0]
         return jnp.einsum("bhm,bhmn->bhn", heads, table)
-
-
-def _likeliest(options: jax.Array, logits: jax.Array) -> jax.Array:
-    """Of options [..., F], the one with the largest logit, [...]."""
-    return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
 
 
 class TwoWayDecoder(Part):
