@@ -50,6 +50,44 @@ def test_only_evaluation_is_rounded():
     assert not np.allclose(trained, answers(MODEL, params))
 
 
+def test_certain_rows_train_the_rounded_machine_with_the_gradient_of_the_soft_one():
+    """With sure patterns, which are not rounded; a gradient flows to every choice but those."""
+    params = parameters()
+    machine = params["decoder"]["machine"]
+    machine["pattern"] = jax.tree.map(lambda x: 300 * x, machine["pattern"])
+    model, rngs = MODEL.clone(certain=1.0), {"gate": jax.random.key(2)}
+    np.testing.assert_allclose(answers(model, params, train=True, rngs=rngs), answers(MODEL, params), atol=1e-5)
+
+    def total(params: Any) -> jax.Array:
+        return jnp.sum(jnp.sin(model.apply({"params": params}, *GIVEN, train=True, rngs=rngs)))
+
+    gradients = jax.grad(total)(params)["decoder"]["machine"]
+    for name in ("jump", "shift", "next_symbol", "before"):
+        assert float(jnp.abs(gradients[name]["kernel"]).max()) > 0, name
+
+
+def test_sharp_rows_are_between_the_soft_and_the_rounded_machine():
+    """Each row is that of the soft machine whose logits are larger by a factor of its own; evaluation has none."""
+    params, rngs = parameters(), {"gate": jax.random.key(2)}
+    model = MODEL.clone(sharpest=50.0)
+    np.testing.assert_array_equal(answers(model, params), answers(MODEL, params))
+    drawn = [answers(model, params, train=True, rngs={"gate": jax.random.key(i)}) for i in (2, 3)]
+    assert not np.allclose(*drawn)
+    np.testing.assert_array_equal(drawn[0], answers(model, params, train=True, rngs=rngs))
+    soft = answers(MODEL, params, train=True)
+    assert not np.allclose(drawn[0], soft)
+    np.testing.assert_allclose(answers(MODEL.clone(sharpest=1.0001), params, train=True, rngs=rngs), soft, atol=1e-3)
+
+
+def test_eager_patterns_are_those_of_larger_parameters():
+    params, larger = parameters(), parameters()
+    pattern = larger["decoder"]["machine"]["pattern"]
+    larger["decoder"]["machine"]["pattern"] = jax.tree.map(lambda x: 10 * x, pattern)
+    for train in (False, True):
+        eager = answers(MODEL.clone(eager=10.0), params, train=train)
+        np.testing.assert_allclose(eager, answers(MODEL, larger, train=train), atol=1e-5)
+
+
 def test_heads_of_a_rounded_machine_start_at_the_ends_and_stay_inside():
     sown: Any = jax.jit(functools.partial(MODEL.apply, mutable=["traces"]))({"params": parameters()}, *GIVEN)[1]
     (heads,) = sown["traces"]["decoder"]["machine"]["head"]
