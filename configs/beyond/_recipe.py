@@ -63,7 +63,7 @@ GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
 
 
 def single(name: str) -> dict[str, Experiment]:
-    """One set of fields for many tasks: an index, no steps while the input is read, and sharp rows in training."""
+    """An index, no steps while the input is read, and sharp rows in training."""
     return {
         "single": experiment(name, "two_way_indexed", training={"steps": 300}, reading=False, sharpest=8.0),
     }
@@ -79,6 +79,22 @@ def walks(name: str) -> dict[str, Experiment]:
     """As `certain`, and heads only walk."""
     training = {"steps": 1600, "growing": 2560}
     return {"walks": experiment(name, training=training, reading=False, certain=0.5, jumps=False)}
+
+
+def slow_walks(name: str) -> dict[str, Experiment]:
+    """As `walks`, with twice the width and the rows, and lengths that grow half as fast."""
+    training = {"steps": 3200, "growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
+    return {"slow_walks": experiment(name, training=training, hidden_size=128, reading=False, certain=0.5, jumps=False)}
+
+
+def indexed_walks(name: str) -> dict[str, Experiment]:
+    """As `walks`, with an index: one set of fields for many tasks."""
+    training = {"steps": 1600, "growing": 2560}
+    return {
+        "indexed_walks": experiment(
+            name, "two_way_indexed", training=training, reading=False, certain=0.5, jumps=False
+        ),
+    }
 
 
 def eager(name: str) -> dict[str, Experiment]:
