@@ -17,6 +17,7 @@ import lenmem  # noqa: E402
 for source, copy, patterns in (
     (ROOT / "colab", DOCS / "colab", ("*.ipynb",)),
     (ROOT / "results", DOCS / "results", ("README.md", "*/*.json", "pictures/*.png", "*/*/curve.png")),
+    (ROOT / "results/map", DOCS / "results/map", ("README.md", "map.png")),
 ):
     shutil.rmtree(copy, ignore_errors=True)
     for path in sorted(path for pattern in patterns for path in source.glob(pattern)):

@@ -266,7 +266,8 @@ def _fields(record: Mapping[str, Any]) -> str:
         if field.name not in ("parent", "name", "spec") and getattr(model, field.name) != field.default
     ]
     rate = f" at {rule.learning_rate:g}" if isinstance(rule, Optimizer) else ""
-    return "; ".join([*changed, f"{training.steps} steps of {training.batch_size}{rate}"])
+    grows = f", lengths grow for {training.growing}" if training.growing else ""
+    return "; ".join([*changed, f"{training.steps} steps of {training.batch_size}{rate}{grows}"])
 
 
 def _by_factor(record: Mapping[str, Any]) -> list[str]:

@@ -156,6 +156,12 @@ def test_the_shortest_training_that_meets_the_goal_holds_the_record():
 def test_tasks_met_with_one_set_of_fields_are_counted():
     _, rows = beyond.families([GOOD, FAST, BAD, with_shares("mix", None, 1, [1.0])])
     assert rows == [["elman", "hidden_size=4; 2 steps of 4 at 0.001", "2", "copy, mix"]]
+    longer = dataclasses.replace(TINY, training=dataclasses.replace(TINY.training, growing=1))
+    _, rows = beyond.families([GOOD, with_shares("mix", None, 1, [1.0]) | {"experiment": to_plain(longer)}])
+    assert [row[1:] for row in rows] == [
+        ["hidden_size=4; 2 steps of 4 at 0.001", "1", "copy"],
+        ["hidden_size=4; 2 steps of 4 at 0.001, lengths grow for 1", "1", "mix"],
+    ]
 
 
 def test_the_page_has_all_tables():

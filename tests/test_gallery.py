@@ -160,6 +160,13 @@ def test_each_memory_has_its_view():
     assert [view.title for view in drawn] == ["Layer 1 of 1, tape 2 of 2", "Layer 1 of 1, tape 1 of 2"], "it walks"
     assert [view.facts["columns"] for view in drawn] == [["0", "1", "2", "3"], ["0"]]
 
+    places = np.array([[3, 0], [2, 0], [1, 1], [0, 1]])
+    (view,) = views.views_of(scene(head=places), 4, 4)
+    assert (view.kind, view.facts["columns"]) == ("slots", ["begin", "a", "b", "end"])
+    walks = np.stack([view.arrays["read:head 1"], view.arrays["read:head 2"]], axis=1)
+    np.testing.assert_array_equal(walks.argmax(-1), places)
+    np.testing.assert_array_equal(walks.sum(-1), 1)
+
 
 # What is written ------------------------------------------------------------------------------------------------------
 
@@ -221,28 +228,16 @@ def test_the_lengths_follow_those_of_training():
     assert {shelf.find(name).name for name in site.DEFAULT} <= set(shelf.entries())
 
 
-def test_an_installed_package_shows_what_travels(capsys, tmp_path, monkeypatch):
-    """Of the networks of the gallery, those that are there; without any, one line."""
+def test_an_installed_package_shows_the_same():
+    """All networks of the gallery travel; two answer one question, the first of which has a memory."""
     known = shelf.entries()
-    default = [shelf.find(name) for name in site.DEFAULT]
-    assert {"panm/reverse-beyond", shelf.BESIDE} <= {entry.name for entry in shelf.travelling(known.values())}
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / shelf.INDEX).write_text(json.dumps(shelf.index(default)))
-    monkeypatch.setattr(shelf, "BUILT_IN", package)
-    monkeypatch.delenv("LENMEM_ZOO", raising=False)
-    monkeypatch.chdir(tmp_path)
-    assert "no network of the gallery is on this machine; LENMEM_ZOO may name" in fails(capsys, "gallery")
-    assert not (tmp_path / "site").exists()
-    stack = shelf.find("panm/dyck_3")
-    (package / "panm").mkdir()
-    (package / f"{stack.name}{shelf.SUFFIX}").write_bytes(known[stack.name].file().read_bytes())
-    cli.main(["gallery", "--lengths", "8"])
-    printed = capsys.readouterr().out
-    assert f"left out, since not on this machine: {', '.join(site.DEFAULT[:2])}, " in printed
-    assert [path.name for path in (tmp_path / "site/networks").iterdir() if path.name != "index.js"] == [
-        "panm.dyck_3-stack_rnn.js"
-    ]
+    sent = {entry.name for entry in shelf.travelling(known.values())}
+    assert set(shelf.GALLERY) <= sent
+    assert site.DEFAULT == tuple(f"zoo:{name}" for name in shelf.GALLERY)
+    first, second = (known[name] for name in shelf.GALLERY[:2])
+    assert first.record["experiment"]["task"] == second.record["experiment"]["task"]
+    assert first.solved and second.model == "LSTM" and not second.solved
+    assert len({known[name].model for name in shelf.GALLERY}) == len(shelf.GALLERY), "each has a memory of its own kind"
 
 
 def test_what_cannot_be_shown_is_one_line(capsys, tmp_path, monkeypatch):

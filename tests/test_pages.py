@@ -19,7 +19,7 @@ from tests import browsing
 pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[1] / "docs"
-LOOKED_AT = ("index", "papers/dnc", "colab/dnc", "api/ops", "networks_and_tasks", "results/README")
+LOOKED_AT = ("index", "papers/dnc", "colab/dnc", "api/ops", "networks_and_tasks", "results/README", "genindex")
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_pages_fit_a_phone_and_a_desk(browser, pages, width, theme):
         across = browser.execute_script("return document.documentElement.scrollWidth")
         assert across <= width, f"{name} is {across} wide"
         ink, paper = browser.execute_script(
-            "return [getComputedStyle(document.querySelector('.bd-article p')).color,"
+            "return [getComputedStyle(document.querySelector('.bd-article :is(p, h1)')).color,"
             " getComputedStyle(document.body).backgroundColor]"
         )
         brightness = [sum(map(float, re.findall(r"[\d.]+", color)[:3])) / 765 for color in (ink, paper)]

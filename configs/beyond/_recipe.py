@@ -62,6 +62,52 @@ GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
 """Measured lengths of tasks whose unit is not a token."""
 
 
+def single(name: str) -> dict[str, Experiment]:
+    """An index, no steps while the input is read, and sharp rows in training."""
+    return {
+        "single": experiment(name, "two_way_indexed", training={"steps": 300}, reading=False, sharpest=8.0),
+    }
+
+
+def certain(name: str) -> dict[str, Experiment]:
+    """Half of the rows are rounded in training, and lengths grow so slowly that they end at 7."""
+    training = {"steps": 560, "growing": 1280}
+    return {"certain": experiment(name, training=training, reading=False, certain=0.5)}
+
+
+def walks(name: str) -> dict[str, Experiment]:
+    """As `certain`, and heads only walk."""
+    training = {"steps": 1600, "growing": 2560}
+    return {"walks": experiment(name, training=training, reading=False, certain=0.5, jumps=False)}
+
+
+def slow_walks(name: str) -> dict[str, Experiment]:
+    """As `walks`, with twice the width and the rows, and lengths that grow half as fast."""
+    training = {"steps": 3200, "growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
+    return {"slow_walks": experiment(name, training=training, hidden_size=128, reading=False, certain=0.5, jumps=False)}
+
+
+def indexed_walks(name: str) -> dict[str, Experiment]:
+    """As `walks`, with an index: one set of fields for many tasks."""
+    training = {"steps": 1600, "growing": 2560}
+    return {
+        "indexed_walks": experiment(
+            name, "two_way_indexed", training=training, reading=False, certain=0.5, jumps=False
+        ),
+    }
+
+
+def eager(name: str) -> dict[str, Experiment]:
+    """Patterns of jumps that are learned ten times as fast, and sharp rows."""
+    return {"eager": experiment(name, training={"steps": 400}, reading=False, sharpest=8.0, eager=10.0)}
+
+
+def short(name: str) -> dict[str, Experiment]:
+    """Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10."""
+    training = {"steps": 400, "growing": 640, "learning_rate": 1e-2}
+    return {"short": experiment(name, training=training, reading=False, sharpest=8.0)}
+
+
 def task_of(name: str) -> Task:
     """The task, with its training lengths."""
     kind, fields, *_ = TASKS[name]
@@ -91,6 +137,7 @@ def experiment(
         steps=recipe["steps"],
         batch_size=recipe["batch_size"],
         seeds=3,
+        growing=recipe.get("growing", 0),
         optimizer=Optimizer("adam", recipe["learning_rate"], schedule=Cosine(warmup=0.05), clip_norm=1.0),
         selection="validation",
         validation_split=split,

@@ -1,11 +1,12 @@
 """reverse, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond reverse
+lenmem beyond reverse --idea indexed_walks
 lenmem beyond reverse --idea no_jumps
 """
 
-from ._recipe import ablations
+from ._recipe import ablations, indexed_walks
 from ._recipe import experiment as entry
 
 experiment = entry("reverse")
-ideas = ablations("reverse")
+ideas = indexed_walks("reverse") | ablations("reverse")

@@ -22,19 +22,8 @@ from lenmem.gallery import scenes
 from lenmem.serialize import to_plain
 from lenmem.zoo import shelf
 
-DEFAULT = (
-    "zoo:panm/reverse",
-    f"zoo:{shelf.BESIDE}",
-    "zoo:lantm/reverse",
-    "zoo:panm/reverse-dnc-small",
-    "zoo:lantm/copy",
-    "zoo:lantm/copy-slantm-published-S",
-    "zoo:nam/palindrome-nam_tm-small",
-    "zoo:panm/dyck_3",
-    "zoo:ndr/ctl_forward-ndr-tiny",
-)
-"""The networks of the gallery: one for each kind of memory, and an LSTM that fails beside two of them. The page opens
-with the first beside the second."""
+DEFAULT = tuple(shelf.PREFIX + name for name in shelf.GALLERY)
+"""What is shown if nothing is named. The page opens with the first beside the second."""
 LARGEST = 300_000
 """Most bytes of a network's file; lengths beyond that are left out."""
 PAGE = Path(__file__).parent / "page"
@@ -72,21 +61,20 @@ def write(
 
     Args:
         output: the folder.
-        names: runs, files and names of the zoo; none: `DEFAULT`, without those that are not on this machine.
+        names: runs, files and names of the zoo; none: `DEFAULT`.
         lengths: lengths of the examples; none: up to four times the longest training length.
         example: number of the example of each length. Networks of one task get the same.
         seed: seed whose network is shown; None: the one that reaches furthest.
         modules: the user's own classes.
         say: told what was left out.
 
-    Raises ValueError, before anything is computed, for a folder that is not empty, an unknown name, and if no network
-    of `DEFAULT` is on this machine; and, with nothing written, for a network whose shortest example does not fit into
-    300 kB.
+    Raises ValueError, before anything is computed, for a folder that is not empty and an unknown name; and, with
+    nothing written, for a network whose shortest example does not fit into 300 kB.
     """
     output = Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is not empty; nothing was written, give another --output")
-    shown = [_shown(name, seed, list(modules)) for name in _there(names, say)]
+    shown = [_shown(name, seed, list(modules)) for name in names or DEFAULT]
     if len({one.slug for one in shown}) < len(shown):
         raise ValueError(f"each network needs a name of its own, got {', '.join(one.name for one in shown)}")
     files = {one.slug: data_of(one, lengths, example, say) for one in shown}
@@ -97,24 +85,6 @@ def write(
     index = [about for about, _ in files.values()]
     (output / "networks" / "index.js").write_text(f"gallery.list({_json(index)});\n")
     return output / "index.html"
-
-
-def _there(names: Sequence[str], say: Callable[[str], None]) -> list[str]:
-    """The names; by default those of `DEFAULT` that are on this machine."""
-    if names:
-        return list(names)
-    known = shelf.entries()
-    missing = []
-    for name in DEFAULT:
-        full = name.removeprefix(shelf.PREFIX)
-        if not any(entry.path and full in (entry.name, entry.short) for entry in known.values()):
-            missing.append(name)
-    where = "LENMEM_ZOO may name the results/ of a clone, which has them"
-    if len(missing) == len(DEFAULT):
-        raise ValueError(f"no network of the gallery is on this machine; {where}, or give runs of your own")
-    if missing:
-        say(f"left out, since not on this machine: {', '.join(missing)}; {where}")
-    return [name for name in DEFAULT if name not in missing]
 
 
 def _shown(name: str, seed: int | None, modules: list[Any]) -> Shown:

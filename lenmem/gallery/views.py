@@ -185,6 +185,19 @@ def _pointers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
     return views, taken | ({"address"} if taken else set())
 
 
+def _walkers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
+    """Heads that are at one slot of the input, which stands between a begin and an end symbol."""
+    places = traces.get("head")
+    if places is None or places.ndim != 2 or not np.issubdtype(places.dtype, np.integer):
+        return [], set()
+    columns = ["begin", *scene.inputs, "end"]
+    there = np.eye(max(len(columns), places.max() + 1))[places]
+    heads = {f"read:head {number + 1}": there[:, number] for number in range(places.shape[1])}
+    named = len(columns) == there.shape[-1]
+    facts = {"columns": columns if named else None, "what": "the slot of" if named else "slot"}
+    return [View("slots", "Heads over the input", heads, facts)], {"head"}
+
+
 def _slots(traces: dict[str, np.ndarray], scene: Scene) -> Found:
     """Weights of reading and writing heads over slots, with their usage, and links between the slots that are used."""
     from lenmem.evaluation.plots.sown import slot_names
@@ -240,7 +253,7 @@ def _router(traces: dict[str, np.ndarray], scene: Scene) -> Found:
     ], {"attention"}
 
 
-BUILDERS: Sequence[Builder] = (_space, _stack, _tapes, _pointers, _slots, _router)
+BUILDERS: Sequence[Builder] = (_space, _stack, _tapes, _pointers, _walkers, _slots, _router)
 """In this order; of two that take the same trace, the first has it."""
 
 

@@ -123,7 +123,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
     ("two_way", "two_way_indexed"): (
-        "a finite control whose heads walk over the input, an automaton once it is trained; with an index of the input",
+        "a finite control whose heads walk over the input, an automaton once trained; with an index too (`_indexed`)",
         "ours",
     ),
     ("answer_automaton",): ("a table of the next answer for each input and last answer", "ours, after Jordan 1986"),

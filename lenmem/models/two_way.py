@@ -32,26 +32,23 @@ The index takes O(d N (N + log N)) in training and O(H N log N) when rounded, on
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import PositiveInt
+from lenmem.fields import PositiveFloat, PositiveInt, between
+from lenmem.nn.index import FOLLOWED, Index
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell
-from lenmem.ops.heads import nearest_match, next_equal, next_match, sorted_next, walk
+from lenmem.ops.heads import likeliest, nearest_match, next_match, walk
 from lenmem.types import Spec, Step
 
 SHIFTS = (-2, -1, 0, 1, 2)
 """How far a head may walk in a step."""
-FOLLOWED = (sorted_next, next_equal)
-"""The moves of an index."""
-EAGER = 10.0
-"""Factor of the logits of columns: they are parameters, and a sure choice of one is far from where they start."""
 STAY = 2.0
 """Initial bias of the logits of staying."""
 
@@ -69,6 +66,10 @@ class InputMemory(NamedTuple):
     """Jumps to the right."""
     followed: tuple[jax.Array, ...] = ()
     """The moves of the index: [B, H, N, N] each, or rounded int[B, H, N]."""
+    sharpness: jax.Array | None = None
+    """Factor of all logits of choices, [B]; None: 1."""
+    certain: jax.Array | None = None
+    """bool[B]: rows whose choices are rounded in training; None: none."""
 
 
 class MachineState(NamedTuple):
@@ -90,28 +91,6 @@ class Unchanged(nn.Module):
         return states
 
 
-class Index(nn.Module):
-    """The moves of an index, each by a column of its own for each head."""
-
-    heads: int
-    rounded: bool
-
-    @nn.compact
-    def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
-        """[B, N, C], int[B] -> for each of `FOLLOWED`, where it leads from each slot, as `InputMemory.followed`."""
-        columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
-        shape = len(FOLLOWED), self.heads, values.shape[-1]
-        logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
-        if self.rounded:
-            last = jnp.broadcast_to(last[:, None], (len(values), self.heads))
-            return tuple(
-                move(columns[:, jnp.argmax(x, axis=-1)], last) for move, x in zip(FOLLOWED, logits, strict=True)
-            )
-        last = jnp.broadcast_to(last[:, None], columns.shape[:2])
-        leads = [jax.nn.one_hot(move(columns, last), slots) for move in FOLLOWED]
-        return tuple(jnp.einsum("hc,bcmn->bhmn", nn.softmax(x), lead) for x, lead in zip(logits, leads, strict=True))
-
-
 class Machine(Part):
     """The control and its heads, a cell whose shared argument is the memory. Inputs are x [B, d + 1], and the output
     is [sum_h gate_h r_h, v]."""
@@ -124,6 +103,11 @@ class Machine(Part):
     channels: tuple[int, int] = (0, 0)
     """The first column of M that is a channel, and their number."""
     rounded: bool = False
+    sharpest: float = 1.0
+    certain: float = 0.0
+    eager: float = 1.0
+    train: bool = False
+    """Rows are sharp or certain, as drawn from the stream `gate`."""
 
     def setup(self):
         def linear(size: int) -> Linear:
@@ -156,12 +140,25 @@ class Machine(Part):
         heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory, follow)
         reads = self.read(memory, heads)
         after = control(self.after, reads)
-        symbol = self.rounding(nn.softmax(self.next_symbol(after).astype(jnp.float32)))
+        symbol = self.rounding(self.chosen(self.next_symbol(after).astype(jnp.float32), memory))
         gates = nn.softmax(self.gate(after).astype(jnp.float32))[..., : self.heads]
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
         return MachineState(symbol, heads, reads), output
+
+    @nn.nowrap
+    def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:
+        """Softmax of logits [B, ..., C], as sharp as the row is; rounded in certain rows, with the same gradient."""
+
+        def by_row(x: jax.Array) -> jax.Array:
+            return x.reshape(-1, *[1] * (logits.ndim - 1))
+
+        weights = nn.softmax(logits if memory.sharpness is None else logits * by_row(memory.sharpness))
+        if memory.certain is None:
+            return weights
+        error = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1]) - weights
+        return weights + jax.lax.stop_gradient(jnp.where(by_row(memory.certain), error, 0))
 
     @nn.nowrap
     def rounding(self, weights: jax.Array) -> jax.Array:
@@ -179,9 +176,16 @@ class Machine(Part):
             index = self.columns(values, last)
             first, count = self.channels
             values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
-        logits = jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
-        jumps = next_match if self.rounded else nearest_match
-        return InputMemory(values, last, *jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2])), index)
+        logits = self.eager * jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
+        sharpness = certain = None
+        if self.train and self.sharpest > 1:
+            sharpness = self.sharpest ** jax.random.uniform(self.make_rng("gate"), last.shape)
+            logits = logits * sharpness[:, None, None]
+        if self.train and self.certain > 0:
+            certain = jax.random.bernoulli(self.make_rng("gate"), self.certain, last.shape)
+        jumps = next_match if self.rounded else nearest_match  # without jumps, nothing reads them, and XLA drops them
+        moves = jumps(logits, jnp.broadcast_to(last[:, None], logits.shape[:2]))
+        return InputMemory(values, last, *moves, index, sharpness, certain)
 
     @nn.nowrap
     def read(self, memory: InputMemory, heads: jax.Array) -> jax.Array:
@@ -196,22 +200,27 @@ class Machine(Part):
     ) -> jax.Array:
         """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]; `follow` [B, 3 H]."""
         count = self.heads
-        jump, shift = jump.astype(jnp.float32), shift.astype(jnp.float32)
-        jump = jump.reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
-        if not self.jumps:
-            jump = jnp.where(jnp.eye(count, count + 2, dtype=bool), jump, -jnp.inf)
-        shift = shift.reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
+        jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
+        shift = shift.astype(jnp.float32).reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
+        landed = self.followed(self.jumped(heads, jump, memory) if self.jumps else heads, follow, memory)
+        if self.rounded:
+            return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
+        return walk(landed, self.chosen(shift, memory), last)
+
+    @nn.nowrap
+    def jumped(self, heads: jax.Array, logits: jax.Array, memory: InputMemory) -> jax.Array:
+        """The heads after jumps with these logits, [B, H, H + 2]: to a head, or to the match on the left or right."""
+        count, tables = self.heads, (memory.left, memory.right)
         if self.rounded:
             others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
-            places = jnp.stack([self.through(heads, table) for table in (memory.left, memory.right)], axis=-1)
-            landed = self.followed(_likeliest(jnp.concatenate([others, places], axis=-1), jump), follow, memory)
-            return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
-        jump, shift = nn.softmax(jump), nn.softmax(shift)
-        landed = jnp.einsum("bhj,bjn->bhn", jump[..., :count], heads)
-        for side, table in enumerate((memory.left, memory.right)):
-            landed += jump[..., count + side, None] * self.through(heads, table)
-        return walk(self.followed(landed, follow, memory), shift, last)
+            places = jnp.stack([self.through(heads, table) for table in tables], axis=-1)
+            return likeliest(jnp.concatenate([others, places], axis=-1), logits)
+        weights = self.chosen(logits, memory)
+        landed = jnp.einsum("bhj,bjn->bhn", weights[..., :count], heads)
+        for side, table in enumerate(tables):
+            landed += weights[..., count + side, None] * self.through(heads, table)
+        return landed
 
     @nn.nowrap
     def followed(self, heads: jax.Array, logits: jax.Array | None, memory: InputMemory) -> jax.Array:
@@ -221,8 +230,8 @@ class Machine(Part):
         logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
         options = [heads, *(self.through(heads, table) for table in memory.followed)]
         if self.rounded:
-            return _likeliest(jnp.stack(options, axis=-1), logits)
-        return jnp.einsum("bhf,bfhn->bhn", nn.softmax(logits), jnp.stack(options, axis=1))
+            return likeliest(jnp.stack(options, axis=-1), logits)
+        return jnp.einsum("bhf,bfhn->bhn", self.chosen(logits, memory), jnp.stack(options, axis=1))
 
     @nn.nowrap
     def through(self, heads: jax.Array, table: jax.Array) -> jax.Array:
@@ -230,11 +239,6 @@ class Machine(Part):
         if self.rounded:
             return jnp.take_along_axis(table, heads[..., None], axis=-1)[..., 0]
         return jnp.einsum("bhm,bhmn->bhn", heads, table)
-
-
-def _likeliest(options: jax.Array, logits: jax.Array) -> jax.Array:
-    """Of options [..., F], the one with the largest logit, [...]."""
-    return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
 
 
 class TwoWayDecoder(Part):
@@ -275,6 +279,15 @@ class TwoWay(FlatModel):
     """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone."""
     rounding: Literal["none", "evaluation"] = "evaluation"
     """Round heads and state outside training. `none`: use the machine of the training."""
+    sharpest: PositiveFloat = 1.0
+    """In training, all logits of a row's moves and state are multiplied by a factor between 1 and this one, drawn for
+    each example, uniform in its logarithm. An answer that lives on mixtures is then wrong in the sharp rows."""
+    certain: Annotated[float, between(0, 1)] = 0.0
+    """Share of the examples of a training batch whose moves and state are rounded, with the gradient of the softmax
+    (straight-through). Patterns of jumps are not rounded."""
+    eager: PositiveFloat = 1.0
+    """Factor of the logits of the jumps' patterns. They are nearly parameters themselves, so Adam moves them by about
+    its rate in each step: with a factor of 1, a sure pattern takes thousands of steps."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -292,6 +305,10 @@ class TwoWay(FlatModel):
             index=self.index,
             channels=(spec.vocabulary, spec.channels),
             rounded=self.rounding == "evaluation" and not train,
+            sharpest=self.sharpest,
+            certain=self.certain,
+            eager=self.eager,
+            train=train,
             **self.dtypes,
             parent=None,
         )

@@ -40,6 +40,11 @@ def _between(head: jax.Array, zeros: int, width: int) -> jax.Array:
     return jnp.pad(head, [(0, 0)] * (head.ndim - 1) + [(zeros, width - zeros - head.shape[-1])])
 
 
+def likeliest(options: jax.Array, logits: jax.Array) -> jax.Array:
+    """Of options [..., F], the one with the largest logit, [...]."""
+    return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
+
+
 def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The jumps from each slot to the nearest match on its left and right: two matrices [..., N, N], rows sum to 1.
 

@@ -200,6 +200,34 @@ class FreshSource:
 
 
 @dataclasses.dataclass(frozen=True)
+class GrowingSource(FreshSource):
+    """Fresh examples whose longest length grows in the first `steps` steps, from the shortest of the split to all.
+
+    Longer draws are folded into the range of the step, so that lengths that are uniform stay nearly uniform.
+    """
+
+    fresh: FreshSource
+    """The source that draws the lengths."""
+    steps: int
+
+    def lengths(self, step: jax.Array | int) -> jax.Array:
+        """int[batch_size]: l_min + (l - l_min) mod k for drawn lengths l, where k grows from 1 to all lengths."""
+        shortest, longest = self.task.lengths_of(self.split)
+        count = longest - shortest + 1
+        allowed = jnp.minimum(1 + jnp.asarray(step) * count // self.steps, count)
+        return shortest + (self.fresh.lengths(step) - shortest) % allowed
+
+
+def growing_source(source: Source, steps: int) -> Source:
+    """A source of fresh examples as a `GrowingSource`; itself for 0 steps. ValueError for another kind of source."""
+    if not steps:
+        return source
+    if not isinstance(source, FreshSource) or type(source).batch is not FreshSource.batch:
+        raise ValueError(f"lengths can grow where examples are fresh, from a FreshSource; got {type(source).__name__}")
+    return GrowingSource(source.task, source.split, source.batch_size, source, steps)
+
+
+@dataclasses.dataclass(frozen=True)
 class RepeatedSource:
     """Passes over a fixed set of `size` examples, in whole batches.
 

@@ -59,6 +59,9 @@ class Training:
     seeds_at_once: PositiveInt | None = None
     """Number of seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Fewer need
     less memory, and on a CPU less time for a network that spends nearly all of it in matrix products."""
+    growing: NonNegativeInt = 0
+    """Steps in which the longest length of the training examples grows, evenly, from the task's shortest to its
+    longest training length (a curriculum); 0: all lengths from the start. For tasks that draw fresh examples."""
     widths: PositiveInt = 1
     """Number of evenly spaced widths a training step is compiled for: a batch uses the narrowest one that fits its
     longest input. For batches with inputs of similar length; each width is compiled separately."""
@@ -119,7 +122,12 @@ class Training:
     @property
     def step_options(self) -> dict[str, Any]:
         """The arguments of `make_advance`."""
-        return {"batch_size": self.batch_size, "at_once": self.seeds_at_once, "widths": self.widths}
+        return {
+            "batch_size": self.batch_size,
+            "at_once": self.seeds_at_once,
+            "widths": self.widths,
+            "growing": self.growing,
+        }
 
     def device_count(self, available: int | None = None) -> int:
         """Number of devices for batches and seeds, the same number in each process; of `available`, or of all."""

@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 
 from lenmem.keys import bits, namespaced, typed
 from lenmem.placement import spread_over
-from lenmem.tasks.base import Task
+from lenmem.tasks.base import Task, growing_source
 from lenmem.types import STREAMS, Batch, PyTree, at_least_float32, check_batch, check_outputs
 
 
@@ -182,6 +182,7 @@ def make_advance(
     *,
     at_once: int | None = None,
     widths: int = 1,
+    growing: int = 0,
     axes: tuple[str, ...] = (),
     mesh: Mesh | None = None,
 ) -> Any:
@@ -197,7 +198,7 @@ def make_advance(
     are the mapped axes of `advance` itself.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
-    source = task.source("train", batch_size)
+    source = growing_source(task.source("train", batch_size), growing)
     rule = optax.with_extra_args_support(optimizer)  # some rules need the value too, or do a line search
 
     # Only answers that are aligned with the inputs share their width.

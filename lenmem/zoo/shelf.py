@@ -33,8 +33,19 @@ MASTERED = 0.95
 """Exact match at which a length counts as mastered."""
 SMALL = 1_000_000
 """Bytes below which the network that a short name means travels with the package."""
-BESIDE = "panm/reverse-lstm-small"
-"""The LSTM that fails beside the network with which the gallery opens. It travels, too, at 1.6 MB."""
+GALLERY = (
+    "panm/reverse-beyond",
+    "panm/reverse-lstm-small",
+    "lantm/reverse-lantm-L",
+    "panm/reverse-dnc-small",
+    "lantm/copy-slantm-warm-L",
+    "nam/palindrome-nam_tm_no_jump-small",
+    "panm/dyck_3-stack_rnn",
+    "ndr/ctl_forward-ndr-tiny",
+    "beyond/reverse",
+)
+"""The networks of the gallery: one for each kind of memory, and an LSTM that fails beside two of them. All travel with
+the package."""
 LICENCE = "apache-2.0"
 """Licence of the networks in the clone."""
 
@@ -208,10 +219,10 @@ def find(name: str | os.PathLike[str]) -> Entry:
 
 
 def travelling(networks: Iterable[Entry]) -> list[Entry]:
-    """The networks in the wheel: what a short name means, if its file is below 1 MB, and `BESIDE`."""
+    """The networks in the wheel: those of the gallery, and what each short name means if its file is below 1 MB."""
     networks = list(networks)
     short = {entry.name for entry in short_names(networks).values() if entry.size < SMALL}
-    return [entry for entry in networks if entry.name in short or entry.name == BESIDE]
+    return [entry for entry in networks if entry.name in short or entry.name in GALLERY]
 
 
 def index(networks: Iterable[Entry]) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -10,22 +11,27 @@ import numpy as np
 import pytest
 
 from lenmem.models import AnswerAutomaton, Pushdown, make, supports
-from lenmem.tasks.base import draw
+from lenmem.tasks.base import Task, draw
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.groups import WordProblem, multiplication_table
+from lenmem.types import Batch
 
 DYCK = Dyck(kinds=2, longest=8, sampling="uniform")
 SURE = 60.0
 """A logit or weight that decides."""
 
 
+def a_batch(task: Task, lengths: list[int]) -> Batch:
+    return jax.jit(lambda: draw(task, jax.random.key(3), jnp.array(lengths), max(lengths)))()
+
+
 def dyck_machine() -> Any:
     """The parameters of a pushdown transducer with one state that pushes what opens and pops what closes."""
     model = Pushdown(hidden_size=4, states=1, letters=2, spec=DYCK.spec)
-    batch = draw(DYCK, jax.random.key(0), jnp.array([4]), 4)
-    params = model.init(jax.random.key(1), batch.inputs, batch.input_mask, batch.target_mask)["params"]
-    params = jax.tree.map(jnp.zeros_like, params)
+    batch = a_batch(DYCK, [4])
+    shapes = jax.eval_shape(model.init, jax.random.key(1), batch.inputs, batch.input_mask, batch.target_mask)["params"]
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     cell, head = params["cell"], params["Aligned_0"]["head"]
     # Hidden units: the four brackets. Inputs: state, two letters, four brackets.
     cell["look"]["kernel"] = cell["look"]["kernel"].at[3:7].set(jnp.eye(4))
@@ -37,25 +43,35 @@ def dyck_machine() -> Any:
     return params
 
 
+def matches(model: Any, params: Any, task: Task, batch: Batch) -> jax.Array:
+    """Which rows are answered exactly."""
+
+    @jax.jit
+    def run(params: Any) -> jax.Array:
+        outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
+        return task.metrics(outputs, batch)["exact_match"]
+
+    return run(params)
+
+
 @pytest.mark.parametrize("rounding", ["evaluation", "none"])
 def test_a_known_pushdown_machine_answers_dyck_words_of_any_length(rounding):
     """Four times as long as in training, and twice as deep as there are letters and states."""
-    batch = draw(DYCK, jax.random.key(3), jnp.array([2, 8, 20, 32, 32]), 32)
+    batch = a_batch(DYCK, [2, 8, 20, 32, 32])
     model = Pushdown(hidden_size=4, states=1, letters=2, rounding=rounding, spec=DYCK.spec)
-    outputs = model.apply({"params": dyck_machine()}, batch.inputs, batch.input_mask, batch.target_mask)
-    np.testing.assert_array_equal(DYCK.metrics(jnp.asarray(outputs), batch)["exact_match"], 1)
+    np.testing.assert_array_equal(matches(model, dyck_machine(), DYCK, batch), 1)
 
 
 def test_a_pushdown_transducer_is_rounded_outside_training_alone():
-    batch = draw(DYCK, jax.random.key(3), jnp.array([8, 8]), 8)
+    batch = a_batch(DYCK, [8, 8])
     given = batch.inputs, batch.input_mask, batch.target_mask
     model = Pushdown(hidden_size=8, spec=DYCK.spec)
-    params = model.init(jax.random.key(0), *given)["params"]
-    trained: Any = model.apply({"params": params}, *given, train=True)
-    np.testing.assert_array_equal(trained, model.clone(rounding="none").apply({"params": params}, *given))
-    rounded: Any = model.apply({"params": params}, *given)
+    params = jax.jit(model.init)(jax.random.key(0), *given)["params"]
+    trained: Any = jax.jit(functools.partial(model.apply, train=True))({"params": params}, *given)
+    np.testing.assert_array_equal(trained, jax.jit(model.clone(rounding="none").apply)({"params": params}, *given))
+    rounded: Any
+    rounded, sown = jax.jit(functools.partial(model.apply, mutable=["traces"]))({"params": params}, *given)
     assert not np.allclose(trained, rounded)
-    sown: Any = model.apply({"params": params}, *given, mutable=["traces"])[1]
     for values in sown["traces"]["cell"].values():
         assert set(np.unique(values[0])) <= {0.0, 1.0}
 
@@ -66,20 +82,19 @@ def test_the_table_of_a_group_answers_its_word_problem():
     # After a, input x gives a x; without a last answer, x itself.
     products = np.concatenate([multiplication_table("S3").T, np.arange(6)[:, None]], axis=1)
     params = {"table": SURE * jax.nn.one_hot(products, 6)}
-    batch = draw(task, jax.random.key(0), jnp.array([1, 5, 40]), 40)
-    outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
-    np.testing.assert_array_equal(task.metrics(jnp.asarray(outputs), batch)["exact_match"], 1)
+    np.testing.assert_array_equal(matches(model, params, task, a_batch(task, [1, 5, 40])), 1)
 
 
 def test_forced_answers_are_those_of_a_machine_that_answered_so():
     """Where the network's own answers are right, they are what it is given in training."""
     task = WordProblem(group="Z3", train_lengths=(1, 6))
     model = AnswerAutomaton(spec=task.spec)
-    batch = draw(task, jax.random.key(0), jnp.array([3, 6]), 6)
+    batch = a_batch(task, [3, 6])
     given = batch.inputs, batch.input_mask, batch.target_mask
-    params = model.init(jax.random.key(1), *given)
-    own: Any = model.apply(params, *given)
-    forced = model.apply(params, *given, targets=jnp.argmax(own, axis=-1), train=True)
+    params = jax.jit(model.init)(jax.random.key(1), *given)
+    run = jax.jit(model.apply, static_argnames="train")
+    own: Any = run(params, *given)
+    forced = run(params, *given, targets=np.argmax(own, axis=-1), train=True)
     real = np.asarray(batch.target_mask)
     np.testing.assert_array_equal(np.asarray(own)[real], np.asarray(forced)[real])
 

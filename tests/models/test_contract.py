@@ -159,11 +159,11 @@ CASES = [
     Case(
         "two_way",
         TwoWay(),
-        beyond(0.9, updates=300, learning_rate=5e-3, batch_size=32, starts=4),
+        beyond(0.9, 1.0, updates=300, learning_rate=5e-3, batch_size=32, starts=4),
         Copy(vocabulary=8, train_lengths=(1, 10)),
     ),
-    Case("pushdown", Pushdown(states=1, letters=4), beyond(0.9, updates=600, starts=5), Closing()),
-    Case("answer_automaton", AnswerAutomaton(), beyond(0.99, updates=200, learning_rate=0.1), counting),
+    Case("pushdown", Pushdown(states=1, letters=4), beyond(0.9, 1.0, updates=600, starts=5), Closing()),
+    Case("answer_automaton", AnswerAutomaton(), beyond(0.99, 1.0, updates=200, learning_rate=0.1), counting),
     Case("esbn", ESBN(hidden_size=32, key_size=16, embedding_size=16), within(0.9, 0.974), Naming()),
     Case("transformer", Transformer(**layer), within(0.6, 0.698, learning_rate=3e-3)),
     Case(

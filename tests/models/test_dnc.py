@@ -413,15 +413,16 @@ def test_the_answer_at_the_last_input_is_the_state_there():
     assert set(params["cell"]["controller"]) == {"kernel", "bias"}
     batch = batch_of(task)
     cell = DNCCell(LSTMController(7, forget_bias=1.0, learned_start=False), slots=9, width=4)
-    table = params["Readout_0"]["embedding"]["Embed_0"]["embedding"]
-    for row, length in enumerate(batch.input_mask.sum(-1).tolist()):
-        inputs = table[batch.inputs[row, :length]]
-        carry = cell.apply({"params": params["cell"]}, (1,), length, method="start")
-        for step in inputs:
-            still = Step(step[None], jnp.zeros(1, bool), jnp.ones(1, bool))
-            carry, output = cell.apply({"params": params["cell"]}, carry, still)
-        wanted = output @ params["head"]["Dense_0"]["kernel"] + params["head"]["Dense_0"]["bias"]
-        np.testing.assert_allclose(call(model, params, task)[row], wanted, atol=1e-5)
+    table = np.asarray(params["Readout_0"]["embedding"]["Embed_0"]["embedding"])
+    head = jax.tree.map(np.asarray, params["head"]["Dense_0"])
+    start = briefly(lambda length: cell.apply({"params": params["cell"]}, (1,), length, method="start"))
+    further = briefly(lambda *arguments: cell.apply({"params": params["cell"]}, *arguments))
+    got = np.asarray(call(model, params, task))
+    for row, length in enumerate(np.asarray(batch.input_mask).sum(-1).tolist()):
+        carry, output = start(length), np.zeros(0)
+        for step in table[np.asarray(batch.inputs)[row, :length]]:
+            carry, output = further(carry, Step(step[None], np.zeros(1, bool), np.ones(1, bool)))
+        np.testing.assert_allclose(got[row], output @ head["kernel"] + head["bias"], atol=1e-5)
 
 
 def test_dropout_is_of_the_input_in_training_only():

@@ -23,11 +23,11 @@ def given(**fields):
 
 
 def a_batch(capacity=4, seed=0):
-    return draw(COUPLED, jax.random.key(seed), jnp.array([4, 2, 1]), capacity)
+    return jax.jit(draw, static_argnums=(0, 3))(COUPLED, jax.random.key(seed), jnp.array([4, 2, 1]), capacity)
 
 
 def call(model, params, batch, **options):
-    return jax.jit(lambda p: model.apply({"params": p}, *batch[:2], batch.target_mask, **options))(params)
+    return np.asarray(jax.jit(lambda p: model.apply({"params": p}, *batch[:2], batch.target_mask, **options))(params))
 
 
 def started(model, batch):
@@ -39,8 +39,9 @@ def test_positions_of_the_columns():
     batch, rule = a_batch(), COUPLED.spec.position_rule
     assert rule is not None
     encoder = GivenPositionsEncoder(1, 2, 8, max_positions=32, parent=None)
-    (columns,) = Completion(encoder, spec=COUPLED.spec).given(*batch[:2], batch.target_mask)
-    read, asked = rule.ids(*batch[:2], batch.target_mask)
+    batch = jax.tree.map(np.asarray, batch)
+    (columns,) = jax.jit(Completion(encoder, spec=COUPLED.spec).given)(*batch[:2], batch.target_mask)
+    read, asked = map(np.asarray, jax.jit(rule.ids)(*batch[:2], batch.target_mask))
     for row in range(3):
         wanted = [*read[row][batch.input_mask[row]].tolist(), *asked[row][batch.target_mask[row]].tolist()]
         assert columns[row].tolist() == wanted + [0] * (columns.shape[1] - len(wanted))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,9 +28,11 @@ def looped(params, row, loops):
     """h = Block(h + x), so many times, for one row without padding; then the norm."""
     attention = MultiHeadAttention(features=WIDTH, heads=2, causal=True, parent=None)
     block = PreNormLayer(attention=attention, feedforward_size=6)
-    inputs, states = row[None], jnp.zeros_like(row[None])
+    run = briefly(functools.partial(block.apply, {"params": params["loop"]["block"]}))
+    inputs = np.asarray(row)[None]
+    states = np.zeros_like(inputs)
     for _ in range(loops):
-        states = block.apply({"params": params["loop"]["block"]}, states + inputs, jnp.ones(row.shape[:1], bool)[None])
+        states = np.asarray(run(states + inputs, np.ones((1, len(row)), bool)))
     states = np.asarray(states[0], np.float64)
     centred = states - states.mean(-1, keepdims=True)
     normed = centred / np.sqrt(states.var(-1, keepdims=True) + 1e-6)

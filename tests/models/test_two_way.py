@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -15,20 +16,22 @@ from lenmem.tasks.base import draw
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy
 from lenmem.tasks.panm import PanmPrioritySort
+from lenmem.types import Batch
 
 TASK = Copy(vocabulary=3, train_lengths=(1, 4))
 MODEL = TwoWay(hidden_size=8, states=3, heads=2, spec=TASK.spec)
-BATCH = draw(TASK, jax.random.key(1), jnp.array([1, 3, 4]), 4)
+BATCH = jax.jit(lambda key: draw(TASK, key, jnp.array([1, 3, 4]), 4))(jax.random.key(1))
 GIVEN = BATCH.inputs, BATCH.input_mask, BATCH.target_mask
 
 
 def parameters() -> Any:
-    return MODEL.init(jax.random.key(0), *GIVEN)["params"]
+    return jax.jit(MODEL.init)(jax.random.key(0), *GIVEN)["params"]
 
 
 def answers(model: TwoWay, params: Any, **options: Any) -> np.ndarray:
     """The outputs at the real answer slots."""
-    return np.asarray(model.apply({"params": params}, *GIVEN, **options))[np.asarray(BATCH.target_mask)]
+    run = jax.jit(lambda params: model.apply({"params": params}, *GIVEN, **options))
+    return np.asarray(run(params))[np.asarray(BATCH.target_mask)]
 
 
 def test_the_machine_of_the_training_becomes_the_rounded_one():
@@ -47,8 +50,46 @@ def test_only_evaluation_is_rounded():
     assert not np.allclose(trained, answers(MODEL, params))
 
 
+def test_certain_rows_train_the_rounded_machine_with_the_gradient_of_the_soft_one():
+    """With sure patterns, which are not rounded; a gradient flows to every choice but those."""
+    params = parameters()
+    machine = params["decoder"]["machine"]
+    machine["pattern"] = jax.tree.map(lambda x: 300 * x, machine["pattern"])
+    model, rngs = MODEL.clone(certain=1.0), {"gate": jax.random.key(2)}
+    np.testing.assert_allclose(answers(model, params, train=True, rngs=rngs), answers(MODEL, params), atol=1e-5)
+
+    def total(params: Any) -> jax.Array:
+        return jnp.sum(jnp.sin(model.apply({"params": params}, *GIVEN, train=True, rngs=rngs)))
+
+    gradients = jax.grad(total)(params)["decoder"]["machine"]
+    for name in ("jump", "shift", "next_symbol", "before"):
+        assert float(jnp.abs(gradients[name]["kernel"]).max()) > 0, name
+
+
+def test_sharp_rows_are_between_the_soft_and_the_rounded_machine():
+    """Each row is that of the soft machine whose logits are larger by a factor of its own; evaluation has none."""
+    params, rngs = parameters(), {"gate": jax.random.key(2)}
+    model = MODEL.clone(sharpest=50.0)
+    np.testing.assert_array_equal(answers(model, params), answers(MODEL, params))
+    drawn = [answers(model, params, train=True, rngs={"gate": jax.random.key(i)}) for i in (2, 3)]
+    assert not np.allclose(*drawn)
+    np.testing.assert_array_equal(drawn[0], answers(model, params, train=True, rngs=rngs))
+    soft = answers(MODEL, params, train=True)
+    assert not np.allclose(drawn[0], soft)
+    np.testing.assert_allclose(answers(MODEL.clone(sharpest=1.0001), params, train=True, rngs=rngs), soft, atol=1e-3)
+
+
+def test_eager_patterns_are_those_of_larger_parameters():
+    params, larger = parameters(), parameters()
+    pattern = larger["decoder"]["machine"]["pattern"]
+    larger["decoder"]["machine"]["pattern"] = jax.tree.map(lambda x: 10 * x, pattern)
+    for train in (False, True):
+        eager = answers(MODEL.clone(eager=10.0), params, train=train)
+        np.testing.assert_allclose(eager, answers(MODEL, larger, train=train), atol=1e-5)
+
+
 def test_heads_of_a_rounded_machine_start_at_the_ends_and_stay_inside():
-    sown: Any = MODEL.apply({"params": parameters()}, *GIVEN, mutable=["traces"])[1]
+    sown: Any = jax.jit(functools.partial(MODEL.apply, mutable=["traces"]))({"params": parameters()}, *GIVEN)[1]
     (heads,) = sown["traces"]["decoder"]["machine"]["head"]
     last = np.asarray(BATCH.input_mask).sum(-1) + 1
     assert heads.dtype == jnp.int32
@@ -68,11 +109,13 @@ def test_a_head_walks_jumps_to_another_and_to_a_match(rounded):
     start = jnp.array([[3, 5]])
     heads = start if rounded else jax.nn.one_hot(start, 7)
 
+    move = jax.jit(lambda sure, walk: machine.moved(heads, sure, walk, memory))
+
     def place(jump: int, shift: int) -> int:
-        sure = 100.0 * jax.nn.one_hot(jnp.array([jump, 1]), 4).reshape(1, -1)
-        walk = 100.0 * jax.nn.one_hot(jnp.array([SHIFTS.index(shift), SHIFTS.index(0)]), len(SHIFTS)).reshape(1, -1)
-        moved = machine.moved(heads, sure, walk, memory)
-        moved = moved if rounded else jnp.argmax(moved, axis=-1)
+        sure = 100.0 * np.eye(4, dtype=np.float32)[[jump, 1]].reshape(1, -1)
+        walk = np.eye(len(SHIFTS), dtype=np.float32)[[SHIFTS.index(shift), SHIFTS.index(0)]].reshape(1, -1)
+        moved = np.asarray(move(sure, 100.0 * walk))
+        moved = moved if rounded else moved.argmax(axis=-1)
         assert moved[0, 1] == 5
         return int(moved[0, 0])
 
@@ -86,7 +129,7 @@ def test_a_head_walks_jumps_to_another_and_to_a_match(rounded):
 def test_without_jumps_a_head_walks_and_without_reading_it_starts_at_an_end():
     model = MODEL.clone(jumps=False, reading=False)
     params = parameters()
-    sown: Any = model.apply({"params": params}, *GIVEN, mutable=["traces"])[1]
+    sown: Any = jax.jit(functools.partial(model.apply, mutable=["traces"]))({"params": params}, *GIVEN)[1]
     (heads,) = sown["traces"]["decoder"]["machine"]["head"]
     last = np.asarray(BATCH.input_mask).sum(-1) + 1
     ends = np.stack([np.zeros_like(last), last], axis=-1)
@@ -102,12 +145,17 @@ def test_causal_tasks_are_refused():
 SORT = PanmPrioritySort(vocabulary=3, train_lengths=(1, 4), scored_lengths=(5,))
 
 
+def sorting(lengths: list[int]) -> Batch:
+    return jax.jit(lambda key: draw(SORT, key, jnp.array(lengths), max(lengths)))(jax.random.key(1))
+
+
 def sorter() -> np.ndarray:
     """Exact match of a machine whose first head follows the order of the scores and whose answer is what it reads."""
     model = TwoWay(hidden_size=4, states=2, heads=2, index=True, spec=SORT.spec)
-    batch = draw(SORT, jax.random.key(1), jnp.array([1, 4, 9, 40]), 40)
+    batch = sorting([1, 4, 9, 40])
     given = batch.inputs, batch.input_mask, batch.target_mask
-    params = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0), *given)["params"])
+    shapes = jax.eval_shape(model.init, jax.random.key(0), *given)["params"]
+    params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     machine = params["decoder"]["machine"]
     # The scores are column 3, after the tokens. Heads wait while a token is read; a blank is the last input.
     machine["columns"]["columns"] = machine["columns"]["columns"].at[0, 0, 3].set(100.0)
@@ -117,8 +165,8 @@ def sorter() -> np.ndarray:
     machine["gate"]["bias"] = jnp.array([100.0, 0.0, 0.0])
     readout = params["EncoderDecoder_0"]["readout"]
     readout["kernel"] = readout["kernel"].at[:3, :3].set(jnp.eye(3))
-    outputs = model.apply({"params": params}, *given)
-    return np.asarray(SORT.metrics(jnp.asarray(outputs), batch)["exact_match"])
+    run = jax.jit(lambda params: SORT.metrics(model.apply({"params": params}, *given), batch)["exact_match"])
+    return np.asarray(run(params))
 
 
 def test_a_head_that_follows_an_index_sorts():
@@ -127,11 +175,12 @@ def test_a_head_that_follows_an_index_sorts():
 
 def test_channels_are_seen_by_the_index_alone():
     """With an order that stays the same, other scores change nothing; without an index they do."""
-    batch = draw(SORT, jax.random.key(1), jnp.array([4, 4]), 4)
+    batch = sorting([4, 4])
     other = batch._replace(inputs=batch.inputs.at[..., 3].multiply(2.0))
     for index in (True, False):
         model = TwoWay(hidden_size=8, states=3, heads=2, index=index, spec=SORT.spec)
         given = batch.input_mask, batch.target_mask
-        params = model.init(jax.random.key(0), batch.inputs, *given)["params"]
-        outputs: Any = [model.apply({"params": params}, x.inputs, *given, train=True) for x in (batch, other)]
+        params = jax.jit(model.init)(jax.random.key(0), batch.inputs, *given)["params"]
+        run = jax.jit(functools.partial(model.apply, {"params": params}, train=True))
+        outputs: Any = [run(x.inputs, *given) for x in (batch, other)]
         assert np.allclose(*outputs, atol=1e-6) == index

@@ -194,6 +194,7 @@ def test_packing_against_a_python_list(begin, delay, delimited):
     packed = pack(
         inputs, jnp.array(lengths), jnp.array(answers), answers=3, spec=spec, begin=begin, delay=delay, own_blank=True
     )
+    inputs, packed = np.asarray(inputs), jax.tree.map(np.asarray, packed)
     for row, (n, m) in enumerate(zip(lengths, answers, strict=True)):
         symbols = [4] * begin + inputs[row, :n].tolist() + [5] * (not delimited)
         first = len(symbols) - 1 + delay
@@ -219,13 +220,14 @@ def test_greedy_answers_are_a_fixed_point_of_teacher_forcing():
     arguments = (*batch[:2], batch.target_mask)
     params = jax.jit(model.init)(jax.random.key(3), *arguments)["params"]
     params = jax.tree.map(lambda x: 3 * x, params)
-    greedy = model.apply({"params": params}, *arguments)
-    forced = model.apply({"params": params}, *arguments, targets=jnp.argmax(greedy, -1), train=True)
-    other = model.apply({"params": params}, *arguments, targets=batch.targets, train=True)
+    run = jax.jit(model.apply, static_argnames="train")
+    greedy = np.asarray(run({"params": params}, *arguments))
+    forced = np.asarray(run({"params": params}, *arguments, targets=greedy.argmax(-1), train=True))
+    other = np.asarray(run({"params": params}, *arguments, targets=batch.targets, train=True))
     for row, m in enumerate((4, 3)):
         np.testing.assert_allclose(forced[row, :m], greedy[row, :m], atol=1e-5)
     assert not np.allclose(other, greedy, atol=1e-3)
-    np.testing.assert_array_equal(model.apply({"params": params}, *arguments, targets=batch.targets), other)
+    np.testing.assert_array_equal(run({"params": params}, *arguments, targets=batch.targets), other)
     with pytest.raises(ValueError, match="targets=batch.targets"):
         model.apply({"params": params}, *arguments, train=True)
 
@@ -288,10 +290,10 @@ def test_cells_may_ask_for_the_length_of_the_input():
     aligned = Aligned(Knowing(parent=None), ALIGNED, **readers)
     for model, slots in ((transducer, answers), (aligned, lengths)):
         batch = a_batch(model.spec, lengths, slots, 9, 7, poison=True)
-        outputs = np.asarray(model.apply({}, *batch[:2], batch.target_mask))
-        np.testing.assert_array_equal(outputs[batch.target_mask][:, 0], np.repeat(lengths, slots))
+        outputs = np.asarray(jax.jit(model.apply)({}, *batch[:2], batch.target_mask))
+        np.testing.assert_array_equal(outputs[np.asarray(batch.target_mask)][:, 0], np.repeat(lengths, slots))
     mask = np.arange(6) < np.array(lengths)[:, None]
-    outputs = np.asarray(Recurrent(Knowing(parent=None)).apply({}, jnp.zeros((3, 6, 1)), mask))
+    outputs = np.asarray(jax.jit(Recurrent(Knowing(parent=None)).apply)({}, np.zeros((3, 6, 1), np.float32), mask))
     np.testing.assert_array_equal(outputs[mask][:, 0], np.repeat(lengths, lengths))
 
 

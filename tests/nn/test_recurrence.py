@@ -169,11 +169,12 @@ def test_any_length_against_numpy(length):
     steps = some_steps(length, ends=[length, max(1, length // 2)])
     module = Scanned(Leaky(), 0)
     params = jax.jit(module.init)(jax.random.key(0), steps)["params"]
-    carry, (outputs, doubled) = module.apply({"params": params}, steps)
+    carry, (outputs, doubled) = jax.tree.map(np.asarray, jax.jit(module.apply)({"params": params}, steps))
+    steps = jax.tree.map(np.asarray, steps)
     kernel, hidden = (np.asarray(params["cell"][name], np.float64) for name in ("kernel", "first"))
     for time in range(length):
         hidden = np.tanh(hidden @ kernel + np.asarray(steps.inputs[time], np.float64))
-        valid = np.asarray(steps.valid[time])
+        valid = steps.valid[time]
         np.testing.assert_allclose(outputs[time][valid], hidden[valid], atol=1e-5)
         np.testing.assert_allclose(doubled[time][valid], 2 * hidden[valid], atol=1e-5)
     np.testing.assert_allclose(carry[:1], hidden[:1], atol=1e-5)
@@ -218,7 +219,8 @@ def test_any_valid_stays_one_scalar_under_vmap():
 def test_seeds_in_one_program_equal_seeds_alone():
     steps = some_steps(CHUNK + 4, ends=[CHUNK + 1, 3], answers_from=[6, 2])
     module = Scanned(Notebook(), 6)
-    params = jax.vmap(lambda key: module.init(key, steps)["params"])(jax.random.split(jax.random.key(0), 2))
+    init = jax.jit(jax.vmap(lambda key: module.init(key, steps)["params"]))
+    params = jax.tree.map(np.asarray, init(jax.random.split(jax.random.key(0), 2)))
 
     def gradients(params):
         def loss(params):
@@ -227,9 +229,10 @@ def test_seeds_in_one_program_equal_seeds_alone():
 
         return jax.grad(loss)(params)
 
-    together = jax.jit(jax.vmap(gradients))(params)
+    together = jax.tree.map(np.asarray, jax.jit(jax.vmap(gradients))(params))
+    one = jax.jit(gradients)
     for seed in range(2):
-        alone = gradients(jax.tree.map(lambda x, seed=seed: x[seed], params))
+        alone = one(jax.tree.map(lambda x, seed=seed: x[seed], params))
         close(jax.tree.map(lambda x, seed=seed: x[seed], together), alone)
 
 

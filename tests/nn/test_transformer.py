@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -201,6 +203,7 @@ def test_a_transformer_takes_any_weighting(kind):
     model = Transformer(**size, attention=kind, spec=Spec(vocabulary=5, output_size=5))
     inputs, mask = jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)
     variables = jax.jit(model.init)(jax.random.key(0), inputs, mask, mask)
-    _, traces = model.apply({"params": variables["params"]}, inputs, mask, mask, mutable=["traces"])
+    run = jax.jit(functools.partial(model.apply, mutable=["traces"]))
+    _, traces = run({"params": variables["params"]}, inputs, mask, mask)
     found = [leaf for leaf in jax.tree.leaves(traces) if leaf.ndim == 4]
     assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights), k=1) == 0) for weights in found)

@@ -15,11 +15,13 @@ from scipy.special import log_softmax
 from lenmem.keys import namespaced
 from lenmem.tasks.base import (
     FreshSource,
+    GrowingSource,
     RepeatedSource,
     Split,
     Task,
     draw,
     exact_match,
+    growing_source,
     masked_loss,
     masked_mean,
     token_accuracy,
@@ -139,6 +141,26 @@ def test_rows_of_a_larger_capacity_are_the_same():
     tight, wide = (draw(Noise(), jax.random.key(0), lengths, capacity) for capacity in (5, 9))
     np.testing.assert_array_equal(wide.inputs[:, :5], tight.inputs)
     assert not wide.input_mask[:, 5:].any()
+
+
+def test_lengths_grow_one_by_one_and_then_are_those_of_the_fresh_source():
+    first, last = Noise().lengths_of("train")
+    count, stage = last - first + 1, 60
+    fresh = FreshSource(Noise(), "train", 4)
+    grows = growing_source(fresh, stage * count)
+    lengths = np.asarray(jax.vmap(grows.lengths)(jnp.arange((count + 1) * stage))).reshape(count + 1, -1)
+    for k, drawn in enumerate(lengths):
+        assert set(drawn.tolist()) == set(range(first, min(first + k, last) + 1))
+    after = stage * count + 3
+    chex.assert_trees_all_equal(*(source.batch(jax.random.key(1), after) for source in (grows, fresh)))
+
+
+def test_only_fresh_examples_grow():
+    fresh = FreshSource(Noise(), "train", 4)
+    assert growing_source(fresh, 0) is fresh
+    assert isinstance(growing_source(fresh, 5), GrowingSource)
+    with pytest.raises(ValueError, match="got RepeatedSource"):
+        growing_source(RepeatedSource(fresh, 8), 5)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -59,11 +59,10 @@ def directory(tmp_path):
 def strings_of(task, split):
     """The rows of a split: (words of the input, answer)."""
     count = len(task.tables()[split])
-    batch = task.source(split, count).batch(jax.random.key(0), 0)
+    batch = jax.tree.map(np.asarray, jax.jit(task.source(split, count).batch)(jax.random.key(0), 0))
     for row in range(count):
-        mask = np.asarray(batch.input_mask[row])
-        words = [task.input_names[token] for token in np.asarray(batch.inputs[row])[mask]]
-        yield words, np.asarray(batch.targets[row])[np.asarray(batch.target_mask[row])]
+        words = [task.input_names[token] for token in batch.inputs[row][batch.input_mask[row]]]
+        yield words, batch.targets[row][batch.target_mask[row]]
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -44,7 +44,7 @@ def test_the_longer_inputs_are_the_test(tmp_path, share):
     assert task.test_lengths == (count // 10 + 1, 10)
     seen = set()
     for split in task.splits:
-        batch = task.source(split, len(tables[split])).batch(jax.random.key(0), 0)
+        batch = jax.jit(task.source(split, len(tables[split])).batch)(jax.random.key(0), 0)
         got = {words(task, batch, row) for row in range(len(tables[split]))}
         assert len(got) == len(tables[split])
         assert not got & seen

@@ -75,10 +75,9 @@ def test_names_of_the_published_directories(tmp_path, name):
 def texts(task, split):
     """(input, answer) of all rows of a split, in words."""
     count = len(task.tables()[split])
-    batch = task.source(split, count).batch(jax.random.key(0), 0)
+    batch = jax.tree.map(np.asarray, jax.jit(task.source(split, count).batch)(jax.random.key(0), 0))
     for row in range(count):
-        inputs = np.asarray(batch.inputs[row])[np.asarray(batch.input_mask[row])]
-        answer = np.asarray(batch.targets[row])[np.asarray(batch.score_mask[row])]
+        inputs, answer = batch.inputs[row][batch.input_mask[row]], batch.targets[row][batch.score_mask[row]]
         assert answer[-1] == task.spec.end_id and batch.target_mask[row].all()
         yield " ".join(task.input_names[i] for i in inputs), ",".join(task.answer_names[i] for i in answer[:-1])
 

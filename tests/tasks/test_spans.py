@@ -42,6 +42,9 @@ def test_the_second_segment():
     assert [np.flatnonzero(row).tolist() for row in found] == [[3, 4, 5], [2, 3, 4], []]
 
 
+best_spans = jax.jit(spans.best_spans, static_argnums=3)
+
+
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**32 - 1))
 def test_the_best_span_is_that_of_all_pairs(count, longest, seed):
     rng = np.random.default_rng(seed)
@@ -53,8 +56,7 @@ def test_the_best_span_is_that_of_all_pairs(count, longest, seed):
         for j in range(i, min(count, i + longest))
         if allowed[i] and allowed[j]
     ]
-    rows = (jnp.array([x]) for x in (start, end, allowed))
-    i, j, total = (x[0].item() for x in spans.best_spans(next(rows), next(rows), next(rows), longest))
+    i, j, total = (np.asarray(x)[0].item() for x in best_spans(start[None], end[None], allowed[None], longest))
     if pairs:
         best = max(pairs)
         assert total == best[0] and start[i] + end[j] == best[0] and allowed[i] and allowed[j]

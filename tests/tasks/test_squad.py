@@ -84,7 +84,7 @@ def outputs_for(task, split, chosen):
 
 def batch_of(task, split):
     count = task.examples_of(split)
-    return task.source(split, count).batch(jax.random.key(0), 0)
+    return jax.jit(task.source(split, count).batch)(jax.random.key(0), 0)
 
 
 def test_right_columns_give_full_scores_and_the_surest_window_counts():
@@ -93,15 +93,17 @@ def test_right_columns_give_full_scores_and_the_surest_window_counts():
     windows, batch = task.contents.windows["test"], batch_of(task, "test")
     real = np.asarray(batch.targets)
     first = 1 + np.argmax(np.asarray(batch.inputs) == wordpiece.SEPARATOR, axis=1)
+    answers = jax.jit(task.set_answers)
 
     def scores(sure_of_wrong):
         chosen = [
             (start, end, 8.0) if start else (begin, begin, sure_of_wrong)
             for (start, end), begin in zip(real, first, strict=True)
         ]
-        return task.set_scores(task.set_answers(outputs_for(task, "test", chosen), batch), "test")
+        return task.set_scores(answers(outputs_for(task, "test", chosen), batch), "test")
 
-    assert scores(6.0)["f1"].value == scores(6.0)["em"].value == 1 and "48 questions" in scores(6.0)["f1"].told
+    right = scores(6.0)
+    assert right["f1"].value == right["em"].value == 1 and "48 questions" in right["f1"].told
     worse = scores(10.0)
     alone = Counter(windows.question[real[:, 0] == 0].tolist())
     assert worse["em"].value == pytest.approx(1 - len(alone) / 48) and worse["f1"].value >= worse["em"].value
@@ -135,9 +137,10 @@ def test_texts_are_those_of_the_context():
     """With capitals and blanks, as the paragraph has them."""
     task = SMALL(max_length=128)
     windows = task.contents.windows["train"]
-    batch = jax.vmap(lambda *row: task.example(row, 0))(*map(jnp.asarray, windows.rows.arrays))
+    batch = jax.jit(jax.vmap(lambda *row: task.example(row, 0)))(*windows.rows.arrays)
     chosen = [(start, end, 1.0) for start, end in np.asarray(batch.targets)]
-    texts = windows.texts(jax.tree.map(np.asarray, task.set_answers(outputs_for(task, "train", chosen), batch)))
+    answers = jax.jit(task.set_answers)(outputs_for(task, "train", chosen), batch)
+    texts = windows.texts(jax.tree.map(np.asarray, answers))
     assert texts == {n: one.answers[0][1] for n, one in enumerate(windows.questions)}
     assert {"Ada", "the mill"} <= set(texts.values())
 
@@ -192,7 +195,8 @@ def test_a_context_of_another_file_is_read(tmp_path):
     task = SMALL(directory=str(tmp_path), max_length=120)
     windows, batch = task.contents.windows["test"], batch_of(task, "test")
     chosen = [(start, end, 1.0) for start, end in np.asarray(batch.targets)]
-    texts = windows.texts(jax.tree.map(np.asarray, task.set_answers(outputs_for(task, "test", chosen), batch)))
+    answers = jax.jit(task.set_answers)(outputs_for(task, "test", chosen), batch)
+    texts = windows.texts(jax.tree.map(np.asarray, answers))
     assert sorted(texts.values()) == ["3 £", "the Café “Ōtsu”"]
 
 

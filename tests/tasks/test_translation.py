@@ -43,7 +43,7 @@ def directory(tmp_path) -> Path:
 def texts(task, split):
     """(input, answer) of all rows of a split."""
     count = len(task.tables()[split])
-    batch = task.source(split, count).batch(jax.random.key(0), 0)
+    batch = jax.jit(task.source(split, count).batch)(jax.random.key(0), 0)
     inputs = [row[mask].tolist() for row, mask in zip(*map(np.asarray, (batch.inputs, batch.input_mask)), strict=True)]
     return list(zip(task.texts(inputs), task.texts(np.asarray(batch.targets).tolist()), strict=True))
 

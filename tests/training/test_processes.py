@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import lenmem
-from lenmem import cli, runs
+from lenmem import cli
+from lenmem.runs import measuring
 from lenmem.training import processes, train
 from tests.training.tiny import SGD, experiment
 
@@ -113,10 +114,11 @@ def main(directory: Path) -> None:
 
         return train(*arguments, report=then_stop, **options)
 
-    runs.train = stopping
-    with pytest.raises(SystemExit, match="143|130"):  # the signal's status in the second, that of Ctrl-C in the first
-        cli.main(command)
-    runs.train = train
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(measuring, "train", stopping)
+        # The signal's status in the second process, and that of Ctrl-C in the first.
+        with pytest.raises(SystemExit, match="143|130"):
+            cli.main(command)
     assert jax.process_count() == 2
     assert EXPERIMENT.training.device_count() == 4
     assert not (directory / "together" / "curve.csv").exists()

@@ -36,7 +36,7 @@ def plot_heads(scene: Scene, path: Path = None) -> Figure:
             color=color,
             marker=marker[head % len(MARKERS)],
             markersize=4,
-            linewidth=1.2,
+            linewidth=1.2 + 2 * (heads.shape[1] - 1 - head),  # heads at the same places stay visible
             label=f"head {head + 1}",
         )
     end = int(scene.batch.input_mask[0].sum()) + 1

@@ -50,6 +50,6 @@ gallery.curve = (box, about, lengths, chosen, choose) => {
   });
   const shown = about.curve.lengths.map((n, k) => `${n}: ${percent(gallery.best(about)[k] || 0)}`).join(", ");
   box.setAttribute("role", "img");
-  box.setAttribute("aria-label", `Exact match of the best of ${about.seeds} seeds by length: ${shown}`);
+  box.setAttribute("aria-label", `Exact match ${about.seeds > 1 ? `of the best of ${about.seeds} seeds` : "of one seed"} by length: ${shown}`);
   return chart;
 };

@@ -60,7 +60,7 @@ function build() {
     section.className = "network";
     section.setAttribute("aria-label", about.title);
     section.innerHTML = `<div class="text"><h2>${escapeText(about.title)}</h2>
-<p class="facts">${escapeText(about.what)}${about.what ? ". " : ""}${about.parameters.toLocaleString("en")} parameters, trained on lengths ${about.train[0]} to ${about.train[1]}; best of ${about.seeds} seeds, ${about.reach ? `at least 95% without a mistake up to ${about.reach}` : "never 95% without a mistake"}. <code>${escapeText(about.name)}</code></p>
+<p class="facts">${escapeText(about.what)}${about.what ? ". " : ""}${about.parameters.toLocaleString("en")} parameters, trained on lengths ${about.train[0]} to ${about.train[1]}; ${about.seeds > 1 ? `best of ${about.seeds} seeds` : "one seed"}, ${about.reach ? `at least 95% without a mistake up to ${about.reach}` : "never 95% without a mistake"}. <code>${escapeText(about.name)}</code></p>
 <div class="row"><span>input</span><div class="tokens" data-is="inputs"></div></div>
 <div class="row"><span>answer</span><div class="tokens" data-is="answers"></div></div><p class="verdict"></p></div>
 <div class="chart"><div class="curve"></div><p class="say">Answers without a mistake, each seed; dashed: symbols right.</p></div><div class="figures"></div>`;

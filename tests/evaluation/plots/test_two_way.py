@@ -21,8 +21,8 @@ TASK = Copy(vocabulary=3, train_lengths=(1, 4))
 def scene() -> Scene:
     """An example of three tokens in a batch with room for five."""
     model = TwoWay(hidden_size=4, states=3, heads=2, spec=TASK.spec)
-    batch = draw(TASK, jax.random.key(0), jnp.array([3]), 5)
-    params = model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)["params"]
+    batch = jax.jit(lambda key: draw(TASK, key, jnp.array([3]), 5))(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)["params"]
     return Scene(TASK.spec, batch, collect(model, params, batch), TASK.input_names, TASK.answer_names, "copy")
 
 
