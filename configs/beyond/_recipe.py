@@ -88,13 +88,17 @@ def slow_walks(name: str) -> dict[str, Experiment]:
 
 
 def indexed_walks(name: str) -> dict[str, Experiment]:
-    """As `walks`, with an index: one set of fields for many tasks."""
+    """As `walks`, with an index."""
     training = {"steps": 1600, "growing": 2560}
-    return {
-        "indexed_walks": experiment(
-            name, "two_way_indexed", training=training, reading=False, certain=0.5, jumps=False
-        ),
-    }
+    indexed = experiment(name, "two_way_indexed", training=training, reading=False, certain=0.5, jumps=False)
+    return {"indexed_walks": indexed}
+
+
+def common(name: str) -> dict[str, Experiment]:
+    """As `slow_walks`, with an index: one set of fields for many tasks."""
+    training = {"steps": 3200, "growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
+    fields: dict[str, Any] = {"hidden_size": 128, "reading": False, "certain": 0.5, "jumps": False}
+    return {"common": experiment(name, "two_way_indexed", training=training, **fields)}
 
 
 def eager(name: str) -> dict[str, Experiment]:

@@ -2,10 +2,11 @@
 
 lenmem beyond copy
 lenmem beyond copy --idea indexed_walks
+lenmem beyond copy --idea common
 """
 
+from ._recipe import common, indexed_walks
 from ._recipe import experiment as entry
-from ._recipe import indexed_walks
 
 experiment = entry("copy")
-ideas = indexed_walks("copy")
+ideas = common("copy") | indexed_walks("copy")

@@ -1,19 +1,19 @@
 """odd_first, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond odd_first
-lenmem beyond odd_first --idea indexed_walks
+lenmem beyond odd_first --idea common
 lenmem beyond odd_first --idea certain
 lenmem beyond odd_first --idea walks
 lenmem beyond odd_first --idea no_reading
 lenmem beyond odd_first --idea longer
 """
 
-from ._recipe import certain, indexed_walks, walks
+from ._recipe import certain, common, walks
 from ._recipe import experiment as entry
 
 experiment = entry("odd_first")
 ideas = (
-    indexed_walks("odd_first")
+    common("odd_first")
     | certain("odd_first")
     | walks("odd_first")
     | {

@@ -1,11 +1,11 @@
 """palindrome, trained on short lengths and measured far beyond them; see docs/beyond.md.
 
 lenmem beyond palindrome
-lenmem beyond palindrome --idea indexed_walks
+lenmem beyond palindrome --idea common
 """
 
+from ._recipe import common
 from ._recipe import experiment as entry
-from ._recipe import indexed_walks
 
 experiment = entry("palindrome")
-ideas = indexed_walks("palindrome")
+ideas = common("palindrome")

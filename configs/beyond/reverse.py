@@ -2,11 +2,12 @@
 
 lenmem beyond reverse
 lenmem beyond reverse --idea indexed_walks
+lenmem beyond reverse --idea common
 lenmem beyond reverse --idea no_jumps
 """
 
-from ._recipe import ablations, indexed_walks
+from ._recipe import ablations, common, indexed_walks
 from ._recipe import experiment as entry
 
 experiment = entry("reverse")
-ideas = indexed_walks("reverse") | ablations("reverse")
+ideas = common("reverse") | indexed_walks("reverse") | ablations("reverse")
