@@ -102,6 +102,8 @@ class Machine(Part):
     index: bool = False
     channels: tuple[int, int] = (0, 0)
     """The first column of M that is a channel, and their number."""
+    channels_alone: bool = False
+    """They are the only columns of the index."""
     rounded: bool = False
     sharpest: float = 1.0
     certain: float = 0.0
@@ -173,8 +175,8 @@ class Machine(Part):
         last = jnp.sum(mask, axis=-1) - 1
         index = ()
         if self.index:
-            index = self.columns(values, last)
             first, count = self.channels
+            index = self.columns(values[..., first : first + count] if self.channels_alone else values, last)
             values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
         logits = self.eager * jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         sharpness = certain = None
@@ -275,8 +277,9 @@ class TwoWay(FlatModel):
     """Heads may jump. False, an ablation: they only walk (and follow an index)."""
     reading: bool = True
     """A step for each symbol of the input before the first answer. False, an ablation: the machine answers at once."""
-    index: bool = False
-    """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone."""
+    index: bool | Literal["channels"] = False
+    """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone.
+    `channels`: the index has no other columns, so there is none on a task without channels."""
     rounding: Literal["none", "evaluation"] = "evaluation"
     """Round heads and state outside training. `none`: use the machine of the training."""
     sharpest: PositiveFloat = 1.0
@@ -302,8 +305,9 @@ class TwoWay(FlatModel):
             states=self.states,
             heads=self.heads,
             jumps=self.jumps,
-            index=self.index,
+            index=spec.channels > 0 if self.index == "channels" else self.index,
             channels=(spec.vocabulary, spec.channels),
+            channels_alone=self.index == "channels",
             rounded=self.rounding == "evaluation" and not train,
             sharpest=self.sharpest,
             certain=self.certain,

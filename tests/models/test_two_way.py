@@ -177,10 +177,22 @@ def test_channels_are_seen_by_the_index_alone():
     """With an order that stays the same, other scores change nothing; without an index they do."""
     batch = sorting([4, 4])
     other = batch._replace(inputs=batch.inputs.at[..., 3].multiply(2.0))
-    for index in (True, False):
+    for index in (True, "channels", False):
         model = TwoWay(hidden_size=8, states=3, heads=2, index=index, spec=SORT.spec)
         given = batch.input_mask, batch.target_mask
         params = jax.jit(model.init)(jax.random.key(0), batch.inputs, *given)["params"]
         run = jax.jit(functools.partial(model.apply, {"params": params}, train=True))
         outputs: Any = [run(x.inputs, *given) for x in (batch, other)]
-        assert np.allclose(*outputs, atol=1e-6) == index
+        assert np.allclose(*outputs, atol=1e-6) == bool(index)
+        assert not index or params["decoder"]["machine"]["columns"]["columns"].shape[-1] == (
+            1 if index == "channels" else 4
+        )
+
+
+def test_an_index_of_channels_is_none_where_there_are_none():
+    task = Copy(vocabulary=3, train_lengths=(1, 4))
+    model = TwoWay(hidden_size=4, states=3, heads=2, spec=task.spec)
+    batch = jax.jit(lambda: draw(task, jax.random.key(0), jnp.array([3]), 5))()
+    given = jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask
+    plain, indexed = (jax.eval_shape(x.init, *given) for x in (model, model.clone(index="channels")))
+    assert plain == indexed
