@@ -99,11 +99,9 @@ class Machine(Part):
     states: int = 16
     heads: int = 3
     jumps: bool = True
-    index: bool = False
+    index: bool | Literal["channels"] = False
     channels: tuple[int, int] = (0, 0)
     """The first column of M that is a channel, and their number."""
-    channels_alone: bool = False
-    """They are the only columns of the index."""
     rounded: bool = False
     sharpest: float = 1.0
     certain: float = 0.0
@@ -176,7 +174,7 @@ class Machine(Part):
         index = ()
         if self.index:
             first, count = self.channels
-            index = self.columns(values[..., first : first + count] if self.channels_alone else values, last)
+            index = self.columns(values[..., first : first + count] if self.index == "channels" else values, last)
             values = jnp.concatenate([values[..., :first], values[..., first + count :]], axis=-1)
         logits = self.eager * jnp.moveaxis(self.pattern(values).astype(jnp.float32), -1, 1)
         sharpness = certain = None
@@ -305,9 +303,8 @@ class TwoWay(FlatModel):
             states=self.states,
             heads=self.heads,
             jumps=self.jumps,
-            index=spec.channels > 0 if self.index == "channels" else self.index,
+            index=self.index if self.index != "channels" or spec.channels else False,
             channels=(spec.vocabulary, spec.channels),
-            channels_alone=self.index == "channels",
             rounded=self.rounding == "evaluation" and not train,
             sharpest=self.sharpest,
             certain=self.certain,
