@@ -59,7 +59,8 @@ def test_certain_rows_train_the_rounded_machine_with_the_gradient_of_the_soft_on
     np.testing.assert_allclose(answers(model, params, train=True, rngs=rngs), answers(MODEL, params), atol=1e-5)
 
     def total(params: Any) -> jax.Array:
-        return jnp.sum(jnp.sin(model.apply({"params": params}, *GIVEN, train=True, rngs=rngs)))
+        outputs: Any = model.apply({"params": params}, *GIVEN, train=True, rngs=rngs)
+        return jnp.sum(jnp.sin(outputs))
 
     gradients = jax.grad(total)(params)["decoder"]["machine"]
     for name in ("jump", "shift", "next_symbol", "before"):
@@ -71,11 +72,11 @@ def test_sharp_rows_are_between_the_soft_and_the_rounded_machine():
     params, rngs = parameters(), {"gate": jax.random.key(2)}
     model = MODEL.clone(sharpest=50.0)
     np.testing.assert_array_equal(answers(model, params), answers(MODEL, params))
-    drawn = [answers(model, params, train=True, rngs={"gate": jax.random.key(i)}) for i in (2, 3)]
-    assert not np.allclose(*drawn)
-    np.testing.assert_array_equal(drawn[0], answers(model, params, train=True, rngs=rngs))
+    first, other = (answers(model, params, train=True, rngs={"gate": jax.random.key(i)}) for i in (2, 3))
+    assert not np.allclose(first, other)
+    np.testing.assert_array_equal(first, answers(model, params, train=True, rngs=rngs))
     soft = answers(MODEL, params, train=True)
-    assert not np.allclose(drawn[0], soft)
+    assert not np.allclose(first, soft)
     np.testing.assert_allclose(answers(MODEL.clone(sharpest=1.0001), params, train=True, rngs=rngs), soft, atol=1e-3)
 
 
@@ -165,8 +166,13 @@ def sorter() -> np.ndarray:
     machine["gate"]["bias"] = jnp.array([100.0, 0.0, 0.0])
     readout = params["EncoderDecoder_0"]["readout"]
     readout["kernel"] = readout["kernel"].at[:3, :3].set(jnp.eye(3))
-    run = jax.jit(lambda params: SORT.metrics(model.apply({"params": params}, *given), batch)["exact_match"])
-    return np.asarray(run(params))
+
+    @jax.jit
+    def matches(params: Any) -> jax.Array:
+        outputs: Any = model.apply({"params": params}, *given)
+        return SORT.metrics(outputs, batch)["exact_match"]
+
+    return np.asarray(matches(params))
 
 
 def test_a_head_that_follows_an_index_sorts():
