@@ -62,54 +62,31 @@ GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
 """Measured lengths of tasks whose unit is not a token."""
 
 
-def single(name: str) -> dict[str, Experiment]:
-    """An index, no steps while the input is read, and sharp rows in training."""
-    return {
-        "single": experiment(name, "two_way_indexed", training={"steps": 300}, reading=False, sharpest=8.0),
-    }
-
-
-def certain(name: str) -> dict[str, Experiment]:
-    """Half of the rows are rounded in training, and lengths grow so slowly that they end at 7."""
-    training = {"steps": 560, "growing": 1280}
-    return {"certain": experiment(name, training=training, reading=False, certain=0.5)}
-
-
-def walks(name: str) -> dict[str, Experiment]:
-    """As `certain`, and heads only walk."""
-    training = {"steps": 1600, "growing": 2560}
-    return {"walks": experiment(name, training=training, reading=False, certain=0.5, jumps=False)}
-
-
-def slow_walks(name: str) -> dict[str, Experiment]:
-    """As `walks`, with twice the width and the rows, and lengths that grow half as fast."""
-    training = {"steps": 3200, "growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
-    return {"slow_walks": experiment(name, training=training, hidden_size=128, reading=False, certain=0.5, jumps=False)}
-
-
-def indexed_walks(name: str) -> dict[str, Experiment]:
-    """As `walks`, with an index."""
-    training = {"steps": 1600, "growing": 2560}
-    indexed = experiment(name, "two_way_indexed", training=training, reading=False, certain=0.5, jumps=False)
-    return {"indexed_walks": indexed}
-
-
-def common(name: str) -> dict[str, Experiment]:
-    """As `slow_walks` with fewer steps, and an index of the channels where there are some: one set for many tasks."""
-    training = {"steps": 2000, "growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
-    fields: dict[str, Any] = {"hidden_size": 128, "reading": False, "certain": 0.5, "jumps": False}
-    return {"common": experiment(name, "two_way", training=training, index="channels", **fields)}
-
-
-def eager(name: str) -> dict[str, Experiment]:
-    """Patterns of jumps that are learned ten times as fast, and sharp rows."""
-    return {"eager": experiment(name, training={"steps": 400}, reading=False, sharpest=8.0, eager=10.0)}
-
-
-def short(name: str) -> dict[str, Experiment]:
-    """Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10."""
-    training = {"steps": 400, "growing": 640, "learning_rate": 1e-2}
-    return {"short": experiment(name, training=training, reading=False, sharpest=8.0)}
+# Ideas: name -> (network; None: that of the task's entry, what changes in its training, and in its fields).
+_WALKS: dict[str, Any] = {"reading": False, "certain": 0.5, "jumps": False}
+_SLOWLY = {"growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
+IDEAS: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
+    "no_reading": (None, {}, {"reading": False}),
+    "no_jumps": (None, {}, {"jumps": False}),
+    "one_head": (None, {}, {"heads": 1}),
+    "no_index": ("two_way", {}, {}),
+    "longer": (None, {"steps": 4000}, {}),
+    # An index, no steps while the input is read, and sharp rows in training.
+    "single": ("two_way_indexed", {"steps": 300}, {"reading": False, "sharpest": 8.0}),
+    # Half of the rows are rounded in training, and lengths grow so slowly that they end at 7.
+    "certain": (None, {"steps": 560, "growing": 1280}, {"reading": False, "certain": 0.5}),
+    # As `certain`, and heads only walk.
+    "walks": (None, {"steps": 1600, "growing": 2560}, _WALKS),
+    "indexed_walks": ("two_way_indexed", {"steps": 1600, "growing": 2560}, _WALKS),
+    # As `walks`, with twice the width and the rows, and lengths that grow half as fast.
+    "slow_walks": (None, _SLOWLY | {"steps": 3200}, _WALKS | {"hidden_size": 128}),
+    # As `slow_walks` with fewer steps, and an index of the channels where there are some: one set for many tasks.
+    "common": ("two_way", _SLOWLY | {"steps": 2000}, _WALKS | {"hidden_size": 128, "index": "channels"}),
+    # Patterns of jumps that are learned ten times as fast, and sharp rows.
+    "eager": (None, {"steps": 400}, {"reading": False, "sharpest": 8.0, "eager": 10.0}),
+    # Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10.
+    "short": (None, {"steps": 400, "growing": 640, "learning_rate": 1e-2}, {"reading": False, "sharpest": 8.0}),
+}
 
 
 def task_of(name: str) -> Task:
@@ -118,16 +95,17 @@ def task_of(name: str) -> Task:
     return tasks.make(kind, **fields)
 
 
+def ideas_of(name: str, *ideas: str) -> dict[str, Experiment]:
+    """Some of `IDEAS` on a task."""
+    chosen = {idea: IDEAS[idea] for idea in ideas}
+    return {idea: experiment(name, network, training=own, **fields) for idea, (network, own, fields) in chosen.items()}
+
+
 def ablations(name: str) -> dict[str, Experiment]:
     """The two-way transducer with a part left out. Not rounded, its jumps take O(N^2), and it is measured up to 128."""
     soft = experiment(name, rounding="none")
     near = dataclasses.replace(soft.evaluation, lengths=LENGTHS[:3], batch_size=32, smallest_capacity=128)
-    return {
-        "soft": dataclasses.replace(soft, evaluation=near),
-        "no_jumps": experiment(name, jumps=False),
-        "no_reading": experiment(name, reading=False),
-        "one_head": experiment(name, heads=1),
-    }
+    return {"soft": dataclasses.replace(soft, evaluation=near)} | ideas_of(name, "no_jumps", "no_reading", "one_head")
 
 
 def experiment(

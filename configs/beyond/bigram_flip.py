@@ -5,8 +5,8 @@ lenmem beyond bigram_flip --idea common
 lenmem beyond bigram_flip --idea longer
 """
 
-from ._recipe import ablations, common
+from ._recipe import ablations, ideas_of
 from ._recipe import experiment as entry
 
 experiment = entry("bigram_flip")
-ideas = common("bigram_flip") | ablations("bigram_flip") | {"longer": entry("bigram_flip", training={"steps": 4000})}
+ideas = ideas_of("bigram_flip", "common", "longer") | ablations("bigram_flip")

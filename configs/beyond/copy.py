@@ -5,8 +5,8 @@ lenmem beyond copy --idea indexed_walks
 lenmem beyond copy --idea common
 """
 
-from ._recipe import common, indexed_walks
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("copy")
-ideas = common("copy") | indexed_walks("copy")
+ideas = ideas_of("copy", "common", "indexed_walks")

@@ -5,6 +5,7 @@ lenmem beyond ctl_backward --idea no_reading
 """
 
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("ctl_backward")
-ideas = {"no_reading": entry("ctl_backward", reading=False)}
+ideas = ideas_of("ctl_backward", "no_reading")

@@ -4,8 +4,8 @@ lenmem beyond double
 lenmem beyond double --idea common
 """
 
-from ._recipe import common
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("double")
-ideas = common("double")
+ideas = ideas_of("double", "common")

@@ -5,6 +5,7 @@ lenmem beyond fibonacci --idea no_reading
 """
 
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("fibonacci")
-ideas = {"no_reading": entry("fibonacci", reading=False)}
+ideas = ideas_of("fibonacci", "no_reading")

@@ -5,6 +5,7 @@ lenmem beyond id_sort --idea no_index
 """
 
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("id_sort")
-ideas = {"no_index": entry("id_sort", "two_way")}
+ideas = ideas_of("id_sort", "no_index")

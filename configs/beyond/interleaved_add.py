@@ -9,17 +9,8 @@ lenmem beyond interleaved_add --idea no_reading
 lenmem beyond interleaved_add --idea longer
 """
 
-from ._recipe import certain, common, slow_walks, walks
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("interleaved_add")
-ideas = (
-    common("interleaved_add")
-    | certain("interleaved_add")
-    | walks("interleaved_add")
-    | slow_walks("interleaved_add")
-    | {
-        "no_reading": entry("interleaved_add", reading=False),
-        "longer": entry("interleaved_add", training={"steps": 4000}),
-    }
-)
+ideas = ideas_of("interleaved_add", "common", "certain", "walks", "slow_walks", "no_reading", "longer")

@@ -8,16 +8,8 @@ lenmem beyond odd_first --idea no_reading
 lenmem beyond odd_first --idea longer
 """
 
-from ._recipe import certain, common, walks
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("odd_first")
-ideas = (
-    common("odd_first")
-    | certain("odd_first")
-    | walks("odd_first")
-    | {
-        "no_reading": entry("odd_first", reading=False),
-        "longer": entry("odd_first", training={"steps": 4000}),
-    }
-)
+ideas = ideas_of("odd_first", "common", "certain", "walks", "no_reading", "longer")

@@ -4,8 +4,8 @@ lenmem beyond palindrome
 lenmem beyond palindrome --idea common
 """
 
-from ._recipe import common
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("palindrome")
-ideas = common("palindrome")
+ideas = ideas_of("palindrome", "common")

@@ -8,14 +8,8 @@ lenmem beyond reduce --idea certain
 lenmem beyond reduce --idea no_reading
 """
 
-from ._recipe import certain, eager, short, single
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("reduce")
-ideas = (
-    single("reduce")
-    | certain("reduce")
-    | eager("reduce")
-    | short("reduce")
-    | {"no_reading": entry("reduce", reading=False)}
-)
+ideas = ideas_of("reduce", "single", "certain", "eager", "short", "no_reading")

@@ -5,6 +5,7 @@ lenmem beyond repeat_copy --idea no_reading
 """
 
 from ._recipe import experiment as entry
+from ._recipe import ideas_of
 
 experiment = entry("repeat_copy")
-ideas = {"no_reading": entry("repeat_copy", reading=False)}
+ideas = ideas_of("repeat_copy", "no_reading")

@@ -6,8 +6,8 @@ lenmem beyond reverse --idea common
 lenmem beyond reverse --idea no_jumps
 """
 
-from ._recipe import ablations, common, indexed_walks
+from ._recipe import ablations, ideas_of
 from ._recipe import experiment as entry
 
 experiment = entry("reverse")
-ideas = common("reverse") | indexed_walks("reverse") | ablations("reverse")
+ideas = ideas_of("reverse", "common", "indexed_walks") | ablations("reverse")

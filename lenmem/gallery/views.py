@@ -167,6 +167,11 @@ def _tapes(traces: dict[str, np.ndarray], scene: Scene) -> Found:
     return [view for _, _, view in views], taken
 
 
+def _slot_facts(columns: list[str] | None) -> dict[str, Any]:
+    """What a figure over slots says of them: the name of each, if they are known."""
+    return {"columns": columns, "what": "the slot of" if columns else "slot"}
+
+
 def _pointers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
     """Pointers of a pointer-augmented memory over the slots that hold the inputs."""
     views: list[View] = []
@@ -180,7 +185,7 @@ def _pointers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
         inputs, static = scene.inputs, scene.batch.input_mask.shape[1]
         columns = {static: inputs, static + 2: ["begin", *inputs, "end"]}.get(weights.shape[-1])
         heads = {name: values[:, : len(columns) if columns else None] for name, values in heads.items()}
-        views.append(View("slots", title, heads, {"columns": columns, "what": "the slot of" if columns else "slot"}))
+        views.append(View("slots", title, heads, _slot_facts(columns)))
         taken.add(name)
     return views, taken | ({"address"} if taken else set())
 
@@ -193,8 +198,7 @@ def _walkers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
     columns = ["begin", *scene.inputs, "end"]
     there = np.eye(max(len(columns), places.max() + 1))[places]
     heads = {f"read:head {number + 1}": there[:, number] for number in range(places.shape[1])}
-    named = len(columns) == there.shape[-1]
-    facts = {"columns": columns if named else None, "what": "the slot of" if named else "slot"}
+    facts = _slot_facts(columns if len(columns) == there.shape[-1] else None)
     return [View("slots", "Heads over the input", heads, facts)], {"head"}
 
 

@@ -140,7 +140,7 @@ class Machine(Part):
         heads = self.moved(carry.heads, self.jump(before), self.shift(before), memory, follow)
         reads = self.read(memory, heads)
         after = control(self.after, reads)
-        symbol = self.rounding(self.chosen(self.next_symbol(after).astype(jnp.float32), memory))
+        symbol = self.chosen(self.next_symbol(after).astype(jnp.float32), memory)
         gates = nn.softmax(self.gate(after).astype(jnp.float32))[..., : self.heads]
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
@@ -149,23 +149,19 @@ class Machine(Part):
 
     @nn.nowrap
     def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:
-        """Softmax of logits [B, ..., C], as sharp as the row is; rounded in certain rows, with the same gradient."""
+        """Softmax of logits [B, ..., C], as sharp as the row is; rounded in certain rows, with the same gradient, and
+        if the machine is rounded: the largest weight as 1 and the others as 0."""
 
         def by_row(x: jax.Array) -> jax.Array:
             return x.reshape(-1, *[1] * (logits.ndim - 1))
 
         weights = nn.softmax(logits if memory.sharpness is None else logits * by_row(memory.sharpness))
+        rounded = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
+        if self.rounded:
+            return rounded
         if memory.certain is None:
             return weights
-        error = jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1]) - weights
-        return weights + jax.lax.stop_gradient(jnp.where(by_row(memory.certain), error, 0))
-
-    @nn.nowrap
-    def rounding(self, weights: jax.Array) -> jax.Array:
-        """The largest weight as 1 and the others as 0, if the machine is rounded."""
-        if not self.rounded:
-            return weights
-        return jax.nn.one_hot(jnp.argmax(weights, axis=-1), weights.shape[-1], dtype=weights.dtype)
+        return weights + jax.lax.stop_gradient(jnp.where(by_row(memory.certain), rounded - weights, 0))
 
     def memory(self, values: jax.Array, mask: jax.Array) -> InputMemory:
         """[B, N, d], bool[B, N] -> the memory, with where each head's jumps would land from each slot."""

@@ -194,8 +194,8 @@ def make_advance(
     `replicated` like the later ones, or a second program is compiled for it.
 
     Inputs are cut to the narrowest of `widths` evenly spaced widths, up to that of the source, that fits the batches of
-    all seeds trained together. Only padding is cut off, but noise is drawn for the cut shapes, so it differs. `axes`
-    are the mapped axes of `advance` itself.
+    all seeds trained together. Only padding is cut off, but noise is drawn for the cut shapes, so it differs. In the
+    first `growing` steps the longest length grows (`growing_source`). `axes` are the mapped axes of `advance` itself.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
     source = growing_source(task.source("train", batch_size), growing)

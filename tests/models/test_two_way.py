@@ -196,9 +196,5 @@ def test_channels_are_seen_by_the_index_alone():
 
 
 def test_an_index_of_channels_is_none_where_there_are_none():
-    task = Copy(vocabulary=3, train_lengths=(1, 4))
-    model = TwoWay(hidden_size=4, states=3, heads=2, spec=task.spec)
-    batch = jax.jit(lambda: draw(task, jax.random.key(0), jnp.array([3]), 5))()
-    given = jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask
-    plain, indexed = (jax.eval_shape(x.init, *given) for x in (model, model.clone(index="channels")))
+    plain, indexed = (jax.eval_shape(x.init, jax.random.key(0), *GIVEN) for x in (MODEL, MODEL.clone(index="channels")))
     assert plain == indexed
