@@ -82,6 +82,8 @@ IDEAS: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
     "slow_walks": (None, _SLOWLY | {"steps": 3200}, _WALKS | {"hidden_size": 128}),
     # As `slow_walks` with fewer steps, and an index of the channels where there are some: one set for many tasks.
     "common": ("two_way", _SLOWLY | {"steps": 2000}, _WALKS | {"hidden_size": 128, "index": "channels"}),
+    # As `common`, and a head may walk three slots in a step.
+    "far": ("two_way", _SLOWLY | {"steps": 2000}, _WALKS | {"hidden_size": 128, "index": "channels", "reach": 3}),
     # Patterns of jumps that are learned ten times as fast, and sharp rows.
     "eager": (None, {"steps": 400}, {"reading": False, "sharpest": 8.0, "eager": 10.0}),
     # Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10.

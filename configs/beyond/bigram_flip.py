@@ -9,4 +9,4 @@ from ._recipe import ablations, ideas_of
 from ._recipe import experiment as entry
 
 experiment = entry("bigram_flip")
-ideas = ideas_of("bigram_flip", "common", "longer") | ablations("bigram_flip")
+ideas = ideas_of("bigram_flip", "common", "far", "longer") | ablations("bigram_flip")

@@ -9,4 +9,4 @@ from ._recipe import experiment as entry
 from ._recipe import ideas_of
 
 experiment = entry("copy")
-ideas = ideas_of("copy", "common", "indexed_walks")
+ideas = ideas_of("copy", "common", "far", "indexed_walks")

@@ -8,4 +8,4 @@ from ._recipe import experiment as entry
 from ._recipe import ideas_of
 
 experiment = entry("double")
-ideas = ideas_of("double", "common")
+ideas = ideas_of("double", "common", "far")

@@ -13,4 +13,4 @@ from ._recipe import experiment as entry
 from ._recipe import ideas_of
 
 experiment = entry("interleaved_add")
-ideas = ideas_of("interleaved_add", "common", "certain", "walks", "slow_walks", "no_reading", "longer")
+ideas = ideas_of("interleaved_add", "common", "far", "certain", "walks", "slow_walks", "no_reading", "longer")

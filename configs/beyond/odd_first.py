@@ -12,4 +12,4 @@ from ._recipe import experiment as entry
 from ._recipe import ideas_of
 
 experiment = entry("odd_first")
-ideas = ideas_of("odd_first", "common", "certain", "walks", "no_reading", "longer")
+ideas = ideas_of("odd_first", "common", "far", "certain", "walks", "no_reading", "longer")

@@ -8,4 +8,4 @@ from ._recipe import experiment as entry
 from ._recipe import ideas_of
 
 experiment = entry("palindrome")
-ideas = ideas_of("palindrome", "common")
+ideas = ideas_of("palindrome", "common", "far")

@@ -11,4 +11,4 @@ from ._recipe import ideas_of
 
 experiment = entry("priority_sort")
 # The order needs no preparation: the heads have nothing to do while the input is read, but to stay.
-ideas = ideas_of("priority_sort", "common", "indexed_walks", "no_reading", "no_index")
+ideas = ideas_of("priority_sort", "common", "far", "indexed_walks", "no_reading", "no_index")

@@ -10,4 +10,4 @@ from ._recipe import ablations, ideas_of
 from ._recipe import experiment as entry
 
 experiment = entry("reverse")
-ideas = ideas_of("reverse", "common", "indexed_walks") | ablations("reverse")
+ideas = ideas_of("reverse", "common", "far", "indexed_walks") | ablations("reverse")

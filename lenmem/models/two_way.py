@@ -18,7 +18,7 @@ symbol that is read, or a blank while answering. A step:
     v = relu(W_v [s, r, x])            s <- softmax(W_s v)            output [sum_h gate_h r_h, v]
 
 A jump goes to the place of a head j (its own: none), or to the nearest slot on one side that matches a pattern of the
-head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -2 .. 2 slots, and stops at the ends. The machine first
+head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -R .. R slots, and stops at the ends. The machine first
 takes a step for each slot of the memory, reading it once from left to right as x, then one for each answer.
 
 With an `index`, a head may follow it between jump and shift: p_h <- follow_h[none] p_h + follow_h[next] X_h p_h +
@@ -47,8 +47,6 @@ from lenmem.nn.recurrence import scan_cell
 from lenmem.ops.heads import likeliest, nearest_match, next_match, walk
 from lenmem.types import Spec, Step
 
-SHIFTS = (-2, -1, 0, 1, 2)
-"""How far a head may walk in a step."""
 STAY = 2.0
 """Initial bias of the logits of staying."""
 
@@ -98,6 +96,7 @@ class Machine(Part):
     hidden_size: int = 64
     states: int = 16
     heads: int = 3
+    reach: int = 2
     jumps: bool = True
     index: bool | Literal["channels"] = False
     channels: tuple[int, int] = (0, 0)
@@ -115,7 +114,7 @@ class Machine(Part):
 
         self.pattern = linear(self.heads)
         self.before, self.after = linear(self.hidden_size), linear(self.hidden_size)
-        self.jump, self.shift = linear(self.heads * (self.heads + 2)), linear(self.heads * len(SHIFTS))
+        self.jump, self.shift = linear(self.heads * (self.heads + 2)), linear(self.heads * (2 * self.reach + 1))
         self.next_symbol, self.gate = linear(self.states), linear(self.heads + 1)
         if self.index:
             self.follow = linear(self.heads * (1 + len(FOLLOWED)))
@@ -194,14 +193,16 @@ class Machine(Part):
     def moved(
         self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: InputMemory, follow: jax.Array | None = None
     ) -> jax.Array:
-        """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, 5 H]; `follow` [B, 3 H]."""
+        """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, H (2 R + 1)]; `follow`
+        [B, 3 H]."""
         count = self.heads
         jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
-        shift = shift.astype(jnp.float32).reshape(-1, count, len(SHIFTS)) + STAY * (jnp.array(SHIFTS) == 0)
+        distances = jnp.arange(-self.reach, self.reach + 1)
+        shift = shift.astype(jnp.float32).reshape(-1, count, len(distances)) + STAY * (distances == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
         landed = self.followed(self.jumped(heads, jump, memory) if self.jumps else heads, follow, memory)
         if self.rounded:
-            return jnp.clip(landed + jnp.array(SHIFTS)[jnp.argmax(shift, axis=-1)], 0, last)
+            return jnp.clip(landed + distances[jnp.argmax(shift, axis=-1)], 0, last)
         return walk(landed, self.chosen(shift, memory), last)
 
     @nn.nowrap
@@ -267,6 +268,8 @@ class TwoWay(FlatModel):
     """K: number of symbols of the state."""
     heads: PositiveInt = 3
     """H: number of heads. The second one starts at the end of the input, the others at its begin."""
+    reach: PositiveInt = 2
+    """R: how far a head may walk in a step, in either direction."""
     jumps: bool = True
     """Heads may jump. False, an ablation: they only walk (and follow an index)."""
     reading: bool = True
@@ -298,6 +301,7 @@ class TwoWay(FlatModel):
             hidden_size=self.hidden_size,
             states=self.states,
             heads=self.heads,
+            reach=self.reach,
             jumps=self.jumps,
             index=self.index if self.index != "channels" or spec.channels else False,
             channels=(spec.vocabulary, spec.channels),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lenmem.models import TwoWay, make, name_of, supports
-from lenmem.models.two_way import SHIFTS, Machine
+from lenmem.models.two_way import Machine
 from lenmem.tasks.base import draw
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy
@@ -100,9 +100,10 @@ def test_heads_of_a_rounded_machine_start_at_the_ends_and_stay_inside():
 
 
 @pytest.mark.parametrize("rounded", [False, True])
-def test_a_head_walks_jumps_to_another_and_to_a_match(rounded):
+@pytest.mark.parametrize("reach", [2, 3])
+def test_a_head_walks_jumps_to_another_and_to_a_match(reach, rounded):
     """Logits that are sure of one move: the second head's place, the match on either side, and each shift."""
-    machine = Machine(hidden_size=4, states=2, heads=2, rounded=rounded).bind(
+    machine = Machine(hidden_size=4, states=2, heads=2, reach=reach, rounded=rounded).bind(
         {"params": {"pattern": {"kernel": jnp.array([[-50.0, -50.0], [100.0, 100.0]]), "bias": jnp.array([0.0, 0.0])}}}
     )
     symbols = jnp.array([[0, 0, 1, 0, 1, 0, 0]])  # the pattern matches slots 2 and 4
@@ -114,14 +115,14 @@ def test_a_head_walks_jumps_to_another_and_to_a_match(rounded):
 
     def place(jump: int, shift: int) -> int:
         sure = 100.0 * np.eye(4, dtype=np.float32)[[jump, 1]].reshape(1, -1)
-        walk = np.eye(len(SHIFTS), dtype=np.float32)[[SHIFTS.index(shift), SHIFTS.index(0)]].reshape(1, -1)
+        walk = np.eye(2 * reach + 1, dtype=np.float32)[[reach + shift, reach]].reshape(1, -1)
         moved = np.asarray(move(sure, 100.0 * walk))
         moved = moved if rounded else moved.argmax(axis=-1)
         assert moved[0, 1] == 5
         return int(moved[0, 0])
 
     own, other, left, right = range(4)
-    assert [place(own, shift) for shift in SHIFTS] == [1, 2, 3, 4, 5]
+    assert [place(own, shift) for shift in range(-reach, reach + 1)] == list(range(3 - reach, 4 + reach))
     assert [place(jump, 0) for jump in (other, left, right)] == [5, 2, 4]
     assert [place(other, 2), place(left, -2), place(right, 1)] == [6, 0, 5]
     assert place(other, 1) == 6
