@@ -233,7 +233,7 @@ def leave(status: int) -> NoReturn:
 
 def _say(text: str) -> None:
     """Prints a line on stderr, and goes on without it if nobody reads."""
-    # While options are parsed, stderr is redirected to nowhere. On a terminal a progress bar redirects it to print above.
+    # While options are parsed, stderr is redirected to nowhere; a progress bar redirects it in order to print above.
     stream = sys.stderr if sys.stderr.isatty() else sys.__stderr__
     said = threading.Thread(target=lambda: print(text, file=stream, flush=True), daemon=True)
     said.start()
