@@ -188,13 +188,23 @@ class LoweredProgram:
 
 
 def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
-    """The programs of an experiment that are compiled: `training` and `evaluation`."""
+    """The programs of an experiment that are compiled: `training` and `evaluation`.
+
+    ValueError for a program that calls the host, as one whose examples are too many for the device.
+    """
     devices = devices_of(target)
     programs = {}
     for name, lower in {"training": lowered_training, "evaluation": _lowered_evaluation}.items():
         started = time.process_time()
-        with on_platform(target.platform):
-            lowered = lower(experiment, devices)
+        try:
+            with on_platform(target.platform):
+                lowered = lower(experiment, devices)
+        except RuntimeError as error:
+            if "Unknown backend" not in str(error):  # what JAX says of a callback without a device
+                raise
+            raise ValueError(
+                f"the {name} fetches examples from the host, which compiles only where a {target.platform} device is"
+            ) from error
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
         programs[name] = LoweredProgram(lowered, time.process_time() - started, count)
     return programs

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from lenmem import aot, cli, ops, parallel
+from lenmem import aot, cli, configs, ops, parallel
 from lenmem.compiled import collectives, largest, reason
 from lenmem.training.program import seeds_program
 from tests.training.tiny import experiment
@@ -95,6 +95,22 @@ def test_what_the_compiler_refuses_is_one_line():
     said = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
     assert reason(f"{said}Used 20.1G of 15.75G hbm.\nMore") == "it needs 20.1GB of hbm, and a device has 15.75GB"
     assert reason("INTERNAL: no\nat all") == "INTERNAL: no"
+
+
+def test_a_program_that_calls_the_host_is_refused_in_one_line(tiny, monkeypatch):
+    """JAX looks for the device that would call; other errors pass."""
+
+    def refuse(text):
+        def lower(*given):
+            raise RuntimeError(text)
+
+        monkeypatch.setattr(aot, "lowered_training", lower)
+        return aot.lowered_programs(configs.load_config(tiny), aot.TARGETS["cpu"])
+
+    with pytest.raises(ValueError, match="the training fetches examples from the host, .* a cpu device is"):
+        refuse("Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present.")
+    with pytest.raises(RuntimeError, match="something else"):
+        refuse("something else")
 
 
 def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
