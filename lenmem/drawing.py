@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import models, tasks
-from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run
 from lenmem.nn.interfaces import computing, with_computation
-from lenmem.runs import example_batch, measure, typed_batch
+from lenmem.runs import example_batch, own_curve, typed_batch
 from lenmem.tasks.base import draw
 from lenmem.training.run_directory import METRICS, read_metrics
 from lenmem.types import Batch
@@ -61,7 +59,7 @@ def draw_run(
         plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject_of(run.experiment))
     plots.draw(shown, target)
     if not only_trace:
-        plots.plot_curves([_own_curve(run, folder)], target("curve.png"))
+        plots.plot_curves([own_curve(run)], target("curve.png"))
     return written
 
 
@@ -134,11 +132,3 @@ def _target(folder: Path, written: list[Path]) -> Callable[[str], Path]:
         return written[-1]
 
     return target
-
-
-def _own_curve(run: Run, folder: Path) -> LengthCurve:
-    """The run's saved curve; for a step in the middle of training, a newly measured one."""
-    saved = folder / "curve.json"
-    if folder != run.directory or not saved.exists():
-        return measure(run)
-    return LengthCurve.from_dict(json.loads(saved.read_text()))

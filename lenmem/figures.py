@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.records import read_record
-from lenmem.runs import example_batch, find_run, open_run, typed_batch
+from lenmem.runs import example_batch, find_run, open_run, read_curve, typed_batch
 from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf
 
@@ -112,10 +111,8 @@ def curves_of(name: str) -> list[LengthCurve]:
     if shelf.is_name(name):
         record = shelf.find(name).record
     elif path.is_dir():
-        if not (path / "curve.json").exists():
-            return []
-        saved = LengthCurve.from_dict(json.loads((path / "curve.json").read_text()))
-        return [_labelled(saved, path.name, saved.task)]
+        saved = read_curve(path)
+        return [_labelled(saved, path.name, saved.task)] if saved else []
     elif path.with_suffix(".json").exists():
         record = read_record(path.with_suffix(".json"))
     elif path.exists():

@@ -1,11 +1,10 @@
 """Records of measured rows: `results/<paper>/<row>.json`, with the parameters beside it, and their table.
 
-Such a file is never written by hand. Old records have NaN for a diverged seed, which is read as None.
+Such a file is never written by hand.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from lenmem.serialize import write_json
 from lenmem.share import export_params
 from lenmem.training.resume import same_experiment
 from lenmem.types import PyTree
+from lenmem.zoo.shelf import read as read_record
 
 SHARED_PARAMETERS = 500_000
 """Parameters are stored with the results up to this number, all seeds together."""
@@ -35,11 +35,6 @@ def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) 
         known = {"experiment": record["experiment"], "alive": record["alive"]}
         export_params(target.with_suffix(".safetensors"), params, known)
     write_json(target, record)
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """A record. Old records have NaN for a diverged seed, which is read as None."""
-    return json.loads(path.read_text(), parse_constant=lambda _: None)
 
 
 def recorded(

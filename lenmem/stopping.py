@@ -220,7 +220,8 @@ def status() -> int:
 
 def leave(status: int) -> NoReturn:
     """Ends the process now, without waiting for threads that compute."""
-    flushed = threading.Thread(target=lambda: (sys.stdout.flush(), sys.stderr.flush()), daemon=True)
+    streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)  # the first two may be redirected
+    flushed = threading.Thread(target=lambda: [stream.flush() for stream in streams if stream], daemon=True)
     flushed.start()
     flushed.join(0.5)  # flushing blocks if nobody reads
     for stream in (1, 2):
@@ -232,6 +233,8 @@ def leave(status: int) -> NoReturn:
 
 def _say(text: str) -> None:
     """Prints a line on stderr, and goes on without it if nobody reads."""
-    said = threading.Thread(target=lambda: print(text, file=sys.stderr, flush=True), daemon=True)
+    # While options are parsed, stderr is redirected to nowhere; a progress bar redirects it in order to print above.
+    stream = sys.stderr if sys.stderr.isatty() else sys.__stderr__
+    said = threading.Thread(target=lambda: print(text, file=stream, flush=True), daemon=True)
     said.start()
     said.join(1)

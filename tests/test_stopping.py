@@ -72,6 +72,19 @@ def test_before_anything_is_known():
     assert (status, err) == (143, "stopping\ngo on with this\n")
 
 
+def test_it_is_said_where_output_is_suppressed():
+    """As while options are parsed. What was printed before is not lost."""
+    body = """
+    import contextlib, io, os
+    sys.stdout.reconfigure(write_through=False)
+    print("before")  # stays in the buffer
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        os.write(1, b"ready\\n")
+        compute()
+"""
+    assert stopped(body, signal.SIGINT) == (130, "before\n", "stopping\ngo on with this\n")
+
+
 def test_a_training_ends_by_itself():
     work = """
 stop.offer(lambda: print("from outside"))

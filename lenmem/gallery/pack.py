@@ -46,12 +46,3 @@ class Packer:
     def text(self) -> str:
         """All arrays, compressed, in base64."""
         return base64.b64encode(zlib.compress(b"".join(self.parts), 9)).decode()
-
-
-def unpack(reference: dict[str, Any], text: str) -> np.ndarray:
-    """The array again, as the page reads it."""
-    data = zlib.decompress(base64.b64decode(text))
-    count = int(np.prod(reference["shape"]))
-    kind = "<u2" if reference["bytes"] == 2 else "u1"
-    codes = np.frombuffer(data, kind, count, reference["at"]).reshape(reference["shape"])
-    return reference["low"] + codes * (reference["high"] - reference["low"]) / (256 ** reference["bytes"] - 1)

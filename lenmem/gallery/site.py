@@ -98,8 +98,7 @@ def _shown(name: str, seed: int | None, modules: list[Any]) -> Shown:
         name = entry.name
     else:
         run = runs.open_run(name, modules=modules)
-        saved = run.directory / "curve.json"
-        curves = [LengthCurve.from_dict(shelf.read(saved)) if saved.exists() else runs.measure(run)]
+        curves = [runs.own_curve(run)]
     lengths = np.concatenate([curve.lengths for curve in curves])
     order = np.argsort(lengths)
     values = {

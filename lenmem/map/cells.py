@@ -86,10 +86,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "arithmetic": ("modular_arithmetic_brackets", _SHORT),
     "stack": ("stack_manipulation", _SHORT),
     "S5 words": ("word_problem", {"group": "S5", **_SHORT}),
-    "recall": (
-        "associative_recall",
-        {"vocabulary": 128, "spacing": 4, "train_lengths": (1, 8), "test_lengths": (9, 32)},
-    ),
+    "recall": ("associative_recall", {"vocabulary": 128, "spacing": 4, **_PAIRS}),
     "addition": ("binary_addition", {"train_lengths": (3, 16), "test_lengths": (17, 64)}),
 }
 """The tasks of the map: heading -> (name of the task, fields that differ from its defaults)."""

@@ -32,7 +32,7 @@ from lenmem.map.cells import (
     task_of,
 )
 from lenmem.map.outcomes import described, read
-from lenmem.runs import measure
+from lenmem.runs import measure, without_dead
 from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import Task
 from lenmem.training.environment import describe_environment
@@ -105,9 +105,7 @@ class Trainer:
             state, _ = jax.block_until_ready(program(state._replace(members=members)))
             steps += STEPS_AT_ONCE
             spent += time.process_time() - started
-        alive = np.asarray(state.members.alive)
-        params = jax.tree.map(np.asarray, state.members.params)
-        return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params), steps
+        return without_dead(state.members.params, np.asarray(state.members.alive)), steps
 
 
 def run_cell(cell: Cell, budget: Budget, results: Path, say: Callable[[str], None] = print) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class Machine(Part):
         return MachineState(jax.nn.one_hot(first, self.states), heads, self.read(memory, heads))
 
     def __call__(self, carry: MachineState, step: Step, memory: InputMemory) -> tuple[MachineState, jax.Array]:
-        """One step of the machine."""
+        """One step of the machine, in rows that are valid: the others keep their state."""
 
         def control(layer: Linear, reads: jax.Array) -> jax.Array:
             flat = reads.reshape(*reads.shape[:-2], -1)
@@ -144,7 +144,11 @@ class Machine(Part):
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
-        return MachineState(symbol, heads, reads), output
+
+        def held(new: jax.Array, old: jax.Array) -> jax.Array:
+            return jnp.where(step.valid.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        return MachineState(*map(held, (symbol, heads, reads), carry)), output
 
     @nn.nowrap
     def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:

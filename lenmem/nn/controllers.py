@@ -75,7 +75,7 @@ class LSTMController(Part):
         cell = nn.sigmoid(forget + self.forget_bias) * cell + nn.sigmoid(write) * jnp.tanh(candidate)
         self.sow("traces", "controller_state", cell)
         squashed = jnp.tanh(cell)
-        hidden = (nn.sigmoid(output) * squashed).astype(seen.dtype)
+        hidden = (nn.sigmoid(output) * squashed).astype(hidden.dtype)
         return (squashed if self.compression else cell, hidden), hidden
 
 

@@ -13,7 +13,17 @@ from lenmem.runs.answers import (
     typed_batch,
 )
 from lenmem.runs.comparing import compare, comparison_directory, cross, save_comparison, task_named
-from lenmem.runs.measuring import Report, finished, measure, save_curves, train_and_measure, whole_scores, without_dead
+from lenmem.runs.measuring import (
+    Report,
+    finished,
+    measure,
+    own_curve,
+    read_curve,
+    save_curves,
+    train_and_measure,
+    whole_scores,
+    without_dead,
+)
 from lenmem.runs.places import find_run, fresh_directory, is_run, numbered, open_run
 
 __all__ = [
@@ -33,7 +43,9 @@ __all__ = [
     "measure",
     "numbered",
     "open_run",
+    "own_curve",
     "predict",
+    "read_curve",
     "save_comparison",
     "save_curves",
     "slots_right",

@@ -15,7 +15,7 @@ import flax.linen as nn
 from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Experiment
-from lenmem.runs.measuring import Report, finished, holds_same, train_and_measure
+from lenmem.runs.measuring import Report, finished, holds_same, read_curve, train_and_measure
 from lenmem.runs.places import fresh_directory, numbered
 from lenmem.serialize import to_plain, write_json
 from lenmem.tasks.base import Task
@@ -43,8 +43,7 @@ def compare(
         where = directory(task, model)
         same = [place for place in itertools.takewhile(holds_run, numbered(where)) if holds_same(experiment, place)]
         done = next((place for place in same if finished(experiment, place)), None)
-        if done is not None:
-            curve = LengthCurve.from_dict(json.loads((done / "curve.json").read_text()))
+        if done is not None and (curve := read_curve(done)) is not None:
             cells[task, model] = dataclasses.replace(curve, label=model)
             continue
         resume = bool(same)

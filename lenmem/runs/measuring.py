@@ -22,6 +22,7 @@ from lenmem.training.run_directory import CHECKPOINTS
 from lenmem.types import PyTree
 
 Report = Callable[[dict[str, Any]], None]
+CURVE = "curve.json"
 
 
 def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
@@ -100,7 +101,19 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     curves[0].save_csv(directory / "curve.csv")
     plot_curves(curves, directory / "curve.png")
-    write_whole(directory / "curve.json", (json.dumps(curves[0].to_dict()) + "\n").encode())
+    write_whole(directory / CURVE, (json.dumps(curves[0].to_dict()) + "\n").encode())
+
+
+def read_curve(directory: Path) -> LengthCurve | None:
+    """The curve that a finished run has saved."""
+    saved = directory / CURVE
+    return LengthCurve.from_dict(json.loads(saved.read_text())) if saved.exists() else None
+
+
+def own_curve(run: Run) -> LengthCurve:
+    """The run's saved curve; one that is measured now, if it has none or was opened in the middle of training."""
+    saved = read_curve(run.directory) if run.step == run.experiment.training.steps else None
+    return saved or measure(run)
 
 
 def train_and_measure(
@@ -126,7 +139,7 @@ def finished(experiment: Experiment, directory: Path) -> bool:
     """Whether `directory` holds a finished run of this exact experiment."""
     if checkpoint.latest(directory / CHECKPOINTS) != experiment.training.steps:
         return False
-    return (directory / "curve.json").exists() and holds_same(experiment, directory)
+    return (directory / CURVE).exists() and holds_same(experiment, directory)
 
 
 def holds_same(experiment: Experiment, directory: Path) -> bool:

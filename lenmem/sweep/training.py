@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import runs
-from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
 from lenmem.runs import Report, without_dead
@@ -199,5 +198,5 @@ def _outcome(combination: Combination, where: Path) -> Outcome:
     kept = json.loads((where / SCORE).read_text())
     if "diverged" in kept:
         return Outcome(combination, {}, None)
-    curve = LengthCurve.from_dict(json.loads((where / "curve.json").read_text()))
-    return Outcome(combination, {name: np.array(v, np.float64) for name, v in kept["scores"].items()}, curve)
+    scores = {name: np.array(values, np.float64) for name, values in kept["scores"].items()}
+    return Outcome(combination, scores, runs.read_curve(where))

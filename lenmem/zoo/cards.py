@@ -19,7 +19,6 @@ import numpy as np
 
 from lenmem import papers, runs, tasks
 from lenmem.errors import nearest
-from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Run, export_run
 from lenmem.serialize import from_plain, write_json
 from lenmem.tasks.base import evenly_spaced
@@ -43,14 +42,11 @@ def add(
     if licence not in LICENCES:
         raise ValueError(f"licence is {licence!r}; allowed are {', '.join(LICENCES)}.{nearest(licence, LICENCES)}")
     folder = free(name, zoo)
-    saved = run.directory / "curve.json"
-    last = run.step == run.experiment.training.steps
-    curve = LengthCurve.from_dict(shelf.read(saved)) if saved.exists() and last else runs.measure(run)
     environment = run.manifest.get("environment", {})
     record = {
         "task": tasks.name_of(run.experiment.task),
         "alive": run.alive.tolist(),
-        "curves": [curve.to_dict()],
+        "curves": [runs.own_curve(run).to_dict()],
         "steps": run.step,
         "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(run.params)),
         "experiment": run.manifest["experiment"],

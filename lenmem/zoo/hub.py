@@ -59,8 +59,7 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
         if missing:
             raise ValueError(f"{source} is no network of a zoo: it has no {', '.join(missing)}")
         share.import_params(directory / "model.safetensors")  # raises for a damaged file
-        record = shelf.read(directory / "model.json")
-        if not isinstance(record, dict) or not {"experiment", "curves", "alive"} <= record.keys():
+        if not shelf.is_record(shelf.read(directory / "model.json")):
             raise ValueError(f"{source}: model.json is no record of a network")
         target.mkdir(parents=True, exist_ok=True)
         for file in reversed(cards.FILES):  # the parameters last

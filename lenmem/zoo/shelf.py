@@ -174,7 +174,7 @@ def records_in(directory: Path) -> dict[str, dict[str, Any]]:
             whole = path.relative_to(directory).with_suffix("")
             name = whole.parent if whole.name == "model" else whole
             content = read(record)
-            if name.parts and isinstance(content, dict) and {"experiment", "curves", "alive"} <= content.keys():
+            if name.parts and is_record(content):
                 found[name.as_posix()] = content
     return found
 
@@ -185,6 +185,11 @@ def read(path: Path) -> Any:
         return json.loads(path.read_text(), parse_constant=lambda _: None)
     except ValueError as error:
         raise ValueError(f"{path} is no JSON file: {error}") from None
+
+
+def is_record(content: Any) -> bool:
+    """Whether this is what a network's JSON file holds."""
+    return isinstance(content, dict) and {"experiment", "curves", "alive"} <= content.keys()
 
 
 def short_names(networks: Iterable[Entry]) -> dict[str, Entry]:

@@ -89,6 +89,24 @@ def test_eager_patterns_are_those_of_larger_parameters():
         np.testing.assert_allclose(eager, answers(MODEL, larger, train=train), atol=1e-5)
 
 
+@pytest.mark.parametrize("rounding", ["evaluation", "none"])
+def test_a_row_is_read_to_its_end_and_no_further(rounding):
+    """The state that reading leaves is that of the row alone, whatever rows and padding are beside it."""
+    params = jax.tree.map(lambda x: 5 * x, parameters())  # moves and symbols change in most steps
+    model = MODEL.clone(rounding=rounding)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def read(lengths: jax.Array, capacity: int) -> list[jax.Array]:
+        batch = draw(TASK, jax.random.key(1), lengths, capacity)
+        outputs: Any = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
+        return [row[: n + 1] for row, n in zip(outputs, (1, 3, 4), strict=False)]
+
+    beside = read(jnp.array([1, 3, 4]), 4)
+    for capacity in (5, 6, 7, 20):
+        for row, expected in zip(read(jnp.array([1, 3, 4]), capacity), beside, strict=True):
+            np.testing.assert_allclose(row, expected, atol=1e-5)
+
+
 def test_heads_of_a_rounded_machine_start_at_the_ends_and_stay_inside():
     sown: Any = jax.jit(functools.partial(MODEL.apply, mutable=["traces"]))({"params": parameters()}, *GIVEN)[1]
     (heads,) = sown["traces"]["decoder"]["machine"]["head"]

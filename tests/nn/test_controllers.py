@@ -117,3 +117,21 @@ def test_wrong_names():
         make_controller("gru", 4)
     with pytest.raises(ValueError, match="'both'.*hidden, cell"):
         LSTMController(SIZE, "both").init(jax.random.key(0), carry_of(0), a_step())  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("kind", ["lstm", "peephole"])
+@pytest.mark.parametrize("dtypes", [{"param_dtype": jnp.bfloat16}, {"dtype": jnp.bfloat16}, {}])
+def test_the_state_keeps_its_type(kind, dtypes):
+    """Also where the cell state, in float32, is read with inputs in half precision."""
+    cell = make_controller(kind, 4, **dtypes)
+    inputs = jnp.ones((2, 3), jnp.bfloat16 if dtypes else jnp.float32)
+    step = Step(inputs, jnp.zeros(2, bool), jnp.ones(2, bool), True)
+
+    def types():
+        _, variables = cell.init_with_output(jax.random.key(0), (2,), method="start")
+        carry = cell.apply(variables, (2,), method="start")
+        (after, _), _ = cell.init_with_output(jax.random.key(0), carry, step)
+        return carry, after
+
+    carry, after = jax.eval_shape(types)
+    assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, carry)
