@@ -131,8 +131,7 @@ class Machine(Part):
         """One step of the machine, in rows that are valid: the others keep their state."""
 
         def control(layer: Linear, reads: jax.Array) -> jax.Array:
-            flat = reads.reshape(*reads.shape[:-2], -1)
-            return nn.relu(layer(jnp.concatenate([carry.symbol, flat, step.inputs], axis=-1)))
+            return nn.relu(layer(jnp.concatenate([carry.symbol, reads.reshape(len(reads), -1), step.inputs], axis=-1)))
 
         before = control(self.before, carry.reads)
         follow = self.follow(before) if self.index else None
@@ -144,11 +143,8 @@ class Machine(Part):
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
-
-        def held(new: jax.Array, old: jax.Array) -> jax.Array:
-            return jnp.where(step.valid.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-        return MachineState(*map(held, (symbol, heads, reads), carry)), output
+        valid = [step.valid.reshape(-1, *[1] * (x.ndim - 1)) for x in carry]
+        return MachineState(*map(jnp.where, valid, (symbol, heads, reads), carry)), output
 
     @nn.nowrap
     def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:
