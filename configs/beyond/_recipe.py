@@ -64,6 +64,7 @@ GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
 
 # Ideas: name -> (network; None: that of the task's entry, what changes in its training, and in its fields).
 _WALKS: dict[str, Any] = {"reading": False, "certain": 0.5, "jumps": False}
+_COMMON: dict[str, Any] = _WALKS | {"hidden_size": 128, "index": "channels"}
 _SLOWLY = {"growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
 IDEAS: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
     "no_reading": (None, {}, {"reading": False}),
@@ -81,9 +82,9 @@ IDEAS: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
     # As `walks`, with twice the width and the rows, and lengths that grow half as fast.
     "slow_walks": (None, _SLOWLY | {"steps": 3200}, _WALKS | {"hidden_size": 128}),
     # As `slow_walks` with fewer steps, and an index of the channels where there are some: one set for many tasks.
-    "common": ("two_way", _SLOWLY | {"steps": 2000}, _WALKS | {"hidden_size": 128, "index": "channels"}),
+    "common": ("two_way", _SLOWLY | {"steps": 2000}, _COMMON),
     # As `common`, and a head may walk three slots in a step.
-    "far": ("two_way", _SLOWLY | {"steps": 2000}, _WALKS | {"hidden_size": 128, "index": "channels", "reach": 3}),
+    "far": ("two_way", _SLOWLY | {"steps": 2000}, _COMMON | {"reach": 3}),
     # Patterns of jumps that are learned ten times as fast, and sharp rows.
     "eager": (None, {"steps": 400}, {"reading": False, "sharpest": 8.0, "eager": 10.0}),
     # Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10.

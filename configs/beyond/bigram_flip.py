@@ -2,6 +2,7 @@
 
 lenmem beyond bigram_flip
 lenmem beyond bigram_flip --idea common
+lenmem beyond bigram_flip --idea far
 lenmem beyond bigram_flip --idea longer
 """
 

@@ -3,6 +3,7 @@
 lenmem beyond copy
 lenmem beyond copy --idea indexed_walks
 lenmem beyond copy --idea common
+lenmem beyond copy --idea far
 """
 
 from ._recipe import experiment as entry

@@ -2,6 +2,7 @@
 
 lenmem beyond double
 lenmem beyond double --idea common
+lenmem beyond double --idea far
 """
 
 from ._recipe import experiment as entry

@@ -2,6 +2,7 @@
 
 lenmem beyond interleaved_add
 lenmem beyond interleaved_add --idea common
+lenmem beyond interleaved_add --idea far
 lenmem beyond interleaved_add --idea certain
 lenmem beyond interleaved_add --idea walks
 lenmem beyond interleaved_add --idea slow_walks

@@ -2,6 +2,7 @@
 
 lenmem beyond odd_first
 lenmem beyond odd_first --idea common
+lenmem beyond odd_first --idea far
 lenmem beyond odd_first --idea certain
 lenmem beyond odd_first --idea walks
 lenmem beyond odd_first --idea no_reading

@@ -2,6 +2,7 @@
 
 lenmem beyond palindrome
 lenmem beyond palindrome --idea common
+lenmem beyond palindrome --idea far
 """
 
 from ._recipe import experiment as entry

@@ -3,6 +3,7 @@
 lenmem beyond priority_sort
 lenmem beyond priority_sort --idea indexed_walks
 lenmem beyond priority_sort --idea common
+lenmem beyond priority_sort --idea far
 lenmem beyond priority_sort --idea no_reading
 """
 

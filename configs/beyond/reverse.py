@@ -3,6 +3,7 @@
 lenmem beyond reverse
 lenmem beyond reverse --idea indexed_walks
 lenmem beyond reverse --idea common
+lenmem beyond reverse --idea far
 lenmem beyond reverse --idea no_jumps
 """
 

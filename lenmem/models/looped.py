@@ -24,7 +24,7 @@ from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.interfaces import FlatModel, sequential
 from lenmem.nn.module import Part
-from lenmem.nn.recurrence import scan_cell
+from lenmem.nn.recurrence import scan_cell, where_valid
 from lenmem.nn.transformer import PreNormLayer
 from lenmem.types import Step
 
@@ -47,7 +47,7 @@ class Loop(Part):
         sizes = {"feedforward_size": self.feedforward_size, "dropout": self.dropout}
         block = PreNormLayer(attention=attention, **sizes, **self.dtypes, name="block")
         new = block(states + inputs, mask, deterministic=step.deterministic)
-        return (jnp.where(step.valid[:, None, None], new, states), inputs, mask), ()
+        return (where_valid(step.valid, new, states), inputs, mask), ()
 
 
 class LoopedEncoder(Part):

@@ -30,7 +30,7 @@ from lenmem.nn.interfaces.streaming import Streaming
 from lenmem.nn.linear import Linear, dropped, linear_init
 from lenmem.nn.module import Part
 from lenmem.nn.positions import Numbered, PositionEncoding
-from lenmem.nn.recurrence import recomputed_scan
+from lenmem.nn.recurrence import recomputed_scan, where_valid
 from lenmem.nn.transformer import PreNormEncoder
 from lenmem.types import Step
 
@@ -168,8 +168,7 @@ class LSAMCell(Part):
 
         def body(state, xs):
             commands, valid = xs
-            new = self.advance(state, commands + state.hidden @ of_hidden)
-            state = jax.tree.map(lambda n, o: jnp.where(valid.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, state)
+            state = where_valid(valid, self.advance(state, commands + state.hidden @ of_hidden), state)
             return state, state.hidden
 
         final, hidden = recomputed_scan(body, start, (commands, mask.T), mask.T)

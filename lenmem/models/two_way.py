@@ -43,7 +43,7 @@ from lenmem.nn.index import FOLLOWED, Index
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
-from lenmem.nn.recurrence import scan_cell
+from lenmem.nn.recurrence import scan_cell, where_valid
 from lenmem.ops.heads import likeliest, nearest_match, next_match, walk
 from lenmem.types import Spec, Step
 
@@ -143,8 +143,7 @@ class Machine(Part):
         self.sow("traces", "head", heads if self.rounded else jnp.argmax(heads, axis=-1))
         self.sow("traces", "symbol", symbol)
         output = jnp.concatenate([jnp.einsum("bh,bhd->bd", gates, reads), after], axis=-1)
-        valid = [step.valid.reshape(-1, *[1] * (x.ndim - 1)) for x in carry]
-        return MachineState(*map(jnp.where, valid, (symbol, heads, reads), carry)), output
+        return where_valid(step.valid, MachineState(symbol, heads, reads), carry), output
 
     @nn.nowrap
     def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:

@@ -70,8 +70,8 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> t
     """Runs `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
     `shared` are further arguments of a call of the cell, the same at all steps. Outputs at steps where a row is not
-    valid are arbitrary, and so is the final carry of rows that ended early. Values that the cell sows are stacked over
-    time. Random streams are folded with the time.
+    valid are arbitrary, and so is the final carry of rows that ended early, unless the cell keeps it (`where_valid`).
+    Values that the cell sows are stacked over time. Random streams are folded with the time.
 
     In the backward pass the gradients of products with weights, and with `shared`, are formed after each chunk of steps
     instead of at each step (`lenmem.ops.products`).
@@ -127,6 +127,14 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> t
         for name, value in tree.items():
             cell.put_variable(collection, name, value)
     return carry, outputs
+
+
+def where_valid(valid: jax.Array, new: PyTree, old: PyTree) -> PyTree:
+    """`new` in the rows that are valid, bool[B], and `old` in the others; leaves [B, ...].
+
+    For a cell whose final carry is used: it keeps the state of rows that ended early.
+    """
+    return jax.tree.map(lambda n, o: jnp.where(valid.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
 
 
 @jax.custom_batching.custom_vmap

@@ -99,7 +99,7 @@ def test_a_row_is_read_to_its_end_and_no_further(rounding):
     def read(lengths: jax.Array, capacity: int) -> list[jax.Array]:
         batch = draw(TASK, jax.random.key(1), lengths, capacity)
         outputs: Any = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
-        return [row[: n + 1] for row, n in zip(outputs, (1, 3, 4), strict=False)]
+        return [row[: n + 1] for row, n in zip(outputs, (1, 3, 4), strict=True)]
 
     beside = read(jnp.array([1, 3, 4]), 4)
     for capacity in (5, 6, 7, 20):
