@@ -1,22 +1,23 @@
 """Drawn stories with a question, trained on up to 12 sentences and tested on up to 48, at width 64 for a CPU.
 
-lenmem compare panm/stories_small
-lenmem compare panm/stories_small --models transformer panm
+lenmem train panm/stories_small
+lenmem reproduce panm/stories_small --rows stories-transformer-small stories-panm-small
 
-The stories are of nine of the kinds of bAbI, but have their own words and worlds, so the numbers say nothing about
-Table 3 of Le et al. (2024), which `panm/babi` measures. The networks are those of that table.
+Rows: `stories-<model>-small`. The stories are of nine of the kinds of bAbI, but have their own words and worlds, so the
+numbers say nothing about Table 3 of Le et al. (2024), which `panm/babi` measures. The networks are those of that table.
 """
 
-from lenmem.models import make
+from lenmem.data.stories import KINDS
+from lenmem.reproduce import Row
 from lenmem.tasks.stories import Stories
 
 from ._seq2seq import MODELS, small
 
-SIZE = {"hidden_size": 64, "heads": 4, "feedforward_size": 128}
+NAMES = ("transformer", "transformer_rpe", "universal_transformer_rpe", "panm")
+SCORES = {"validation/exact_match": "4 to 12", "exact_match": "13 to 48"}
+SCORES |= {f"{kind}/exact_match": kind for kind in KINDS}
 
-task = Stories()
-experiment = small(task, MODELS["panm"])
-models = {
-    name: make("transformer_seq2seq", **SIZE, **MODELS[name])
-    for name in ("transformer", "transformer_rpe", "universal_transformer_rpe", "panm")
+experiment = small(Stories(), MODELS["panm"])
+rows = {
+    f"stories-{name}-small": Row(small(Stories(), MODELS[name]), "stories", {"model": name}, SCORES) for name in NAMES
 }

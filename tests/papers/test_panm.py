@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lenmem import papers
+from lenmem import papers, reproduce
 from lenmem.tasks.panm import DynamicRecall, IDSort, PanmCopy
 
 TRANSCRIPTION = Path(__file__).parents[3] / "shared" / "paper_tables" / "panm.json"
@@ -46,7 +46,7 @@ def test_the_other_tables_are_as_transcribed(transcribed):
         others[name] = others[name] | {"caption": others[name]["caption"].replace("; ", ". ")}
     ours = {name: {key: value for key, value in shipped[name].items() if key != "scores_of"} for name in others}
     assert ours == others
-    assert set(shipped) - set(transcribed) == {"figure_3a", "figure_7", "figure_8"}
+    assert set(shipped) - set(transcribed) == {"figure_3a", "figure_7", "figure_8", "stories"}
 
 
 def test_columns_are_the_lengths_that_tasks_score():
@@ -73,3 +73,13 @@ def test_figures_have_cells_without_numbers():
         assert {row[heads] for row in table["rows"]} == set(range(4 if name == "figure_7" else 3))
         assert all(value is None for row in table["rows"] for key, value in row.items() if key.startswith("length_"))
         assert "statements about" in table["notes"][0]
+
+
+def test_the_rows_of_the_drawn_stories_are_not_the_papers():
+    """Their table says so and has no printed numbers; every score has its column."""
+    rows, table = reproduce.rows_of("panm/stories_small"), papers.tables("panm")["stories"]
+    assert table["caption"].startswith("Not in the paper")
+    assert {value for cells in table["rows"] for name, value in cells.items() if name != "model"} == {None}
+    assert len(rows) == len(table["rows"])
+    for row in rows.values():
+        assert papers.find("panm", row.table, **row.where).keys() == {"model", *row.metrics.values()}
