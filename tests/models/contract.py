@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -97,14 +97,19 @@ def apply(model: Any, params: PyTree, batch: Batch, **options: Any) -> Any:
     return model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask, **options)
 
 
-@functools.cache
-def answering(case: Case) -> Callable[[PyTree, Batch], jax.Array]:
-    """(params, batch) -> outputs, compiled: how a model is evaluated."""
-    return briefly(lambda params, batch: apply(bound(case), params, batch))
+class Outcome(NamedTuple):
+    """What a model makes of a batch."""
+
+    answers: jax.Array
+    """Outputs as in an evaluation."""
+    outputs: jax.Array
+    """Outputs as in a training."""
+    loss: jax.Array
+    gradients: PyTree
 
 
-def fitting_of(model: Any, task: Task) -> Callable[[PyTree, Batch], tuple[jax.Array, jax.Array, PyTree]]:
-    """(params, batch) -> (outputs, loss, gradients): how a model is trained."""
+def program(model: Any, task: Task) -> Callable[[PyTree, Batch], Outcome]:
+    """(params, batch) -> its outcome, compiled; one program for most checks, since it takes longer than they do."""
 
     def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
         rngs = {name: jax.random.key(i) for i, name in enumerate(STREAMS)}
@@ -112,17 +117,23 @@ def fitting_of(model: Any, task: Task) -> Callable[[PyTree, Batch], tuple[jax.Ar
         extra = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
         return task.loss(outputs, batch) + extra, outputs
 
-    def fit(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array, PyTree]:
+    def run(params: PyTree, batch: Batch) -> Outcome:
         (value, outputs), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch)
-        return outputs, value, gradients
+        return Outcome(apply(model, params, batch), outputs, value, gradients)
 
-    return briefly(fit)
+    return briefly(run)
 
 
 @functools.cache
-def fitting(case: Case) -> Callable[[PyTree, Batch], tuple[jax.Array, jax.Array, PyTree]]:
-    """`fitting_of` the case."""
-    return fitting_of(bound(case), case.task)
+def running(case: Case) -> Callable[[Batch], Outcome]:
+    """batch -> what the case's model makes of it with the parameters of seed 0."""
+    return functools.partial(program(bound(case), case.task), parameters(case))
+
+
+@functools.cache
+def outcome(case: Case) -> Outcome:
+    """That of the ragged batch."""
+    return running(case)(ragged(case.task))
 
 
 def real(outputs: Any, batch: Batch) -> np.ndarray:
@@ -174,35 +185,30 @@ def check_shapes(case: Case) -> None:
 
 def check_padding(case: Case) -> None:
     """What padding holds changes neither answers nor loss nor gradients."""
-    clean = ragged(case.task)
-    soiled = dirty(clean)
-    run = answering(case)
-    expected = real(run(parameters(case), clean), clean)
-    same(real(run(parameters(case), soiled), clean), expected, 0, "answers depend on the contents of padding")
-    outputs, loss, gradients = fitting(case)(parameters(case), clean)
-    got = fitting(case)(parameters(case), soiled)
-    same(real(got[0], clean), real(outputs, clean), 0, "training outputs depend on the contents of padding")
-    same(got[1:], (loss, gradients), 0, "loss or gradients depend on the contents of padding")
+    clean, expected = ragged(case.task), outcome(case)
+    got = running(case)(dirty(clean))
+    same(real(got.answers, clean), real(expected.answers, clean), 0, "answers depend on the contents of padding")
+    same(real(got.outputs, clean), real(expected.outputs, clean), 0, "outputs depend on the contents of padding")
+    same((got.loss, got.gradients), (expected.loss, expected.gradients), 0, "training depends on padding's contents")
 
 
 def check_batch_order(case: Case) -> None:
     """Rows do not see each other: permuting or replacing them permutes or leaves the answers."""
-    batch = ragged(case.task)
+    batch, answers = ragged(case.task), outcome(case).answers
     order = np.array([2, 0, 3, 1])
-    permuted = jax.tree.map(lambda x: x[order], batch)
-    outputs = answering(case)(parameters(case), batch)
-    got = answering(case)(parameters(case), permuted)
-    same(real(got, permuted), real(outputs[order], permuted), case.tolerance, "answers depend on the order of rows")
-    others = jax.tree.map(lambda x: x.at[1:].set(x[:1]), batch)
-    got = answering(case)(parameters(case), others)
+    permuted = jax.tree.map(lambda x: np.asarray(x)[order], batch)
+    got = real(running(case)(permuted).answers, permuted)
+    same(got, real(np.asarray(answers)[order], permuted), case.tolerance, "answers depend on the order of rows")
+    others = jax.tree.map(lambda x: np.repeat(x[:1], len(ROWS), 0), batch)
     first = jax.tree.map(lambda x: x[:1], batch)
-    same(real(got[:1], first), real(outputs[:1], first), case.tolerance, "answers depend on the other rows")
+    got = real(running(case)(others).answers[:1], first)
+    same(got, real(answers[:1], first), case.tolerance, "answers depend on the other rows")
 
 
 def check_capacity_and_traces(case: Case) -> None:
     """More padding, compilation and looking inside change nothing; traces come out of the scan time-major and whole."""
     short, long = ragged(case.task), ragged(case.task, 2 * CAPACITY + 1)
-    compiled = real(answering(case)(parameters(case), short), short)
+    compiled = real(outcome(case).answers, short)
     outputs, mutated = apply(bound(case), parameters(case), long, mutable=["traces"])
     same(real(outputs, long), compiled, case.tolerance, "the capacity, jit or traces change the answers")
     by_name = {path[-2].key: leaf for path, leaf in jax.tree_util.tree_leaves_with_path(mutated.get("traces", {}))}
@@ -231,30 +237,28 @@ def check_determinism(case: Case) -> None:
     other = initializer(case)(jax.random.key(1))
     pairs = zip(jax.tree.leaves(other), jax.tree.leaves(parameters(case)), strict=True)
     assert any(np.any(np.asarray(a) != np.asarray(b)) for a, b in pairs), "parameters do not depend on the key"
-    batch = ragged(case.task)
-    first, second = (fitting(case)(parameters(case), batch) for _ in range(2))
-    same(second, first, 0, "one call gives two results")
+    same(running(case)(ragged(case.task)), outcome(case), 0, "one call gives two results")
 
 
 def check_finite(case: Case) -> None:
     """Outputs, loss and gradients are finite at the start, for short and long rows; some gradient is not zero."""
-    for batch in (ragged(case.task), jax.tree.map(lambda x: jnp.repeat(x[2:3], len(ROWS), 0), ragged(case.task))):
-        outputs, loss, gradients = fitting(case)(parameters(case), batch)
-        assert np.all(np.isfinite(real(outputs, batch)))
-        assert np.isfinite(loss)
-        leaves = jax.tree.leaves(gradients)
-        assert all(np.all(np.isfinite(leaf)) for leaf in leaves)
+    batch = ragged(case.task)
+    alike = jax.tree.map(lambda x: np.repeat(x[2:3], len(ROWS), 0), batch)
+    for those, got in ((batch, outcome(case)), (alike, running(case)(alike))):
+        leaves = jax.tree.leaves(got.gradients)
+        for values in (real(got.answers, those), real(got.outputs, those), got.loss, *leaves):
+            assert np.all(np.isfinite(values))
         assert any(np.any(np.asarray(leaf) != 0) for leaf in leaves)
 
 
 def check_bfloat16(case: Case) -> None:
     """With `dtype=bfloat16` a training step stays finite and near float32, parameters and gradients stay float32."""
-    batch = ragged(case.task)
-    outputs, loss, gradients = fitting_of(bound(case).clone(dtype=jnp.bfloat16), case.task)(parameters(case), batch)
-    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(gradients))
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((real(outputs, batch), loss, gradients)))
-    exact = fitting(case)(parameters(case), batch)
-    same(loss, exact[1], 0.05, "bfloat16 changes the loss")
+    batch, exact = ragged(case.task), outcome(case)
+    got = program(bound(case).clone(dtype=jnp.bfloat16), case.task)(parameters(case), batch)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(got.gradients))
+    outputs = real(got.answers, batch), real(got.outputs, batch)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((outputs, got.loss, got.gradients)))
+    same(got.loss, exact.loss, 0.05, "bfloat16 changes the loss")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

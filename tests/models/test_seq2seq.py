@@ -60,6 +60,6 @@ def test_places_beyond_training_are_never_trained():
     model = Attention(hidden_size=6, embedding_size=4, attention="location", max_positions=9)
     case = Case("location", model, Learning(0.9), TASK)
     batch = draw(TASK, jax.random.key(0), jnp.array([3, 5, 1, 4]), contract.CAPACITY)
-    gradients = contract.fitting(case)(contract.parameters(case), batch)[2]
+    gradients = contract.running(case)(batch).gradients
     kernel = np.asarray(gradients["decoder"]["locator"]["score"]["kernel"])
     assert np.all(np.any(kernel[:, :5] != 0, axis=0)) and not np.any(kernel[:, 5:])
