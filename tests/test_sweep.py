@@ -164,6 +164,9 @@ def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swep
         chex.assert_trees_all_equal(whole.params, resumed.params)
     again = sweep(BASE, OVER, directory, report=lambda setup: pytest.fail("trains again"))
     chex.assert_trees_all_equal(again[3].scores, outcomes[3].scores)
+    (tmp_path / "sweep" / outcomes[1].combination.name / "curve.json").unlink()
+    with pytest.raises(FileNotFoundError, match="has scores and no curve; `lenmem evaluate .* --save`"):
+        sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: pytest.fail("trains again"))
     with pytest.raises(ValueError, match="holds another sweep"):
         sweep(BASE, {RATE: (0.01,)}, directory)
     with pytest.raises(ValueError, match="is not empty and holds no sweep"):

@@ -39,8 +39,9 @@ def sweep(
 ) -> list[Outcome]:
     """Trains and measures every combination, and writes the table and its picture.
 
-    The same call continues an interrupted sweep. Raises ValueError for a directory with another sweep, and
-    `DivergedError` if every seed of every combination diverged.
+    The same call continues an interrupted sweep. Raises ValueError for a directory with another sweep,
+    FileNotFoundError if the curve of a trained combination has been deleted, and `DivergedError` if every seed of every
+    combination diverged.
 
     Args:
         experiment: the common experiment.
@@ -198,5 +199,8 @@ def _outcome(combination: Combination, where: Path) -> Outcome:
     kept = json.loads((where / SCORE).read_text())
     if "diverged" in kept:
         return Outcome(combination, {}, None)
+    curve = runs.read_curve(where)
+    if curve is None:
+        raise FileNotFoundError(f"{where} has scores and no curve; `lenmem evaluate {where} --save` measures it again")
     scores = {name: np.array(values, np.float64) for name, values in kept["scores"].items()}
-    return Outcome(combination, scores, runs.read_curve(where))
+    return Outcome(combination, scores, curve)
