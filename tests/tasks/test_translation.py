@@ -143,7 +143,7 @@ def network(name):
     task = Translation(vocabulary_size=WHOLE_WORDS)
     model = small(task) if name == "transformer_panm" else models.make(name, hidden_size=8).clone(spec=task.spec)
     shapes = jax.eval_shape(lambda: task.source("test", 1).batch(jax.random.key(0), 0))
-    asked = [np.ones(leaf.shape, leaf.dtype) for leaf in (shapes.inputs, shapes.input_mask, shapes.target_mask)]
+    asked = [jnp.ones(leaf.shape, leaf.dtype) for leaf in (shapes.inputs, shapes.input_mask, shapes.target_mask)]
     init = jax.jit(jax.vmap(lambda key: model.init(key, *asked)["params"]))
     return task, model, jax.tree.map(np.asarray, init(jax.random.split(jax.random.key(1), 2)))
 
