@@ -18,16 +18,16 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 from lenmem import aot, cli, configs, ops, parallel
 from lenmem.compiled import collectives, largest, reason
 from lenmem.training.program import seeds_program
-from tests.training.tiny import experiment
+from tests.training.tiny import Bag, experiment
 
 TINY = """
 from lenmem import Evaluation, Experiment, Training
-from lenmem.models.lstm import LSTM
 from lenmem.tasks.lantm import Copy
+from tests.training.tiny import Bag
 
 experiment = Experiment(
     Copy(vocabulary=4, train_lengths=(1, 3)),
-    LSTM(hidden_size=6, embedding_size=3),
+    Bag(width=6),
     Training(steps=4, seeds=2, batch_size=4, log_every=2, checkpoint_every=2),
     Evaluation(lengths=(2, 5), samples=4),
 )
@@ -43,7 +43,7 @@ def tiny(tmp_path):
 
 def test_the_lowered_training_is_that_which_trains():
     """Compiled for this machine, it takes a state that a training makes, and gives what `advance` gives."""
-    made = experiment(seeds=2)
+    made = experiment(Bag(), seeds=2)
     key = jax.random.key(made.training.seed)
     run = seeds_program(made, key)
     compiled = aot.lowered_training(made, jax.local_devices()).compile()
@@ -137,7 +137,7 @@ def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
     with monkeypatch.context() as still:
         still.setattr(aot.LoweredProgram, "compile", None)
         assert compile_at("b", tiny, bad) == later and not said
-    Path(tiny).write_text(TINY.replace("hidden_size=6", "hidden_size=7"))
+    Path(tiny).write_text(TINY.replace("width=6", "width=7"))
     other.write_text(TINY)
     changed = compile_at("c", tiny, other)
     assert [line.split(" for ")[0] for line in said] == [str(other), tiny]

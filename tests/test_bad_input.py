@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from lenmem import Experiment, Training, models, tasks
 from lenmem.tasks.base import Task
 from lenmem.training import Optimizer, train
 from lenmem.training.step import data_key, initial_members, objective
-from lenmem.types import STREAMS, Dtype, Spec
+from lenmem.types import STREAMS, Batch, Dtype, Spec
 from tests.models.columns import Runs
 
 SMALL: dict[str, Any] = {
@@ -199,10 +200,17 @@ WRONG = {
 """A field of a batch: what is done to it, and what is said."""
 
 
+@functools.cache
+def blank(task: Task) -> Batch:
+    """A batch of zeros with the shapes of a task's."""
+    shapes = jax.eval_shape(lambda: task.source("train", 2).batch(jax.random.key(0), 0))
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+
+
 @pytest.mark.parametrize("name", CLASSES.values())
 def test_a_batch_of_other_shapes_is_one_message(name):
     task = next(task for task in READ if models.supports(models.make(name), task.spec) is None)
-    batch = task.source("train", 2).batch(jax.random.key(0), 0)
+    batch = blank(task)
     n, m = batch.inputs.shape[1], batch.targets.shape[1]
     sizes = {"n": n, "m": m, "less": n - 1, "fewer": m - 1}
     model = models.MODELS[name][0](**small(*models.MODELS[name]), spec=task.spec)
@@ -239,9 +247,9 @@ def test_a_task_or_a_model_of_ones_own_is_checked_too():
 
 def test_channels_have_a_width():
     task = READ[1]
-    batch = task.source("train", 2).batch(jax.random.key(0), 0)
+    batch = blank(task)
     model = models.make("gru", task.spec, hidden_size=2, embedding_size=2)
-    wider = jnp.concatenate([batch.inputs, batch.inputs[..., :1]], axis=-1)
+    wider = np.concatenate([batch.inputs, batch.inputs[..., :1]], axis=-1)
     with pytest.raises(ValueError, match=r"inputs has shape \[2, 5, 3\]; it must be \[B, N, 2\], for 0 tokens and 2"):
         jax.eval_shape(model.init, jax.random.key(0), wider, batch.input_mask, batch.target_mask)
 

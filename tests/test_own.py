@@ -62,6 +62,7 @@ TINY = (
     "--evaluation.samples",
     "4",
 )
+SHORT = ("--task.train-lengths", "1", "3")
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +78,15 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(folder):
+def known(folder):
+    """The user's classes. They are other ones, for which all is compiled again, each time their file is read."""
+    return configs.own_modules(["mytask.py"])
+
+
+@pytest.fixture(scope="module")
+def whole(known):
     """The same run, loaded in Python."""
-    return lenmem.load("runs/mytask", modules=configs.own_modules(["mytask.py"]))
+    return lenmem.load("runs/mytask", modules=known)
 
 
 def curve_in(path) -> LengthCurve:
@@ -97,7 +104,7 @@ def same_values(one, other):
 # A dead seed stays dead -----------------------------------------------------------------------------------------------
 
 
-def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
+def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, known, whole, capsys):
     """A run has one curve: trained, evaluated, drawn, exported or imported."""
     last = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[-1])
     assert whole.alive.tolist() == last["alive"] and 0 < whole.alive.sum() < 8
@@ -113,7 +120,7 @@ def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, whole, capsys):
     run(capsys, "export", "mytask", *FILE, "--output", "dead.safetensors", "--with-optimizer")
     run(capsys, "import", "dead.safetensors", *FILE, "--directory", "imported")
     for name in ("dead.safetensors", "imported"):
-        other = lenmem.load(name, modules=configs.own_modules(["mytask.py"]))
+        other = lenmem.load(name, modules=known)
         assert other.alive.tolist() == whole.alive.tolist()
         same_values(lenmem.measure(other), trained)
         assert died in " ".join(run(capsys, "evaluate", name, *FILE).split())
@@ -131,10 +138,9 @@ def test_a_dead_seed_does_not_answer(folder, whole, capsys):
         lenmem.Run(whole.experiment, whole.params, *everyone).seed_params()
 
 
-def test_who_is_alive_is_known_of_what_was_saved_before(folder, whole):
+def test_who_is_alive_is_known_of_what_was_saved_before(folder, known, whole):
     """For a snapshot from the metrics; a file without this information has only alive seeds, or those of its
     metrics."""
-    known = configs.own_modules(["mytask.py"])
     first = json.loads((folder / "runs/mytask/metrics.jsonl").read_text().splitlines()[0])
     assert lenmem.load("runs/mytask", step=2, modules=known).alive.tolist() == first["alive"]
     plain = {"experiment": whole.manifest["experiment"], "step": 6}
@@ -178,7 +184,7 @@ def test_a_class_of_ones_own_is_passed_to_every_verb(folder, capsys):
 
 
 def test_any_task_with_any_model(folder, capsys):
-    words = ("--model", "gru", *QUICK, *TINY, "--task.vocabulary", "4", "--task.train-lengths", "1", "3")
+    words = ("--model", "gru", *QUICK, *SHORT, *TINY, "--task.vocabulary", "4")
     run(capsys, "train", "copy", *words)
     trained = lenmem.load("runs/copy-gru").experiment
     assert trained.task == tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
@@ -242,6 +248,48 @@ def test_what_cannot_be_meant_is_one_message(folder, capsys, words, message):
     assert message in fails(capsys, "train", *words)
 
 
+# Resuming -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_knows_how_it_goes_on(folder, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
+    words = ("train", "copy", "--model", "gru", *QUICK, *SHORT, *TINY, "--task.vocabulary", "4", "--directory", "cut")
+    with pytest.raises(SystemExit):
+        cli.main(list(words))
+    monkeypatch.undo()
+    printed = " ".join(capsys.readouterr().out.split())
+    command = shlex.split("train --resume cut")
+    assert "lenmem train --resume cut" in printed
+
+    said = fails(capsys, *command, "--training.steps", "9", "--model.layers", "2")
+    assert (
+        "nothing was changed: model.layers: the run has 1, asked for 2; training.steps: the run has 2, asked for"
+        in said
+    )
+    assert "task.vocabulary: the run has 4, asked for 128" in fails(capsys, *words[:-8], "--resume", "cut")
+    assert "are two runs; give one" in fails(capsys, *command, "--directory", "elsewhere")
+    cli.main([*command, "--training.devices", "1"])  # How it is computed may differ.
+    assert lenmem.load("cut").step == 2
+    assert (folder / "cut/curve.json").exists()
+    cli.main(["train", "--resume", "--directory", "cut"])
+
+
+def test_what_is_no_run_is_not_resumed(folder, capsys):
+    for words in (
+        ("--resume", "runs/no"),
+        ("--resume", "--directory", "runs/no"),
+        ("mytask.py", "--resume", "--directory", "runs/no"),
+        ("mytask.py", "--resume", "runs/no"),
+    ):
+        assert "runs/no holds no run that could be resumed" in fails(capsys, "train", *words)
+    assert not (folder / "runs/no").exists()
+    (folder / "early").mkdir()
+    (folder / "early/metrics.jsonl").write_text('{"step": 2, "loss": [1]}\n')
+    said = fails(capsys, "train", "--resume", "early")
+    assert "interrupted before its first checkpoint" in said
+    assert "lenmem train CONFIG --resume --directory early" in said
+
+
 # Own data -------------------------------------------------------------------------------------------------------------
 
 
@@ -277,45 +325,3 @@ def test_a_run_of_rows_in_memory_is_whole(folder, capsys):
     run(capsys, "export", "rows", "--output", "rows.safetensors")
     answers = [run(capsys, "predict", name, "--input", "a b c") for name in ("rows", "rows.safetensors")]
     assert answers[0] == answers[1]
-
-
-# Resuming -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_run_knows_how_it_goes_on(folder, capsys, monkeypatch):
-    monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
-    words = ("train", "copy", "--model", "gru", *QUICK, *TINY, "--task.vocabulary", "4", "--directory", "cut")
-    with pytest.raises(SystemExit):
-        cli.main(list(words))
-    monkeypatch.undo()
-    printed = " ".join(capsys.readouterr().out.split())
-    command = shlex.split("train --resume cut")
-    assert "lenmem train --resume cut" in printed
-
-    said = fails(capsys, *command, "--training.steps", "9", "--model.layers", "2")
-    assert (
-        "nothing was changed: model.layers: the run has 1, asked for 2; training.steps: the run has 2, asked for"
-        in said
-    )
-    assert "task.vocabulary: the run has 4, asked for 128" in fails(capsys, *words[:-8], "--resume", "cut")
-    assert "are two runs; give one" in fails(capsys, *command, "--directory", "elsewhere")
-    cli.main([*command, "--training.devices", "1"])  # How it is computed may differ.
-    assert lenmem.load("cut").step == 2
-    assert (folder / "cut/curve.json").exists()
-    cli.main(["train", "--resume", "--directory", "cut"])
-
-
-def test_what_is_no_run_is_not_resumed(folder, capsys):
-    for words in (
-        ("--resume", "runs/no"),
-        ("--resume", "--directory", "runs/no"),
-        ("mytask.py", "--resume", "--directory", "runs/no"),
-        ("mytask.py", "--resume", "runs/no"),
-    ):
-        assert "runs/no holds no run that could be resumed" in fails(capsys, "train", *words)
-    assert not (folder / "runs/no").exists()
-    (folder / "early").mkdir()
-    (folder / "early/metrics.jsonl").write_text('{"step": 2, "loss": [1]}\n')
-    said = fails(capsys, "train", "--resume", "early")
-    assert "interrupted before its first checkpoint" in said
-    assert "lenmem train CONFIG --resume --directory early" in said

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lenmem import bars, models, progress
+from lenmem import bars, progress
 from lenmem.data import expressions, trees
 from lenmem.evaluation import metrics
 from lenmem.evaluation.lengths import length_curve
 from lenmem.evaluation.metrics import score
 from lenmem.tasks.lantm import Copy
+from tests.training.tiny import Bag
 
 
 class Told:
@@ -35,11 +36,15 @@ class Told:
 @pytest.fixture(scope="module")
 def network():
     task = Copy(vocabulary=4, train_lengths=(1, 3))
-    model = models.make("gru", hidden_size=3, spec=task.spec)
-    batch = task.source("test", 2).batch(jax.random.key(0), 0)
-    params = jax.vmap(lambda key: model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"])(
-        jax.random.split(jax.random.key(0), 2)
-    )
+    model = Bag(spec=task.spec)
+
+    @jax.jit
+    @jax.vmap
+    def init(key):
+        batch = task.source("test", 2).batch(jax.random.key(0), 0)
+        return model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"]
+
+    params = init(jax.random.split(jax.random.key(0), 2))
     return model, params, task
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -257,7 +258,8 @@ def _jit(function: Callable[..., Any], static_argnums: tuple[int, ...] = ()) -> 
     On a CPU compiling takes longer than running. LLVM's lowest optimisation level compiles in two thirds of the time,
     and the program runs as fast, since most time goes into matrix products that XLA does not compile.
     """
-    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+    chosen = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")  # by the user, or by the tests
+    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" and not chosen else None
     return jax.jit(function, static_argnums=static_argnums, compiler_options=options)
 
 

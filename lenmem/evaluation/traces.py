@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -40,7 +41,26 @@ def observed(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """(outputs, traces) of a model on each batch; batches of one shape share one compiled program. See `collect`."""
 
-    def run(batch: Batch) -> tuple[jax.Array, PyTree]:
+    try:
+        program = _known_program(model)
+    except TypeError:  # A field of a user's class is a list, say.
+        program = _program(model)
+    axes: dict[Any, dict[str, tuple[int, ...]]] = {}
+    for batch in batches:
+        outputs, traces = program(params, batch)
+        # Scans stack time before the batch, and layers may stack before that. The batch axis is the one that grows.
+        shapes = tuple(jax.tree.map(np.shape, jax.tree.leaves(batch)))
+        if shapes not in axes:
+            larger = jax.eval_shape(program, params, jax.tree.map(lambda x: np.concatenate([x, x]), batch))[1]
+            axes[shapes] = {name: value.shape for name, value in larger.items()}
+        moved = {name: _batch_major(np.asarray(value), axes[shapes][name]) for name, value in traces.items()}
+        yield np.asarray(outputs), moved
+
+
+def _program(model: nn.Module) -> Callable[[PyTree, Batch], tuple[jax.Array, PyTree]]:
+    """(parameters, batch) -> (outputs, traces), jitted."""
+
+    def run(params: PyTree, batch: Batch) -> tuple[jax.Array, PyTree]:
         with parameters_fit():
             outputs, variables = model.apply(
                 {"params": params},
@@ -53,17 +73,11 @@ def observed(
             )
         return outputs, _flatten(dict(variables).get("traces", {}))
 
-    program = jax.jit(run)
-    axes: dict[Any, dict[str, tuple[int, ...]]] = {}
-    for batch in batches:
-        outputs, traces = program(batch)
-        # Scans stack time before the batch, and layers may stack before that. The batch axis is the one that grows.
-        shapes = tuple(jax.tree.map(np.shape, jax.tree.leaves(batch)))
-        if shapes not in axes:
-            larger = jax.eval_shape(run, jax.tree.map(lambda x: np.concatenate([x, x]), batch))[1]
-            axes[shapes] = {name: value.shape for name, value in larger.items()}
-        moved = {name: _batch_major(np.asarray(value), axes[shapes][name]) for name, value in traces.items()}
-        yield np.asarray(outputs), moved
+    return jax.jit(run)
+
+
+# Other parameters, steps and examples of a network are observed by the same program.
+_known_program = functools.lru_cache(maxsize=4)(_program)
 
 
 def _flatten(tree: Any) -> dict[str, jax.Array]:

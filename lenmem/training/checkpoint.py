@@ -136,6 +136,14 @@ def save(
         writer.save(step, state, manifest)
 
 
+def _one_copy(leaf: Any) -> Any:
+    """Of an array that is whole on each device of this process one device's: else Orbax compiles how to cut it, so that
+    each device writes a part."""
+    if isinstance(leaf, jax.Array) and leaf.is_fully_addressable and leaf.is_fully_replicated:
+        return leaf.addressable_data(0)
+    return leaf
+
+
 def _itemised(state: PyTree) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """({item: {name: leaf}} for Orbax, {name: item, shape and dtype} of every leaf)."""
     items: dict[str, dict[str, Any]] = {}
@@ -147,7 +155,7 @@ def _itemised(state: PyTree) -> tuple[dict[str, dict[str, Any]], dict[str, dict[
         item = _OPTIMIZER if "optimizer_state" in name.split("/") else _STATE
         leaves[name] = {"item": item, "shape": leaf.shape, "dtype": leaf.dtype.name}
         if leaf.size:  # Orbax refuses empty arrays.
-            items.setdefault(item, {})[name] = leaf
+            items.setdefault(item, {})[name] = _one_copy(leaf)
     return items, leaves
 
 

@@ -12,7 +12,7 @@ import optax
 
 from lenmem.fields import NonNegativeInt, PositiveInt, check_fields
 from lenmem.tasks.base import Split, Task
-from lenmem.training.optimizer import Optimizer
+from lenmem.training.optimizer import Optimizer, built
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +116,7 @@ class Training:
     @property
     def transformation(self) -> optax.GradientTransformation:
         """The update rule, built for this number of steps."""
-        rule = self.optimizer
-        return rule.build(self.steps) if isinstance(rule, Optimizer) else rule
+        return built(self.optimizer, self.steps)
 
     @property
     def step_options(self) -> dict[str, Any]:

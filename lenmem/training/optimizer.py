@@ -229,3 +229,8 @@ def _warm(count: Updates, warmup: float) -> jax.Array:
 def _progress(count: Updates, warmup: float, steps: int) -> jax.Array:
     """Fraction of the time after warm-up that has passed, in [0, 1]."""
     return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)
+
+
+def built(rule: Optimizer | optax.GradientTransformation, steps: int) -> optax.GradientTransformation:
+    """The update rule for this number of steps."""
+    return rule.build(steps) if isinstance(rule, Optimizer) else rule

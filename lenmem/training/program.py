@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
@@ -15,7 +16,19 @@ from lenmem.evaluation.metrics import Apply, ApplyModel
 from lenmem.keys import namespaced
 from lenmem.tasks.base import Task
 from lenmem.training.configuration import TrainableExperiment, Training
-from lenmem.training.step import Record, State, device_mesh, initial_state, make_advance, replicated
+from lenmem.training.optimizer import built
+from lenmem.training.step import (
+    Record,
+    State,
+    device_mesh,
+    for_once,
+    initial_members,
+    make_advance,
+    pretrained,
+    replicated,
+)
+
+Options = tuple[tuple[str, Any], ...]
 
 
 class Program(NamedTuple):
@@ -33,9 +46,14 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
     """The program of all seeds of an experiment."""
     training, task, model = experiment.training, experiment.task, experiment.bound_model
     advance, mesh = advance_on(experiment)
+    arguments = (model, task, _rule_of(training), tuple(training.state_options.items()))
+    members = (_known_initial if _hashable(arguments) else _initial)(*arguments)
     keys = seed_keys(training, key)
-    initial = functools.partial(initial_state, model, task, training.transformation, keys, **training.state_options)
-    return Program(init=lambda: replicated(initial(), mesh), advance=advance, apply=ApplyModel(model))
+
+    def init() -> State:
+        return replicated(State(jnp.zeros((), jnp.int32), members(keys, pretrained(model))), mesh)
+
+    return Program(init=init, advance=advance, apply=ApplyModel(model))
 
 
 def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:
@@ -45,20 +63,43 @@ def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = 
     training = experiment.training
     count = training.device_count(None if devices is None else len(devices))
     mesh = device_mesh(count, training.batch_size, devices)
-    arguments = (experiment.bound_model, experiment.task, training, mesh)
+    options = tuple(training.step_options.items())
+    arguments = (experiment.bound_model, experiment.task, _rule_of(training), options, mesh)
+    # For the devices of a topology what is traced depends on their platform, which is not among the arguments.
+    known = devices is None and _hashable(arguments)
+    return (_known_advance if known else _advance)(*arguments), mesh
+
+
+def _hashable(arguments: tuple[Any, ...]) -> bool:
+    """Not so if a field of a user's class is a list, say."""
     try:
         hash(arguments)
-    except TypeError:  # A field of a user's class is a list, say.
-        return _advance(*arguments), mesh
-    return (_advance if devices is not None else _known_advance)(*arguments), mesh
+    except TypeError:
+        return False
+    return True
 
 
-def _advance(model: nn.Module, task: Task, training: Training, mesh: Mesh | None) -> Any:
-    return make_advance(model, task, training.transformation, **training.step_options, mesh=mesh)
+# Of a training only what is in the program is among their arguments: what is logged, say, compiles nothing anew.
 
 
-# Not for the devices of a topology: what is traced depends on their platform, which is not among the arguments.
+def _rule_of(training: Training) -> tuple[Any, int]:
+    """What determines `training.transformation`, which is another object each time."""
+    return training.optimizer, training.steps
+
+
+def _advance(model: nn.Module, task: Task, rule: tuple[Any, int], options: Options, mesh: Mesh | None) -> Any:
+    return make_advance(model, task, built(*rule), **dict(options), mesh=mesh)
+
+
 _known_advance = functools.lru_cache(maxsize=4)(_advance)
+
+
+def _initial(model: nn.Module, task: Task, rule: tuple[Any, int], options: Options) -> Any:
+    """(keys, what is `pretrained`) -> `Member`, jitted."""
+    return for_once(functools.partial(initial_members, model, task, built(*rule), **dict(options)))
+
+
+_known_initial = functools.lru_cache(maxsize=4)(_initial)
 
 
 def seed_keys(training: Training, key: jax.Array) -> jax.Array:

@@ -162,11 +162,13 @@ def replaced_in(params: PyTree, given: PyTree, at: str = "") -> PyTree:
 
 def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = False) -> PyTree:
     """`function(*arguments)`, compiled; `abstract`: only the shapes of its result."""
-    if abstract:
-        return jax.eval_shape(function, *arguments)
-    # On a CPU, optimised compilation takes longer than running unoptimised code once.
+    return jax.eval_shape(function, *arguments) if abstract else for_once(function)(*arguments)
+
+
+def for_once(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """`jax.jit` for what runs once: on a CPU, optimised compilation takes longer than running unoptimised code."""
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=options)(*arguments)
+    return jax.jit(function, compiler_options=options)
 
 
 def data_key(key: jax.Array) -> jax.Array:

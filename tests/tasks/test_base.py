@@ -105,11 +105,11 @@ def test_splits_seeds_and_steps_are_disjoint():
 def test_lengths_are_uniform_and_inclusive(split, expected):
     task = Noise()
     assert task.lengths_of(split) == expected
-    lengths = np.asarray(task.draw_lengths(jax.random.key(0), split, (4000,)))
+    lengths = np.asarray(jax.jit(lambda key: task.draw_lengths(key, split, (4000,)))(jax.random.key(0)))
     values, counts = np.unique(lengths, return_counts=True)
     assert values.tolist() == list(range(expected[0], expected[1] + 1))
     np.testing.assert_allclose(counts / 4000, 1 / len(values), atol=0.04)
-    batch = task.source(split, 2).batch(jax.random.key(0), 0)
+    batch = jax.eval_shape(lambda: task.source(split, 2).batch(jax.random.key(0), 0))
     assert batch.inputs.shape == (2, expected[1])
 
 
@@ -122,23 +122,26 @@ def test_splits_have_names_that_a_task_may_add_to():
     assert Noise().splits == {"train": (8, 12), "validation": (8, 12), "test": (13, 16)}
     assert Noise().curve_lengths == tuple(range(8, 17))
     assert More().lengths_of("far") == (30, 32)
-    assert More().source("far", 2).batch(jax.random.key(0), 0).inputs.shape == (2, 32)
+    batch = jax.eval_shape(lambda: More().source("far", 2).batch(jax.random.key(0), 0))
+    assert batch.inputs.shape == (2, 32)
     with pytest.raises(ValueError, match="'far' is not a split of Noise. Allowed: train, validation, test"):
         Noise().lengths_of("far")
 
 
 def test_lengths_per_batch_and_per_row():
-    shared = np.asarray(Noise().source("train", 64).batch(jax.random.key(0), 0).input_mask.sum(-1))
-    assert len(set(shared)) == 1
-    own = np.asarray(RowLengths().source("train", 64).batch(jax.random.key(0), 0).input_mask.sum(-1))
-    assert set(own) == set(range(8, 13))
-    other_seed = np.asarray(RowLengths().source("train", 64).batch(jax.random.key(1), 0).input_mask.sum(-1))
-    np.testing.assert_array_equal(own, other_seed)
+    shared, own = (
+        jax.jit(lambda seed, task=task: task.source("train", 64).batch(jax.random.key(seed), 0).input_mask.sum(-1))
+        for task in (Noise(), RowLengths())
+    )
+    assert len(set(shared(0).tolist())) == 1
+    assert set(own(0).tolist()) == set(range(8, 13))
+    np.testing.assert_array_equal(own(0), own(1))
 
 
 def test_rows_of_a_larger_capacity_are_the_same():
-    lengths = jnp.array([3, 5, 4])
-    tight, wide = (draw(Noise(), jax.random.key(0), lengths, capacity) for capacity in (5, 9))
+    lengths = np.array([3, 5, 4])
+    both = jax.jit(lambda key: [draw(Noise(), key, lengths, capacity) for capacity in (5, 9)])
+    tight, wide = jax.tree.map(np.asarray, both(jax.random.key(0)))
     np.testing.assert_array_equal(wide.inputs[:, :5], tight.inputs)
     assert not wide.input_mask[:, 5:].any()
 
@@ -148,11 +151,13 @@ def test_lengths_grow_one_by_one_and_then_are_those_of_the_fresh_source():
     count, stage = last - first + 1, 60
     fresh = FreshSource(Noise(), "train", 4)
     grows = growing_source(fresh, stage * count)
-    lengths = np.asarray(jax.vmap(grows.lengths)(jnp.arange((count + 1) * stage))).reshape(count + 1, -1)
+    steps = np.arange((count + 1) * stage)
+    lengths = np.asarray(jax.jit(jax.vmap(grows.lengths))(steps)).reshape(count + 1, -1)
     for k, drawn in enumerate(lengths):
         assert set(drawn.tolist()) == set(range(first, min(first + k, last) + 1))
     after = stage * count + 3
-    chex.assert_trees_all_equal(*(source.batch(jax.random.key(1), after) for source in (grows, fresh)))
+    both = jax.jit(lambda key, step: [source.batch(key, step) for source in (grows, fresh)])
+    chex.assert_trees_all_equal(*both(jax.random.key(1), after))
 
 
 def test_only_fresh_examples_grow():
@@ -202,11 +207,12 @@ def answers(kind: str, seed: int = 0):
     asked = np.arange(5) < np.array([[5], [3], [4]])
     score = asked & (np.arange(5) < 4)
     read = np.zeros((3, 2), int), np.ones((3, 2), bool)
-    return jnp.asarray(outputs), Batch(*(jnp.asarray(field) for field in (*read, targets, asked, score)))
+    if kind == "tokens":
+        targets = targets.astype(np.int32)
+    return outputs, Batch(*read, targets, asked, score)
 
 
 def twin_loss(kind, outputs, batch):
-    outputs, batch = np.asarray(outputs), jax.tree.map(np.asarray, batch)
     total, count = 0.0, 0
     for b, m in zip(*np.nonzero(batch.score_mask), strict=True):
         o, t = outputs[b, m].astype(float), batch.targets[b, m]
@@ -224,18 +230,19 @@ def twin_loss(kind, outputs, batch):
 @pytest.mark.parametrize("kind", ["tokens", "multi_hot", "real"])
 def test_masked_loss(kind):
     outputs, batch = answers(kind)
-    value, gradient = jax.value_and_grad(lambda o: masked_loss(kind, o, batch))(outputs)
+    both = jax.jit(lambda o, batch: jax.value_and_grad(lambda o: masked_loss(kind, o, batch))(o))
+    value, gradient = both(outputs, batch)
     assert float(value) == pytest.approx(twin_loss(kind, outputs, batch), rel=1e-5)
     assert not np.asarray(gradient)[~batch.score_mask].any()
     assert (np.abs(np.asarray(gradient)[batch.score_mask]).sum(-1) > 0).all()
     # neither value nor gradient may depend on padding, not even if it is NaN
-    bad_outputs = jnp.where(batch.score_mask[..., None], outputs, jnp.nan)
+    bad_outputs = np.where(batch.score_mask[..., None], outputs, np.float32(np.nan))
     slots = batch.score_mask if kind == "tokens" else batch.score_mask[..., None]
-    bad = batch._replace(targets=jnp.where(slots, batch.targets, -99 if kind == "tokens" else jnp.nan))
-    same_value, same_gradient = jax.value_and_grad(lambda o: masked_loss(kind, o, bad))(bad_outputs)
+    filler = np.asarray(-99 if kind == "tokens" else np.nan, batch.targets.dtype)
+    same_value, same_gradient = both(bad_outputs, batch._replace(targets=np.where(slots, batch.targets, filler)))
     assert float(same_value) == float(value)
     np.testing.assert_array_equal(same_gradient, gradient)
-    halves = masked_loss(kind, outputs.astype(jnp.bfloat16), batch)
+    halves = jax.eval_shape(lambda: masked_loss(kind, outputs.astype(jnp.bfloat16), batch))
     assert halves.dtype == jnp.float32
 
 
@@ -246,7 +253,7 @@ def test_metrics_are_per_example():
     sign[0, 4] = -1  # asked, but not scored
     sign[1] = -1
     sign[2, 1] = -1
-    outputs = jnp.asarray(sign * right)
+    outputs = sign * right
     np.testing.assert_allclose(token_accuracy(outputs, batch), [1, 0, 0.75])
     np.testing.assert_array_equal(exact_match(outputs, batch), [1, 0, 0])
     metrics = Noise().metrics(outputs, batch)

@@ -69,17 +69,28 @@ formula_tasks = pytest.mark.parametrize("task", FORMULAS, ids=name_of)
 
 
 @functools.cache
-def drawn(task: DncTask, capacity: int = CAPACITY) -> Batch:
-    """Examples of `LENGTHS`."""
-    program = briefly(lambda key: draw(task, key, jnp.asarray(LENGTHS), capacity))
-    return jax.tree.map(np.asarray, program(jax.random.key(0)))
+def drawing(task: DncTask, capacity: int):
+    """(key, lengths) -> batch, compiled."""
+    return briefly(lambda key, lengths: draw(task, key, lengths, capacity))
 
 
 @functools.cache
-def trained(task: DncTask) -> Batch:
-    """Many examples, with equally many of each training length."""
-    lengths = jnp.tile(jnp.arange(5, 16), 400)
-    return briefly(lambda key: draw(task, key, lengths, 15))(jax.random.key(1))
+def drawn(task: DncTask, capacity: int = CAPACITY) -> Batch:
+    """Examples of `LENGTHS`."""
+    return jax.tree.map(np.asarray, drawing(task, capacity)(jax.random.key(0), LENGTHS))
+
+
+@functools.cache
+def trained(task: DncTask) -> list[Batch]:
+    """Many examples, with equally many of each training length, in batches as large as that of `drawn`."""
+    lengths = np.tile(np.arange(5, 16), 480).reshape(-1, len(LENGTHS))
+    return [drawing(task, CAPACITY)(jax.random.key(1 + i), part) for i, part in enumerate(lengths)]
+
+
+@functools.cache
+def judging(task: DncTask):
+    """(outputs, batch) -> (loss, metrics, gradient of the loss), compiled."""
+    return briefly(lambda *given: (task.loss(*given), task.metrics(*given), jax.grad(task.loss)(*given)))
 
 
 def row(batch: Batch, i: int) -> Batch:
@@ -280,28 +291,30 @@ def test_compiled_and_batched_is_plain(task):
 
 @every_task
 def test_chance_is_the_best_constant_answer(task):
-    batch = trained(task)
     if isinstance(task, Logic):
-        candidates = jnp.eye(2)
+        candidates = np.eye(2, dtype=np.float32)
     else:
-        values = jnp.linspace(-1, 1, 5) if task.width == 1 else jnp.array([-1.0, 1.0])
-        candidates = jnp.array(list(itertools.product(*[values.tolist()] * task.width, (0.0, 1.0))))
-    shape = (*batch.score_mask.shape, task.spec.output_size)
-    measure = briefly(jax.vmap(lambda answer: task.metrics(jnp.broadcast_to(answer, shape), batch)["token_accuracy"]))
-    assert float(measure(candidates).mean(-1).max()) == pytest.approx(task.spec.chance, abs=0.012)
+        values = np.linspace(-1, 1, 5) if task.width == 1 else np.array([-1.0, 1.0])
+        candidates = np.array(list(itertools.product(*[values.tolist()] * task.width, (0.0, 1.0))), np.float32)
+
+    def accuracy(answer):
+        shape = (*drawn(task).score_mask.shape, task.spec.output_size)
+        measured = [judging(task)(np.broadcast_to(answer, shape), batch)[1] for batch in trained(task)]
+        return np.mean([metrics["token_accuracy"] for metrics in measured])
+
+    assert max(map(accuracy, candidates)) == pytest.approx(task.spec.chance, abs=0.012)
 
 
 @every_task
 def test_targets_are_right_answers(task):
     batch = drawn(task)
     tokens = isinstance(task, Logic)
-    outputs = jax.nn.one_hot(batch.targets, 2) * 1e3 if tokens else jnp.asarray(batch.targets)
-    measure = briefly(lambda outputs: (task.metrics(outputs, batch), task.loss(outputs, batch)))
-    metrics, loss = measure(outputs)
+    outputs = np.eye(2, dtype=np.float32)[batch.targets] * 1e3 if tokens else batch.targets
+    loss, metrics, _ = judging(task)(outputs, batch)
     assert all((np.asarray(value) == 1).all() and value.shape == LENGTHS.shape for value in metrics.values())
     assert set(metrics) == {"token_accuracy", "exact_match"} | ({"hit_rate"} if isinstance(task, Search) else set())
     assert loss == 0
-    metrics, loss = measure(-outputs if tokens else outputs + 1.2)
+    loss, metrics, _ = judging(task)(-outputs if tokens else outputs + np.float32(1.2), batch)
     assert all(not np.asarray(value).any() for name, value in metrics.items() if name != "token_accuracy")
     assert loss > 1
 
@@ -328,11 +341,7 @@ def test_padding_reaches_neither_loss_nor_metrics(task):
     dirty[~batch.score_mask] = soiled[~batch.score_mask] = np.nan
     other = batch._replace(targets=soiled, inputs=np.where(batch.input_mask[..., None], batch.inputs, np.nan))
 
-    @briefly
-    def measure(outputs, batch):
-        return task.loss(outputs, batch), task.metrics(outputs, batch), jax.grad(task.loss)(outputs, batch)
-
-    clean, got = measure(outputs, batch), measure(dirty, other)
+    clean, got = judging(task)(outputs, batch), judging(task)(dirty, other)
     chex.assert_trees_all_equal(got, clean)
     assert not np.asarray(got[2])[~batch.score_mask].any()
 

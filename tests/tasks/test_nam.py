@@ -41,7 +41,7 @@ def drawn(name: str, fields: tuple[tuple[str, Any], ...]) -> tuple[NamTask, np.n
     """Examples of all lengths up to 20, many of them in the training range, from one program of capacity 32."""
     task = make(name, **dict(fields))
     lengths = np.concatenate([np.repeat(np.arange(1, 11), 300), np.repeat(np.arange(11, 21), 10), [31, 32]])
-    program = briefly(lambda key: draw(task, key, jnp.asarray(lengths), 32))
+    program = briefly(lambda key: draw(task, key, lengths, 32))
     return task, lengths, jax.tree.map(np.asarray, program(jax.random.key(0)))
 
 
@@ -142,11 +142,11 @@ def test_answers_alone_in_the_whole_sequence():
     """Copying everything except the answer scores nearly 1 by the published measure, and 0 by `answer_*`."""
     for name in NAMES:
         task, _, batch = drawn(name, (("whole_sequence", True),))
-        copied = jax.nn.one_hot(batch.inputs, MASK + 1)
-        metrics = {key: np.asarray(value) for key, value in task.metrics(copied, batch).items()}
+        measure, one_hot = briefly(task.metrics), np.eye(MASK + 1, dtype=np.float32)
+        metrics = {key: np.asarray(value) for key, value in measure(one_hot[batch.inputs], batch).items()}
         assert set(metrics) == {"token_accuracy", "exact_match", "answer_token_accuracy", "answer_exact_match"}
-        right = jax.nn.one_hot(batch.targets, MASK + 1)
-        assert all((np.asarray(value) == 1).all() for value in task.metrics(right, batch).values())
+        right = measure(one_hot[batch.targets], batch)
+        assert all((np.asarray(value) == 1).all() for value in right.values())
         mask = np.asarray(task.answer_mask(batch))
         if name == "reduce":
             empty = ~((batch.targets < 10) & batch.score_mask).any(-1)
@@ -172,18 +172,20 @@ def test_padding_reaches_neither_loss_nor_metrics(name, fields):
         targets=np.where(batch.score_mask, batch.targets, 3),
     )
     noise = np.where(batch.score_mask[..., None], outputs, np.nan)
-    loss, metrics = jax.jit(task.loss), jax.jit(task.metrics)
-    assert float(loss(noise, dirty)) == float(loss(outputs, batch))
-    expected = metrics(outputs, batch)
-    for key, value in metrics(np.nan_to_num(noise, nan=7.0), dirty).items():
+    judge = briefly(lambda *given: (task.loss(*given), task.metrics(*given)))
+    loss, expected = judge(outputs, batch)
+    assert float(judge(noise, dirty)[0]) == float(loss)
+    for key, value in judge(np.nan_to_num(noise, nan=7.0), dirty)[1].items():
         np.testing.assert_array_equal(value, expected[key])
 
 
 @pytest.mark.parametrize(("name", "fields"), [*FREE[:4], WHOLE[0], WHOLE[2]])
 def test_capacity_changes_padding_only(name, fields):
-    task = make(name, **fields)
-    both = briefly(lambda key, length: [task.sample(key, length, capacity) for capacity in (13, 32)])
-    tight, wide = jax.tree.map(np.asarray, both(jax.random.key(5), 12))
+    task, lengths, batch = drawn(name, tuple(fields.items()))
+    at = int(np.flatnonzero(lengths == 12)[0])
+    wide = [leaf[at] for leaf in batch]
+    program = briefly(lambda key: task.sample(jax.random.split(key, len(lengths))[at], 12, 13))  # the key of that row
+    tight = jax.tree.map(np.asarray, program(jax.random.key(0)))
     size, slots = task.shapes(13)
     for left, right, cut in zip(tight, wide, (size, size, slots, slots, slots), strict=True):
         assert left.shape == (cut,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import itertools
 import json
@@ -136,17 +137,24 @@ def small(task):
     return models.make("transformer_panm", **sizes).clone(spec=task.spec)
 
 
+@functools.cache
+def network(name):
+    """(task, model, its parameters for two seeds)."""
+    task = Translation(vocabulary_size=WHOLE_WORDS)
+    model = small(task) if name == "transformer_panm" else models.make(name, hidden_size=8).clone(spec=task.spec)
+    shapes = jax.eval_shape(lambda: task.source("test", 1).batch(jax.random.key(0), 0))
+    asked = [jnp.ones(leaf.shape, leaf.dtype) for leaf in (shapes.inputs, shapes.input_mask, shapes.target_mask)]
+    init = jax.jit(jax.vmap(lambda key: model.init(key, *asked)["params"]))
+    return task, model, jax.tree.map(np.asarray, init(jax.random.split(jax.random.key(1), 2)))
+
+
 @pytest.mark.parametrize("name", ["transformer_panm", "lstm"])
 def test_perplexity_is_that_of_all_right_answers(name):
     """A float64 twin over all subwords of some answers, for a network that reads the answer so far, and for one that
     answers without."""
-    task = Translation(vocabulary_size=WHOLE_WORDS)
-    model = small(task) if name == "transformer_panm" else models.make(name, hidden_size=8).clone(spec=task.spec)
-    batch = task.source("test", 12).batch(jax.random.key(0), 0)
+    task, model, params = network(name)
+    batch = jax.jit(lambda: task.source("test", 12).batch(jax.random.key(0), 0))()
     asked = batch.inputs, batch.input_mask, batch.target_mask
-    params = jax.jit(jax.vmap(lambda key: model.init(key, *(x[:1] for x in asked))["params"]))(
-        jax.random.split(jax.random.key(1), 2)
-    )
     measured = score(model, params, task, 12, batch_size=6)["perplexity"]
     given = jax.jit(jax.vmap(lambda params: model.apply({"params": params}, *asked, targets=batch.targets)))(params)
     for value, outputs in zip(measured, np.asarray(given, np.float64), strict=True):
@@ -167,17 +175,14 @@ def test_bleu_is_that_of_the_library():
 
 def test_bleu_is_that_of_the_first_examples_and_a_dead_seed_has_none():
     """Answers that are right on the first rows of the test, and on no others; more are asked for than there are."""
-    task = Translation(vocabulary_size=WHOLE_WORDS)
+    task, model, params = network("transformer_panm")
     rows, count = task.tables()["test"], task.examples_of("test")
     right = np.full((count, rows.answers.shape[1] + 1), task.end)
     right[:, :-1] = np.where(np.arange(rows.answers.shape[1]) < rows.answer_lengths[:, None], rows.answers, task.end)
     wrong = np.where(np.arange(count)[:, None] < 9, right, task.end)
     assert task.set_scores(wrong[:9], "test")["bleu"].value == pytest.approx(1)
     assert task.set_scores(wrong, "test")["bleu"].value < 0.5 < task.set_scores(right, "test")["bleu"].value
-    model = small(task)
-    batch = task.source("test", 2).batch(jax.random.key(0), 0)
-    params = jax.jit(model.init)(jax.random.key(0), batch.inputs, batch.input_mask, batch.target_mask)["params"]
-    params = jax.tree.map(lambda x: jnp.stack([x, jnp.nan * x]), params)
+    params = jax.tree.map(lambda x: np.stack([x[0], np.nan * x[1]]), params)
     scores = sets.set_scores(model, params, task, 3, batch_size=2)["bleu"]
     assert np.isfinite(scores.values[0]) and np.isnan(scores.values[1])
 

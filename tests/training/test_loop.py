@@ -26,26 +26,10 @@ from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
-from lenmem.training import DivergedError, train
+from lenmem.training import DivergedError, program, train
 from lenmem.training.step import data_key, device_mesh, initial_state, keep_best, make_advance, objective, replicated
-from lenmem.types import Spec
 from tests.training import tiny
-from tests.training.tiny import TASK, Poisoned
-
-
-class Bag(nn.Module):
-    """Answers from the set of tokens, without their order. Compiles in half the time of a recurrent model."""
-
-    width: int = 4
-    spec: Spec | None = None
-
-    @nn.compact
-    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
-        """[B, M, K]."""
-        assert self.spec is not None
-        states = nn.Embed(self.spec.vocabulary, self.width)(jnp.where(input_mask, inputs, 0)) * input_mask[..., None]
-        answer = nn.Dense(self.spec.output_size)(jnp.tanh(states.sum(axis=1)))
-        return jnp.broadcast_to(answer[:, None], (*target_mask.shape, self.spec.output_size))
+from tests.training.tiny import TASK, Bag, Poisoned
 
 
 def experiment(model: nn.Module | None = None, **training: Any) -> Experiment:
@@ -58,11 +42,26 @@ def load(directory: Path, **options: Any) -> lenmem.Run:
     return lenmem.load(directory, modules=[Bag], **options)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def every_program_is_kept():
+    """Not only the latest ones, since these tests train the same in any order."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_advance", "_initial"):
+            patch.setattr(program, f"_known{name}", functools.cache(getattr(program, name)))
+        yield
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """An uninterrupted run, and its directory."""
     directory = tmp_path_factory.mktemp("finished")
     return train(experiment(), directory=directory / "run"), directory / "run"
+
+
+@functools.cache
+def trained(task=TASK, **fields):
+    """The result of a training without a directory."""
+    return train(dataclasses.replace(experiment(**fields), task=task))
 
 
 def test_the_same_key_gives_the_same_result(finished):
@@ -323,9 +322,8 @@ def test_sown_losses_are_added_and_not_logged():
 
 
 def test_two_devices_give_the_losses_of_one():
-    one = train(experiment(devices=1))
-    two = train(experiment(devices=2))
-    assert experiment().training.device_count() == 2
+    one, two = trained(devices=1), trained()
+    assert two.experiment.training.device_count() == 2
     for a, b in zip(one.history, two.history, strict=True):
         np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
     chex.assert_trees_all_close(one.params, two.params, rtol=1e-4, atol=1e-6)
@@ -357,16 +355,21 @@ def test_seeds_are_spread_where_the_batch_cannot_be():
     collective = r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
     assert "while" in around
     assert not re.findall(collective, of_steps)
-    one, two = (train(experiment(batch_size=3, seeds=4, devices=n)) for n in (1, 2))
+    one, two = (trained(batch_size=3, seeds=4, devices=n) for n in (1, 2))
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (one, two)), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("seeds", "at_once", "devices"), [(2, 1, 1), (2, 1, 2), (4, 2, 1)])
-def test_seeds_in_groups_give_the_losses_of_all_at_once(seeds, at_once, devices):
-    groups, whole = (
-        train(experiment(seeds=seeds, seeds_at_once=n, devices=devices, selection="validation", validate_every=2))
-        for n in (at_once, None)
-    )
+@pytest.mark.parametrize(
+    ("at_once", "fields"),
+    [
+        (1, {"devices": 1}),
+        (1, {}),
+        (2, {"seeds": 4, "devices": 1, "selection": "validation", "validate_every": 2}),
+    ],
+)
+def test_seeds_in_groups_give_the_losses_of_all_at_once(at_once, fields):
+    """On one device, on two, and with a choice of the parameters."""
+    groups, whole = (trained(**fields, seeds_at_once=at_once), trained(**fields))
     for a, b in zip(groups.history, whole.history, strict=True):
         np.testing.assert_allclose(a["loss"], b["loss"], rtol=1e-5)
         np.testing.assert_allclose(a["grad_norm"], b["grad_norm"], rtol=1e-4)
@@ -378,12 +381,12 @@ def test_seeds_in_groups_are_spread_over_devices():
     fields = {"batch_size": 3, "seeds": 4, "seeds_at_once": 2}
     assert experiment(**fields).training.device_count() == 2
     assert experiment(**fields | {"seeds_at_once": 1}).training.device_count() == 1
-    two, one = (train(experiment(**fields, devices=n)) for n in (2, 1))
-    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (one, two)), rtol=1e-5)
+    groups, whole = trained(**fields, devices=2), trained(batch_size=3, seeds=4, devices=1)
+    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (groups, whole)), rtol=1e-5)
 
 
 def test_one_seed_at_a_time_needs_less_memory():
-    setup = tiny.experiment(seeds=4, batch_size=256)
+    setup = experiment(Bag(width=64), seeds=4, batch_size=256)
     optimizer = setup.training.optimizer.build(6)
     keys = jax.random.split(jax.random.key(0), 4)
     state = initial_state(setup.bound_model, TASK, optimizer, keys, keep_best=False, abstract=True)
@@ -407,10 +410,11 @@ ALIGNED = Dyck(kinds=1, longest=6, examples=16)
 
 
 @pytest.mark.parametrize(
-    ("task", "fields"), [(TASK, {}), (TASK, {"seeds_at_once": 1}), (TASK, {"devices": 2}), (ALIGNED, {})]
+    ("task", "fields"), [(TASK, {}), (TASK, {"seeds_at_once": 1}), (TASK, {"devices": 1}), (ALIGNED, {})]
 )
 def test_narrow_batches_give_the_losses_of_wide_ones(task, fields):
-    wide, narrow = (train(dataclasses.replace(experiment(widths=n, **fields), task=task)) for n in (1, 3))
+    """On two devices, one seed at a time on them, on one device, and for answers that are cut with the inputs."""
+    wide, narrow = trained(task, **fields), trained(task, **fields, widths=3)
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (wide, narrow)), rtol=1e-5)
     chex.assert_trees_all_close(wide.params, narrow.params, rtol=1e-4, atol=1e-6)
 
@@ -455,6 +459,15 @@ def test_a_step_compiles_once(devices, caplog):
         for _ in range(3):
             state, _ = advance(state, 2)
     assert len([line for line in caplog.messages if re.match(r"Compiling \S*advance", line)]) == 1
+
+
+def test_what_is_trained_again_is_not_compiled_again(finished, caplog):
+    """From another key, or with other notes: neither the steps nor the initial state."""
+    with jax.log_compiles():
+        train(experiment(keep_checkpoints=1, checkpoint_every=0), jax.random.key(9))
+        assert not [line for line in caplog.messages if re.match(r"Compiling \S*(advance|initial)", line)]
+        train(experiment(steps=2))
+    assert len([line for line in caplog.messages if re.match(r"Compiling \S*(advance|initial)", line)]) == 2
 
 
 def test_tensorboard_events_are_written(tmp_path):

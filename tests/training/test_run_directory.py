@@ -17,11 +17,11 @@ import lenmem
 from lenmem.training import CheckpointError, checkpoint, run_directory, train
 from lenmem.training.environment import describe_environment
 from lenmem.training.run_directory import CHECKPOINTS, abstract_state
-from tests.training.tiny import experiment
+from tests.training.tiny import Bag, experiment
 
 
 def test_a_checkpoint_says_what_it_was_made_with(tmp_path):
-    train(experiment(steps=2), directory=tmp_path / "run")
+    train(experiment(Bag(), steps=2), directory=tmp_path / "run")
     environment, now = checkpoint.read_manifest(tmp_path / "run" / CHECKPOINTS)["environment"], describe_environment()
     json.dumps(now)
     assert environment["versions"]["jax"] == jax.__version__
@@ -39,14 +39,14 @@ def test_windows_is_told_what_is_missing(monkeypatch):
 
 def test_loading_reads_the_parameters_alone(tmp_path):
     """A fault in the state of the optimiser is no concern of who wants to predict, but of who wants to go on."""
-    result = train(experiment(steps=2), directory=tmp_path / "run")
+    result = train(experiment(Bag(), steps=2), directory=tmp_path / "run")
     damaged = _damage(tmp_path / "run", "optimizer")
-    chex.assert_trees_all_equal(lenmem.load(tmp_path / "run").params, result.params)
+    chex.assert_trees_all_equal(lenmem.load(tmp_path / "run", modules=[Bag]).params, result.params)
     with pytest.raises(CheckpointError, match=f"damaged: {damaged} is changed"):
-        train(experiment(steps=2), directory=tmp_path / "run", resume=True)
+        train(experiment(Bag(), steps=2), directory=tmp_path / "run", resume=True)
     damaged = _damage(tmp_path / "run", "state")
     with pytest.raises(CheckpointError, match=f"damaged: {damaged} is changed"):
-        lenmem.load(tmp_path / "run")
+        lenmem.load(tmp_path / "run", modules=[Bag])
 
 
 def _damage(run: Path, item: str) -> str:
@@ -92,9 +92,9 @@ def test_a_flipped_bit_of_the_format_before_is_found(old):
 
 
 def test_a_finished_run_that_is_resumed_is_left_as_it_is(tmp_path):
-    result = train(experiment(steps=2), directory=tmp_path / "run")
+    result = train(experiment(Bag(), steps=2), directory=tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run" / CHECKPOINTS).rglob("*") if path.is_file()}
-    again = train(experiment(steps=2), directory=tmp_path / "run", resume=True)
+    again = train(experiment(Bag(), steps=2), directory=tmp_path / "run", resume=True)
     assert {path: path.read_bytes() for path in before} == before
     chex.assert_trees_all_equal(again.params, result.params)
     np.testing.assert_array_equal(again.alive, result.alive)

@@ -59,6 +59,8 @@ def sown(model, task, batch) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("name", models.names())
 def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     model = models.make(name)
+    repeated = ("layers", "encoder_layers", "decoder_layers", "steps")  # two are traced sooner, and sow the same names
+    model = model.clone(**{field: 2 for field in repeated if getattr(model, field, 0) > 2})
     task = next(task for task in TASKS if models.supports(model, task.spec) is None)
     batch = example(task, 3)
     shapes = sown(model, task, batch)
