@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lenmem.types import PyTree
@@ -18,4 +17,4 @@ def drawn(init: Callable[..., Any], *arguments: Any, scale: float = 0.5, **optio
     seconds. Biases and gains differ from zero and one, too."""
     shapes = jax.eval_shape(functools.partial(init, **options), jax.random.key(0), *arguments)["params"]
     generator = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
+    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
