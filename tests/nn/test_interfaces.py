@@ -86,7 +86,7 @@ def a_batch(spec, input_lengths, answer_lengths, inputs_capacity, answers_capaci
     input_mask = np.arange(inputs_capacity) < np.array(input_lengths)[:, None]
     target_mask = np.arange(answers_capacity) < np.array(answer_lengths)[:, None]
     parts = (tokens if spec.takes_tokens else inputs), input_mask, (answers if spec.outputs == "tokens" else targets)
-    return Batch(*map(jnp.asarray, (*parts, target_mask, target_mask)))
+    return Batch(*map(jax.device_put, (*parts, target_mask, target_mask)))
 
 
 @pytest.mark.parametrize("name", READERS)
