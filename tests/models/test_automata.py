@@ -16,6 +16,7 @@ from lenmem.tasks.chomsky import ParityCheck
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.groups import WordProblem, multiplication_table
 from lenmem.types import Batch
+from tests.drawing import drawn
 
 DYCK = Dyck(kinds=2, longest=8, sampling="uniform")
 SURE = 60.0
@@ -66,7 +67,7 @@ def test_a_pushdown_transducer_is_rounded_outside_training_alone():
     batch = a_batch(DYCK, [8, 8])
     given = batch.inputs, batch.input_mask, batch.target_mask
     model = Pushdown(hidden_size=8, spec=DYCK.spec)
-    params = jax.jit(model.init)(jax.random.key(0), *given)["params"]
+    params = drawn(model.init, *given)
     trained: Any = jax.jit(functools.partial(model.apply, train=True))({"params": params}, *given)
     np.testing.assert_array_equal(trained, jax.jit(model.clone(rounding="none").apply)({"params": params}, *given))
     rounded: Any
@@ -91,7 +92,7 @@ def test_forced_answers_are_those_of_a_machine_that_answered_so():
     model = AnswerAutomaton(spec=task.spec)
     batch = a_batch(task, [3, 6])
     given = batch.inputs, batch.input_mask, batch.target_mask
-    params = jax.jit(model.init)(jax.random.key(1), *given)
+    params = {"params": drawn(model.init, *given)}
     run = jax.jit(model.apply, static_argnames="train")
     own: Any = run(params, *given)
     forced = run(params, *given, targets=np.argmax(own, axis=-1), train=True)

@@ -158,7 +158,7 @@ def random_params(model, seed=1):
     """Parameters larger than at the start, with those of the directory."""
     shapes = jax.eval_shape(model.init, jax.random.key(0), IDS, MASK, ENDS)["params"]
     rng = np.random.default_rng(seed)
-    drawn = jax.tree.map(lambda x: jnp.asarray(rng.normal(scale=0.4, size=x.shape), jnp.float32), shapes)
+    drawn = jax.tree.map(lambda x: jax.device_put(rng.normal(scale=0.4, size=x.shape).astype(np.float32)), shapes)
     return replaced_in(drawn, model.pretrained())
 
 
@@ -189,7 +189,7 @@ def test_logits_are_those_of_the_twin(tmp_path, pointers):
 def test_a_training_starts_from_the_weights_and_no_seed_from_others(tmp_path):
     """Both seeds have the same BERT and heads of their own; without weights, the same keys give the same heads."""
     directory = write(tmp_path / "bert")
-    model = bound(directory, pointers=True, pointer_size=4, mlp_size=4)
+    model = bound(directory)
     keys = jax.random.split(jax.random.key(3), 2)
     states = [
         initial_state(one, TASK, Optimizer().build(1), keys, keep_best=True).members

@@ -20,7 +20,7 @@ from tests.models.twin import random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=5, train_lengths=(1, 6))
 LENGTHS = (4, 1, 6)
-BATCH = draw(TASK, jax.random.key(3), jnp.asarray(LENGTHS), max(LENGTHS))
+BATCH = jax.jit(lambda key: draw(TASK, key, jnp.asarray(LENGTHS), max(LENGTHS)))(jax.random.key(3))
 
 
 def linear(params, x):

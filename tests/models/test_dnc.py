@@ -19,6 +19,7 @@ from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.tasks.ndr import TableLookup
 from lenmem.types import Step
+from tests.drawing import drawn
 from tests.models.contract import briefly
 from tests.models.twin import Commands, random_parameters, sigmoid, softmax, softplus
 from tests.ops.test_addressing import allocation_twin, content_twin
@@ -33,7 +34,7 @@ peephole = {"controller": "peephole", "compression": True}
 
 @functools.cache
 def batch_of(task):
-    return draw(task, jax.random.key(3), jnp.asarray(LENGTHS), max(LENGTHS))
+    return jax.jit(lambda key: draw(task, key, jnp.asarray(LENGTHS), max(LENGTHS)))(jax.random.key(3))
 
 
 def bound(model, task=TASK):
@@ -250,11 +251,11 @@ def test_steps_from_any_state_equal_the_twin(options):
     np.fill_diagonal(machine.L, 0)
     access = Access(machine.M, machine.u, machine.L, machine.prec, machine.ww, machine.wr)
     controller = machine.controller.c, machine.controller.h
-    state = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32)[None], DNCState(controller, access, machine.r.ravel()))
+    state = jax.tree.map(lambda x: x[None].astype(np.float32), DNCState(controller, access, machine.r.ravel()))
     advance = briefly(lambda state, step: cell.apply({"params": params}, state, step))
     for _ in range(5):
         x = generator.normal(size=TASK.spec.vocabulary + 3)
-        state, output = advance(state, Step(jnp.asarray(x[None], jnp.float32), jnp.zeros(1, bool), jnp.ones(1, bool)))
+        state, output = advance(state, Step(x[None].astype(np.float32), np.zeros(1, bool), np.ones(1, bool)))
         machine.step(x)
         exact = Access(machine.M, machine.u, machine.L, machine.prec, machine.ww, machine.wr)
         for part, got, expected in zip(Access._fields, state.access, exact, strict=True):
@@ -269,14 +270,14 @@ def test_steps_from_any_state_equal_the_twin(options):
 def test_weights_and_usage_stay_in_range(options):
     """Over 60 steps, far more than slots, with extreme commands and any recurrent cell as controller."""
     cell = DNCCell(GRUCell(6, learned_start=False), slots=5, width=3, read_heads=2, **dict(options))
-    inputs = 3 * jax.random.normal(jax.random.key(0), (60, 16, 3))
-    steps = Step(inputs, jnp.zeros((60, 16), bool), jnp.ones((60, 16), bool))
-    access = Access(*(jnp.zeros((16, *shape)) for shape in ((5, 3), (5,), (5, 5), (5,), (5,), (2, 5))))
-    start = DNCState(jnp.zeros((16, 6)), access, jnp.zeros((16, 6)))
-    params = briefly(cell.init)(jax.random.key(0), start, jax.tree.map(lambda x: x[0], steps))["params"]
+    inputs = 3 * np.random.default_rng(0).normal(size=(60, 16, 3)).astype(np.float32)
+    steps = Step(inputs, np.zeros((60, 16), bool), np.ones((60, 16), bool))
+    access = Access(*(np.zeros((16, *shape)) for shape in ((5, 3), (5,), (5, 5), (5,), (5,), (2, 5))))
+    start = DNCState(np.zeros((16, 6)), access, np.zeros((16, 6)))
+    params = drawn(cell.init, start, jax.tree.map(lambda x: x[0], steps), scale=2.0)
 
     def run(params):
-        running = cell.bind({"params": jax.tree.map(lambda x: 4 * x, params)}, mutable=["traces"])
+        running = cell.bind({"params": params}, mutable=["traces"])
         return scan_cell(running, running.start((16,)), steps)[1], running.variables["traces"]
 
     outputs, traces = briefly(run)(params)
@@ -306,10 +307,17 @@ def test_more_slots_need_no_other_parameters_and_leave_what_empty_slots_do_not_t
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, params_of(long))
     mask = np.asarray(batch_of(TASK).target_mask)
     mask = mask & (np.arange(mask.shape[1]) < 2)  # 9 slots are not used up by the first 9 steps
-    outputs = [np.asarray(call(bound(model), params))[mask] for model in (short, long)]
+    batch = batch_of(TASK)
+
+    @briefly
+    def run(p):
+        given = batch.inputs, batch.input_mask, batch.target_mask
+        return [bound(model).apply({"params": p}, *given) for model in (short, long)]
+
+    outputs = [np.asarray(x)[mask] for x in run(params)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4  # content lookup spreads over empty slots
     params = without_content(params, short)
-    outputs = [np.asarray(call(bound(model), params))[mask] for model in (short, long)]
+    outputs = [np.asarray(x)[mask] for x in run(params)]
     np.testing.assert_allclose(*outputs, atol=2e-5)
     ntms = [jax.tree.map(jnp.shape, params_of(NTM(hidden_size=5, slots=slots))) for slots in (8, 64)]
     assert ntms[0] == ntms[1]
@@ -379,12 +387,10 @@ def test_aligned_answers_see_no_later_input(model):
     model = model.clone(spec=spec)
     assert model.supports(spec) is None
     run = briefly(lambda p, inputs: model.apply({"params": p}, inputs, batch.input_mask, batch.input_mask))
-    shapes = jax.eval_shape(
-        lambda: model.init(jax.random.key(0), batch.inputs, batch.input_mask, batch.input_mask)["params"]
-    )
-    params = jax.tree.map(lambda x: jnp.asarray(np.random.default_rng(1).normal(size=x.shape), x.dtype), shapes)
-    first = np.asarray(run(params, batch.inputs))
-    other = np.asarray(run(params, batch.inputs.at[:, 3].set((batch.inputs[:, 3] + 1) % 4)))
+    params = drawn(model.init, batch.inputs, batch.input_mask, batch.input_mask, scale=1.5)
+    others = np.array(batch.inputs)
+    others[:, 3] = (others[:, 3] + 1) % 4
+    first, other = (np.asarray(run(params, x)) for x in (batch.inputs, others))
     assert first.shape == (3, 6, spec.output_size)
     np.testing.assert_array_equal(first[:, :3], other[:, :3])
     assert np.abs(first[2, 3:] - other[2, 3:]).max(-1).min() > 1e-4  # the last row is long enough to have seen it
@@ -428,8 +434,15 @@ def test_the_answer_at_the_last_input_is_the_state_there():
 def test_dropout_is_of_the_input_in_training_only():
     model = bound(DNC(**small, embedding_size=8, dropout=0.5))
     params = params_of(model)
-    forms = [{"train": True, "rngs": {"dropout": jax.random.key(seed)}} for seed in (0, 0, 1)] + [{"train": False}] * 2
-    first, same, other, *still = (call(model, params, **form) for form in forms)
+    batch = batch_of(TASK)
+
+    def run(train):
+        given = batch.inputs, batch.input_mask, batch.target_mask
+        return briefly(lambda key: model.apply({"params": params}, *given, train=train, rngs={"dropout": key}))
+
+    training, evaluation = run(True), run(False)
+    first, same, other = (np.asarray(training(jax.random.key(seed))) for seed in (0, 0, 1))
+    still = [np.asarray(evaluation(jax.random.key(seed))) for seed in (0, 1)]
     np.testing.assert_array_equal(first, same)
     np.testing.assert_array_equal(*still)
     assert not np.allclose(first, other) and not np.allclose(first, still[0])

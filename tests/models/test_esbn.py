@@ -14,13 +14,14 @@ from lenmem.nn.recurrence import scan_cell
 from lenmem.tasks.base import Task, draw, masked_mean, slot_hits
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Example, Spec, Step
+from tests.drawing import drawn
 from tests.learning import fit, trained
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=6, train_lengths=(1, 6))
 LENGTHS = (4, 1, 6)
-BATCH = draw(TASK, jax.random.key(3), jnp.asarray(LENGTHS), max(LENGTHS))
+BATCH = jax.jit(lambda key: draw(TASK, key, jnp.asarray(LENGTHS), max(LENGTHS)))(jax.random.key(3))
 small = {"hidden_size": 7, "key_size": 4, "embedding_size": 5}
 
 
@@ -117,35 +118,35 @@ def test_whole_rows_equal_the_twin(context_norm, aligned):
 
 
 def test_context_norm_sees_the_real_positions_only():
-    states = 3 + 2 * jax.random.normal(jax.random.key(0), (3, 6, 4))
-    mask = jnp.arange(6) < jnp.asarray(LENGTHS)[:, None]
+    states = 3 + 2 * np.random.default_rng(0).normal(size=(3, 6, 4)).astype(np.float32)
+    mask = np.arange(6) < np.asarray(LENGTHS)[:, None]
     module = ContextNorm()
-    params = {"scale": jnp.ones(4), "shift": jnp.zeros(4)}
-    got = np.asarray(module.apply({"params": params}, jnp.where(mask[..., None], states, jnp.nan), mask))
+    params = {"scale": np.ones(4, np.float32), "shift": np.zeros(4, np.float32)}
+    run = jax.jit(lambda x: module.apply({"params": params}, x, mask))
+    got = np.asarray(run(np.where(mask[..., None], states, np.float32(np.nan))))
     for row, length in enumerate(LENGTHS):
         if length > 1:
             np.testing.assert_allclose(got[row, :length].mean(0), 0, atol=1e-5)
             np.testing.assert_allclose(got[row, :length].std(0), 1, atol=1e-4)
         assert np.all(got[row, length:] == 0)
     np.testing.assert_array_equal(got[1], 0)  # nothing to compare a single position with
-    gradient = jax.grad(lambda x: jnp.sum(module.apply({"params": params}, x, mask)[..., 0] ** 3))(0 * states)
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(run(x)[..., 0] ** 3)))(0 * states)
     assert np.all(np.isfinite(gradient))
 
 
 def test_the_controller_sees_embeddings_only_through_their_likeness():
     """A rotation of all embeddings changes nothing: the controller sees only their inner products."""
     cell = ESBNCell(6, 4, 5)
-    z = jax.random.normal(jax.random.key(0), (8, 3, 5))
-    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0]
-    steps = Step(z, jnp.zeros((8, 3), bool), jnp.ones((8, 3), bool))
+    z = np.random.default_rng(1).normal(size=(8, 3, 5)).astype(np.float32)
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(5, 5)))[0].astype(np.float32)
+    steps = Step(z, np.zeros((8, 3), bool), np.ones((8, 3), bool))
 
     def run(cell, inputs):
         return scan_cell(cell, cell.start((3,), 8), steps._replace(inputs=inputs))[1]
 
-    params = briefly(lambda: cell.init(jax.random.key(1), z, method=run))()
-    params = jax.tree.map(lambda x: 2 * x, params)
-    run_with = briefly(lambda z: cell.apply(params, z, method=run))
-    plain, rotated, other = run_with(z), run_with(z @ rotation), run_with(z[::-1])
+    params = drawn(cell.init, z, method=run)
+    run_with = briefly(lambda z: cell.apply({"params": params}, z, method=run))
+    plain, rotated, other = (np.asarray(run_with(x)) for x in (z, z @ rotation, z[::-1]))
     np.testing.assert_allclose(plain, rotated, atol=1e-4)
     assert np.abs(plain - other).max() > 1e-3
 

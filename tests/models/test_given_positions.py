@@ -13,6 +13,7 @@ from lenmem.nn.transformer import GivenPositionsEncoder
 from lenmem.tasks import make as make_task
 from lenmem.tasks.addition import Addition
 from lenmem.tasks.base import draw
+from tests.drawing import drawn
 
 SMALL = {"hidden_size": 8, "layers": 1, "heads": 2, "feedforward_size": 8, "dropout": 0.0, "max_positions": 32}
 COUPLED = Addition(positions="coupled", format="reversed_answer", train_lengths=(1, 4), test_lengths=(5, 9))
@@ -31,7 +32,7 @@ def call(model, params, batch, **options):
 
 
 def started(model, batch):
-    return jax.jit(model.init)(jax.random.key(0), *batch[:2], batch.target_mask)["params"]
+    return drawn(model.init, *batch[:2], batch.target_mask)
 
 
 def test_positions_of_the_columns():
@@ -53,32 +54,26 @@ def test_digits_of_a_weight_are_told_apart_by_nothing_else():
     digits = np.random.default_rng(0).integers(1, 9, (count, 2, length))
     plus, equals = np.full((count, 1), 10), np.full((count, 1), 11)
     one, other = (
-        jnp.asarray(np.concatenate([a, plus, b, equals], 1))
-        for a, b in ((digits[:, 0], digits[:, 1]), (digits[:, 1], digits[:, 0]))
+        np.concatenate([a, plus, b, equals], 1) for a, b in ((digits[:, 0], digits[:, 1]), (digits[:, 1], digits[:, 0]))
     )
-    mask, asked = jnp.ones(one.shape, bool), jnp.ones((count, length + 2), bool)
+    mask, asked = np.ones(one.shape, bool), np.ones((count, length + 2), bool)
     model = given()
-    params = jax.jit(model.init)(jax.random.key(0), one, mask, asked)["params"]
-    params = jax.tree.map(lambda x: 5 * x, params)  # positions start small
+    params = drawn(model.init, one, mask, asked, scale=1.0)
     apply = jax.jit(model.apply)
-    np.testing.assert_allclose(
-        apply({"params": params}, one, mask, asked), apply({"params": params}, other, mask, asked), atol=1e-4
-    )
-    turned = one.at[:, :length].set(one[:, :length][:, ::-1])
-    assert (
-        np.abs(apply({"params": params}, turned, mask, asked) - apply({"params": params}, one, mask, asked)).max()
-        > 1e-2
-    )
+    turned = np.concatenate([one[:, :length][:, ::-1], one[:, length:]], 1)
+    answers, same, others = (np.asarray(apply({"params": params}, x, mask, asked)) for x in (one, other, turned))
+    np.testing.assert_allclose(answers, same, atol=1e-4)
+    assert np.abs(others - answers).max() > 1e-2
 
 
 def test_padding_does_not_matter():
     model = given()
     small, large = a_batch(4), a_batch(7)
     params = started(model, small)
-    poisoned = large._replace(inputs=jnp.where(large.input_mask, large.inputs, 3))
-    before = call(model, params, small)
-    for batch in (large, poisoned):
-        after = call(model, params, batch)
+    poisoned = large._replace(inputs=np.where(large.input_mask, large.inputs, 3))
+    run = jax.jit(model.apply)
+    before, *others = (np.asarray(run({"params": params}, *x[:2], x.target_mask)) for x in (small, large, poisoned))
+    for after in others:
         for row in range(3):
             slots = int(small.target_mask[row].sum())
             np.testing.assert_allclose(after[row, :slots], before[row, :slots], atol=1e-5)
@@ -87,15 +82,14 @@ def test_padding_does_not_matter():
 def test_positions_are_shifted_in_training_only():
     """By one number in each row, within the table, and 0 stays."""
     encoder = GivenPositionsEncoder(max_positions=12)
-    positions = jnp.tile(jnp.array([0, 1, 2, 5, 0]), (500, 1))
-    shift = lambda deterministic: encoder.apply(  # noqa: E731
-        {}, positions, deterministic=deterministic, method="shifted", rngs={"address": jax.random.key(0)}
-    )
-    np.testing.assert_array_equal(shift(True), positions)
-    found = np.asarray(shift(False))
+    positions = np.tile(np.array([0, 1, 2, 5, 0]), (500, 1))
+    options = {"method": "shifted", "rngs": {"address": jax.random.key(0)}}
+    shift = jax.jit(lambda positions: [encoder.apply({}, positions, deterministic=x, **options) for x in (True, False)])
+    still, found = map(np.asarray, shift(positions))
+    np.testing.assert_array_equal(still, positions)
     offsets = found[:, 1] - 1
     assert set(offsets) == set(range(7)) and not found[:, [0, 4]].any()
-    np.testing.assert_array_equal(found[:, 1:4] - offsets[:, None], np.asarray(positions)[:, 1:4])
+    np.testing.assert_array_equal(found[:, 1:4] - offsets[:, None], positions[:, 1:4])
     model, batch = given(), a_batch()
     params = started(model, batch)
     train = {"train": True, "rngs": {"address": jax.random.key(1), "dropout": jax.random.key(2)}}

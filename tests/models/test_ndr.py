@@ -29,6 +29,7 @@ from lenmem.nn.ndr import (
 from lenmem.nn.positions import PositionScores
 from lenmem.nn.transformer import PostNormLayer
 from lenmem.types import STREAMS, Batch, Spec
+from tests.drawing import drawn as drawn_by
 from tests.models.contract import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
 
@@ -38,9 +39,9 @@ LISTOPS = dataclasses.replace(CTL, vocabulary=15, output_size=10)
 CAUSAL = Spec(vocabulary=6, output_size=5, alignment="aligned", causal=True)
 
 LENGTHS = (5, 2)
-MASK = jnp.arange(6) < jnp.array(LENGTHS)[:, None]
-STATES = jax.random.normal(jax.random.key(0), (2, 6, 8))
-DIRTY = jnp.where(MASK[..., None], STATES, 1e6)
+MASK = jax.device_put(np.arange(6) < np.array(LENGTHS)[:, None])
+STATES = jax.device_put(np.random.default_rng(0).normal(size=(2, 6, 8)).astype(np.float32))
+DIRTY = np.where(MASK[..., None], STATES, np.float32(1e6))
 
 
 def float64(tree):
@@ -48,16 +49,15 @@ def float64(tree):
 
 
 def drawn(module, *arguments, scale=0.8):
-    """Parameters U(-scale, scale): nothing is 0 or 1, and almost nothing is linear."""
-    shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0)), *arguments)["params"]
-    generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
+    """Nothing is 0 or 1, and almost nothing is linear."""
+    return drawn_by(module.init, *arguments, scale=scale)
 
 
 def pair(spec, lengths=LENGTHS, seed=0):
     """Arguments of a model call: rows of one answer slot."""
-    inputs = jax.random.randint(jax.random.key(seed), (len(lengths), max(lengths)), 0, spec.vocabulary)
-    return inputs, jnp.arange(max(lengths)) < jnp.array(lengths)[:, None], jnp.ones((len(lengths), 1), bool)
+    inputs = np.random.default_rng(seed).integers(0, spec.vocabulary, (len(lengths), max(lengths)))
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    return tuple(map(jax.device_put, (inputs, mask, np.ones((len(lengths), 1), bool))))
 
 
 # The published layer --------------------------------------------------------------------------------------------------
@@ -91,13 +91,13 @@ def test_a_published_layer(published):
         thrice = Repeated(layer, 3).apply({"params": {"layer": params}}, states, mask)
         return jax.grad(goal, (0, 1), has_aux=True)(params, states), inside, thrice
 
-    (gradients, outputs), (traced, inside), thrice = run(params, states)
+    (gradients, outputs), (traced, inside), thrice = jax.tree.map(np.asarray, run(params, states))
     for got, wanted in ((outputs, "out"), (traced, "out"), (thrice, "out_3_steps")):
         np.testing.assert_allclose(got[real], published[wanted][real], atol=1e-5)
     middle = inside["intermediates"]
     attention = np.swapaxes(inside["traces"]["attention"]["attention"][0], 1, 2)
     np.testing.assert_allclose(attention[real], np.swapaxes(published["mid/attention"], 1, 2)[real], atol=1e-5)
-    gate = jax.nn.sigmoid(middle["gate_out"]["__call__"][0])
+    gate = sigmoid(np.asarray(middle["gate_out"]["__call__"][0]))
     np.testing.assert_allclose(gate[real], published["mid/gate"][real], atol=1e-5)
     np.testing.assert_allclose(inside["traces"]["gate"][0][real], published["mid/gate"].mean(-1)[real], atol=1e-5)
     for name, wanted in (("attention_norm", "mid/a_after_ln"), ("update_norm", "mid/u_after_ln")):
@@ -313,7 +313,7 @@ def test_layers_equal_the_twin(layer):
     model = Repeated(layer, 2)
     at = jnp.arange(STATES.shape[1])
     params = drawn(model, STATES, MASK, at)
-    outputs = briefly(model.apply)({"params": params}, DIRTY, MASK, at)
+    outputs = np.asarray(briefly(model.apply)({"params": params}, DIRTY, MASK, at))
     for row, n in enumerate(LENGTHS):
         h = np.asarray(STATES[row, :n], np.float64)
         for _ in range(2):
@@ -337,9 +337,8 @@ class Rotor(nn.Module):
 def test_adaptive_steps_equal_the_twin(variant, published, steps):
     model = AdaptiveSteps(Rotor(), steps, variant, threshold=0.9, penalty=0.5, published_penalty=published)
     params = drawn(model, STATES, MASK)
-    outputs, mutated = briefly(functools.partial(model.apply, mutable=["traces", "losses"]))(
-        {"params": params}, DIRTY, MASK
-    )
+    run = briefly(functools.partial(model.apply, mutable=["traces", "losses"]))
+    outputs, mutated = jax.tree.map(np.asarray, run({"params": params}, DIRTY, MASK))
     p, penalty, halted, weights = float64(params), 0.0, set(), np.zeros((steps, 2, 6))
     for row, n in enumerate(LENGTHS):
         for i in range(n):
@@ -371,7 +370,7 @@ def test_adaptive_steps_equal_the_twin(variant, published, steps):
 
 
 def test_gate_drop_copies_columns_in_training_only():
-    states, mask = jax.random.normal(jax.random.key(0), (40, 6, 8)), jnp.ones((40, 6), bool)
+    states, mask = np.random.default_rng(0).normal(size=(40, 6, 8)).astype(np.float32), np.ones((40, 6), bool)
     layers = [GatedLayer(ContentAttention(**two), 12, gate_drop=rate) for rate in (0.0, 0.3)]
     params = drawn(layers[0], states, mask)
 
@@ -383,7 +382,7 @@ def test_gate_drop_copies_columns_in_training_only():
         )
         return plain, idle, dropped
 
-    plain, idle, dropped = run(params, jax.random.key(1))
+    plain, idle, dropped = map(np.asarray, run(params, jax.random.key(1)))
     np.testing.assert_array_equal(idle, plain)
     copied = np.all(dropped == states, axis=-1)
     assert np.mean(copied) == pytest.approx(0.3, abs=0.08)
@@ -492,7 +491,7 @@ def direction(params, h):
 def test_lstm_reads_both_directions(published):
     model = LSTMEncoder(6, layers=2, bidirectional=True, summary=True, published_readout=published)
     params = drawn(model, STATES, MASK)
-    outputs = briefly(model.apply)({"params": params}, DIRTY, MASK)
+    outputs = np.asarray(briefly(model.apply)({"params": params}, DIRTY, MASK))
     p = float64(params)
     for row, n in enumerate(LENGTHS):
         h, backward_ends = np.asarray(STATES[row, :n], np.float64), []

@@ -11,6 +11,7 @@ from lenmem.nn.recurrence import scan_cell
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Step
+from tests.drawing import drawn
 from tests.models import contract
 from tests.models.contract import briefly
 from tests.models.twin import Commands, lstm_step, random_parameters, sigmoid
@@ -18,7 +19,7 @@ from tests.ops.test_stacks import read_twin, update_twin
 
 TASK = Copy(vocabulary=6, train_lengths=(1, 6))
 LENGTHS = (4, 1, 6)
-BATCH = draw(TASK, jax.random.key(3), jnp.asarray(LENGTHS), max(LENGTHS))
+BATCH = jax.jit(lambda key: draw(TASK, key, jnp.asarray(LENGTHS), max(LENGTHS)))(jax.random.key(3))
 CALL = (BATCH.inputs, BATCH.input_mask, BATCH.target_mask)
 small = {"hidden_size": 7, "width": 4, "embedding_size": 5}
 
@@ -74,11 +75,18 @@ def test_whole_rows_equal_the_twin():
 def test_gradients_through_the_stored_memory_equal_those_of_plain_differentiation():
     """The scan stores the values once, at the end of a row; a loop over steps stores all of them."""
     cell = NeuralStackCell(5, 3, answers=4)
-    inputs = 2 * jax.random.normal(jax.random.key(0), (9, 2, 4))
-    valid = jnp.arange(9)[:, None] < jnp.asarray([9, 6])
-    steps = Step(inputs, jnp.arange(9)[:, None] >= jnp.asarray([5, 3]), valid)
-    params = briefly(lambda: scan_cell_init(cell, steps))()
-    direction = jax.random.normal(jax.random.key(1), (9, 2, 5)) * valid[..., None]
+    # One row reads 3 inputs and answers 3 times, the other reads 2, answers twice and has ended.
+    generator, count = np.random.default_rng(0), 6
+    inputs = 2 * generator.normal(size=(count, 2, 4)).astype(np.float32)
+    time = np.arange(count)[:, None]
+    valid = time < np.asarray([count, 4])
+    steps = Step(inputs, time >= np.asarray([3, 2]), valid)
+
+    def call(cell):
+        return scan_cell(cell, cell.start((2,), 5), steps)[1]
+
+    params = drawn(cell.init, method=call, scale=1.0)
+    direction = generator.normal(size=(count, 2, 5)).astype(np.float32) * valid[..., None]
 
     def by_scan(params, inputs):
         running = cell.bind({"params": params})
@@ -88,7 +96,7 @@ def test_gradients_through_the_stored_memory_equal_those_of_plain_differentiatio
     def by_loop(params, inputs):
         running = cell.bind({"params": params})
         carry, total = running.start((2,), 5), jnp.zeros(())
-        for time in range(9):
+        for time in range(count):
             step = jax.tree.map(lambda x, time=time: x[time], steps._replace(inputs=inputs))
             carry, output = running(carry, step)
             total = total + jnp.sum(output * direction[time])
@@ -100,13 +108,3 @@ def test_gradients_through_the_stored_memory_equal_those_of_plain_differentiatio
     np.testing.assert_allclose(got, value, atol=1e-5)
     contract.same(got_gradients, gradients, 1e-5, "gradients of the scan and of the loop differ")
     assert np.abs(gradients[0]["commands"]["kernel"]).max() > 1e-3
-
-
-def scan_cell_init(cell, steps):
-    """Parameters outside of the nearly linear range."""
-
-    def call(cell):
-        return scan_cell(cell, cell.start((2,), 5), steps)[1]
-
-    params = cell.init(jax.random.key(2), method=call)["params"]
-    return jax.tree.map(lambda x: 2 * x, params)

@@ -15,12 +15,13 @@ from lenmem.models.panm import BEYOND, PANM, PAPER, PUBLISHED, delimited, with_d
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Spec
+from tests.drawing import drawn as drawn_by
 from tests.models import contract
 from tests.models.contract import Case, Learning, briefly
 
 TINY: dict[str, Any] = {"hidden_size": 8, "mlp_size": 6}
 TASK = Copy(vocabulary=5, train_lengths=(1, 6))
-BATCH = draw(TASK, jax.random.key(0), jnp.array([4, 1, 6]), 6)
+BATCH = jax.jit(lambda key: draw(TASK, key, jnp.array([4, 1, 6]), 6))(jax.random.key(0))
 UNUSED = Learning(1.0)
 
 FED_BACK = Case("teacher_forced", PANM(**TINY, feedback="teacher_forced", address_heads=3), UNUSED, TASK)
@@ -33,8 +34,7 @@ def parameters(model, batch=BATCH):
 
 def drawn(model, batch=BATCH):
     """U(-0.5, 0.5)."""
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jnp.asarray(rng.uniform(-0.5, 0.5, x.shape), x.dtype), parameters(model, batch))
+    return drawn_by(model.init, *batch[:2], batch.target_mask)
 
 
 def count(tree):
@@ -118,15 +118,14 @@ def test_sharpening_at_evaluation_spares_training():
 def test_aligned_tasks_have_a_growing_memory(decoder):
     """Output t depends on inputs 0 .. t alone."""
     spec = Spec(vocabulary=4, output_size=3, outputs="multi_hot", alignment="aligned", causal=True)
-    inputs = jnp.array([[0, 1, 2, 3], [3, 1, 0, 0]])
-    mask = jnp.array([[True] * 4, [True, True, False, False]])
+    inputs, others = np.array([[[0, 1, 2, 3], [3, 1, 0, 0]], [[0, 1, 0, 3], [3, 1, 2, 2]]])
+    mask = np.array([[True] * 4, [True, True, False, False]])
     model = PANM(**TINY, decoder=decoder, spec=spec)
     assert model.supports(spec) is None
-    variables = briefly(model.init)(jax.random.key(0), inputs, mask, mask)
+    params = drawn_by(model.init, inputs, mask, mask)
     call = briefly(model.apply)
-    outputs = call(variables, inputs, mask, mask)
+    outputs, other = (np.asarray(call({"params": params}, x, mask, mask)) for x in (inputs, others))
     assert outputs.shape == (2, 4, 3)
-    other = call(variables, inputs.at[0, 2].set(0).at[1, 2:].set(2), mask, mask)
     np.testing.assert_allclose(other[0, :2], outputs[0, :2], atol=1e-6)
     np.testing.assert_allclose(other[1, :2], outputs[1, :2], atol=1e-6)
     assert np.max(np.abs(other[0, 2:] - outputs[0, 2:])) > 1e-4

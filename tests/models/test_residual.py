@@ -14,6 +14,7 @@ from lenmem.models.xlstm import XLSTM
 from lenmem.nn.residual import ResidualEncoder, ShortConvolution
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.tasks.lantm import Copy
+from tests.drawing import drawn
 from tests.models.contract import briefly
 from tests.models.twin import sigmoid, softplus
 
@@ -168,6 +169,10 @@ def encoder_twin(model, p, xs):
     return rms(xs, 1e-6) * p["norm"]["scale"]
 
 
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
 def encoder_of(model):
     return ResidualEncoder(mixer=model.mixer, layers=model.layers, feedforward_size=model.feedforward_size)
 
@@ -176,12 +181,10 @@ def encoder_of(model):
 def test_the_encoder_is_its_twin(name):
     model = MODELS[name]
     encoder = encoder_of(model)
-    states = jax.random.normal(jax.random.key(0), (2, LENGTH, WIDTH))
-    mask = jnp.arange(LENGTH) < jnp.array([[LENGTH], [5]])
-    shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), states, mask))["params"]
-    draws = np.random.default_rng(1)
-    params = jax.tree.map(lambda x: jnp.asarray(draws.uniform(-0.7, 0.7, x.shape), x.dtype), shapes)
-    got = briefly(lambda params: encoder.apply({"params": params}, states, mask))(params)
+    states = normal(2, LENGTH, WIDTH)
+    mask = np.arange(LENGTH) < np.array([[LENGTH], [5]])
+    params = drawn(encoder.init, states, mask, scale=0.7)
+    got = np.asarray(briefly(lambda params: encoder.apply({"params": params}, states, mask))(params))
     wide = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     for row, length in enumerate((LENGTH, 5)):
         expected = encoder_twin(model, wide, np.asarray(states[row, :length], np.float64))
@@ -191,12 +194,13 @@ def test_the_encoder_is_its_twin(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_position_sees_nothing_after_it(name):
-    encoder = encoder_of(MODELS[name])
-    states = jax.random.normal(jax.random.key(0), (1, 70, WIDTH))  # more than one chunk
-    mask = jnp.ones((1, 70), bool)
-    variables = jax.jit(encoder.init)(jax.random.key(1), states, mask)
-    run = briefly(lambda states: encoder.apply(variables, states, mask))
-    before, after = run(states), run(states.at[:, 66].add(1.0))
+    """In one layer, and so in all."""
+    encoder = encoder_of(MODELS[name].clone(layers=1))
+    states = normal(1, 70, WIDTH)  # more than one chunk
+    mask = np.ones((1, 70), bool)
+    params = drawn(encoder.init, states, mask)
+    run = briefly(lambda states: encoder.apply({"params": params}, states, mask))
+    before, after = (np.asarray(run(x)) for x in (states, states + (np.arange(70) == 66)[:, None].astype(np.float32)))
     np.testing.assert_allclose(before[:, :66], after[:, :66], atol=1e-6)
     assert np.all(np.abs(before[:, 66] - after[:, 66]).max(axis=-1) > 1e-3)
 
@@ -204,26 +208,28 @@ def test_a_position_sees_nothing_after_it(name):
 @pytest.mark.parametrize("cell", ["mlstm", "slstm"])
 def test_exponential_gates_do_not_overflow(cell):
     """Input gates of e^200 are far beyond float32; outputs and gradients stay finite."""
-    encoder = encoder_of(XLSTM(**SMALL, cell=cell))
-    states, mask = 3 * jax.random.normal(jax.random.key(0), (1, 30, WIDTH)), jnp.ones((1, 30), bool)
-    params = jax.jit(encoder.init)(jax.random.key(1), states, mask)["params"]
+    encoder = encoder_of(XLSTM(**{**SMALL, "layers": 1}, cell=cell))
+    states, mask = 3 * normal(1, 30, WIDTH), np.ones((1, 30), bool)
+    params = drawn(encoder.init, states, mask)
     mixer = params["mixer_0"]
     if cell == "slstm":
-        mixer = mixer | {"bias": mixer["bias"].at[0].set(200.0)}
+        bias = np.array(mixer["bias"])
+        bias[0] = 200.0
+        mixer = mixer | {"bias": bias}
     else:
-        mixer = mixer | {"input_gate": mixer["input_gate"] | {"bias": jnp.full(HEADS, 200.0)}}
+        mixer = mixer | {"input_gate": mixer["input_gate"] | {"bias": np.full(HEADS, 200, np.float32)}}
     total = briefly(jax.value_and_grad(lambda p: jnp.sum(encoder.apply({"params": p}, states, mask) ** 2)))
     value, gradients = total(params | {"mixer_0": mixer})
-    assert jnp.isfinite(value)
-    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
+    assert np.isfinite(value)
+    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
 
 
 def test_the_convolution_shifts():
     """A kernel that is 1 for the state two positions back."""
     module = ShortConvolution(kernel_size=3)
-    states = jnp.arange(1.0, 6.0)[None, :, None]
-    params = {"kernel": jnp.array([[0.0], [0.0], [1.0]])}
-    got = module.apply({"params": params}, states)
+    states = np.arange(1, 6, dtype=np.float32)[None, :, None]
+    params = {"kernel": np.float32([[0], [0], [1]])}
+    got = np.asarray(jax.jit(module.apply)({"params": params}, states))
     np.testing.assert_allclose(got[0, :, 0], silu(np.array([0.0, 0.0, 1.0, 2.0, 3.0])), rtol=1e-6)
 
 

@@ -17,15 +17,16 @@ from lenmem.nn import pointers
 from lenmem.nn.positions import Numbered
 from lenmem.tasks.base import masked_loss
 from lenmem.types import Batch, Spec
+from tests.drawing import drawn
 from tests.learning import fit, trained
 from tests.models.contract import briefly
 
 SPEC = Spec(vocabulary=5, output_size=6)
 LENGTHS, ANSWERS = (4, 2), (3, 5)
-INPUTS = jax.random.randint(jax.random.key(0), (2, 4), 0, 5)
-MASK = jnp.arange(4) < jnp.array(LENGTHS)[:, None]
-SLOTS = jnp.arange(5) < jnp.array(ANSWERS)[:, None]
-CALL = (INPUTS, MASK, SLOTS)
+INPUTS = np.random.default_rng(0).integers(0, 5, (2, 4))
+MASK = np.arange(4) < np.array(LENGTHS)[:, None]
+SLOTS = np.arange(5) < np.array(ANSWERS)[:, None]
+CALL = tuple(map(jax.device_put, (INPUTS, MASK, SLOTS)))
 SMALL = {"hidden_size": 8, "encoder_layers": 2, "decoder_layers": 2, "heads": 2, "feedforward_size": 12, "dropout": 0.2}
 
 
@@ -37,10 +38,8 @@ def shapes(model, call=CALL):
     return jax.eval_shape(model.init, jax.random.key(0), *call)["params"]
 
 
-def drawn(model, call=CALL):
-    """Parameters U(-0.8, 0.8)."""
-    generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-0.8, 0.8, x.shape), x.dtype), shapes(model, call))
+def parameters(model, call=CALL):
+    return drawn(model.init, *call, scale=0.8)
 
 
 # Decoding -------------------------------------------------------------------------------------------------------------
@@ -64,15 +63,15 @@ def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, sha
         Numbered, "numbered", lambda *arguments, deterministic: numbered(*arguments, deterministic=True)
     )
     monkeypatch.setattr(pointers, "sample_base", lambda key, bits, shape: jnp.zeros(shape, jnp.int32))
-    model = small(positions=positions, shared_layers=shared, dropout=0.0, **fields)
-    params = drawn(model)
+    model = small(positions=positions, shared_layers=shared, encoder_layers=1, dropout=0.0, **fields)
+    params = parameters(model)
     greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *CALL))(params))
     rngs = {"address": jax.random.key(1)}
     whole = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets, train=True, rngs=rngs))
     scored = briefly(lambda p, targets: model.apply({"params": p}, *CALL, targets=targets))
     answers = np.argmax(greedy, -1)
     for told, told_to in ((answers, whole), (np.where(np.arange(5) < 2, answers, 0), whole), (answers, scored)):
-        outputs = told_to(params, jnp.asarray(told))
+        outputs = np.asarray(told_to(params, told))
         until = 5 if told is answers else 3  # Only earlier answers matter.
         for row, m in enumerate(ANSWERS):
             np.testing.assert_allclose(outputs[row, : min(m, until)], greedy[row, : min(m, until)], atol=3e-5)
@@ -81,9 +80,10 @@ def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, sha
 
 def test_open_loop_is_told_nothing():
     model = small(feedback="open_loop", dropout=0.0, embedding="noscale")
-    params = drawn(model)
-    given = {"targets": jnp.ones((2, 5), int), "train": True}
-    outputs, told = briefly(lambda p: [model.apply({"params": p}, *CALL, **each) for each in ({}, given)])(params)
+    params = parameters(model)
+    given = {"targets": np.ones((2, 5), int), "train": True}
+    run = briefly(lambda p: [model.apply({"params": p}, *CALL, **each) for each in ({}, given)])
+    outputs, told = map(np.asarray, run(params))
     np.testing.assert_array_equal(told, outputs)
     assert not np.allclose(outputs[1, 0], outputs[1, 1], rtol=0, atol=1e-4)
 
@@ -92,7 +92,7 @@ def test_open_loop_is_told_nothing():
 
 
 def count(spec, **fields):
-    call = jnp.zeros((1, 3), int), jnp.ones((1, 3), bool), jnp.ones((1, 2), bool)
+    call = np.zeros((1, 3), int), np.ones((1, 3), bool), np.ones((1, 2), bool)
     return sum(x.size for x in jax.tree.leaves(shapes(TransformerSeq2Seq(spec=spec, **fields), call)))
 
 
@@ -101,10 +101,11 @@ def test_published_sizes():
     scan, big = Spec(vocabulary=13, output_size=7), Spec(vocabulary=73, output_size=73)
     layer = 4 * 128**2 + 2 * 128 * 256 + 256 + 128 + 4 * 128
     published = 3 * layer + 3 * (layer + 4 * 128**2 + 2 * 128) + (13 + 2) * 128 + 7 * 128 + 7
-    assert count(scan) == published + 2 * 128
+    ours = count(scan)
+    assert ours == published + 2 * 128
     assert round(published / 1e6, 2) == 0.99
-    assert count(scan, positions="relative", embedding="xavier") == count(scan) + 6 * (128**2 + 2 * 128)
-    assert count(scan, shared_layers=True) == count(scan) - 4 * layer - 2 * (4 * 128**2 + 2 * 128)
+    assert count(scan, positions="relative", embedding="xavier") == ours + 6 * (128**2 + 2 * 128)
+    assert count(scan, shared_layers=True) == ours - 4 * layer - 2 * (4 * 128**2 + 2 * 128)
     maths = {"hidden_size": 512, "encoder_layers": 6, "decoder_layers": 6, "feedforward_size": 2048}
     assert round(count(big, **maths) / 1e6, 1) == 44.2
 
@@ -125,11 +126,11 @@ def test_embeddings(embedding, std, read, place):
     @briefly
     def start(key):
         variables = model.init(key, *CALL)
-        options = {"targets": jnp.zeros((2, 5), int), "train": True, "capture_intermediates": True}
+        options = {"targets": np.zeros((2, 5), int), "train": True, "capture_intermediates": True}
         _, inside = model.apply({"params": variables["params"]}, *CALL, **options)
         return variables["params"]["TiedEncoderDecoder_0"], inside["intermediates"]["encoder"]["place"]["__call__"][0]
 
-    params, placed = start(jax.random.key(0))
+    params, placed = jax.tree.map(np.asarray, start(jax.random.key(0)))
     for table in ("embedding", "answer_embedding"):
         assert np.std(params[table]["embedding"]) == pytest.approx(std, rel=0.03)
     rows = params["embedding"]["embedding"]
@@ -143,14 +144,15 @@ def test_embeddings(embedding, std, read, place):
 def test_tied_answers_are_read_off_the_table():
     """Logits are linear in the row and the bias of a symbol that is never fed back."""
     model = small(dropout=0.0)
-    params = drawn(model)
+    params = parameters(model)
     reader = params["TiedEncoderDecoder_0"]
     assert set(reader) == {"embedding", "answer_embedding", "bias"} and reader["bias"].shape == (6,)
-    targets = jnp.ones((2, 5), int)
+    targets = np.ones((2, 5), int)
     run = briefly(lambda p: model.apply({"params": p}, *CALL, targets=targets, train=True))
-    table = reader["answer_embedding"]["embedding"]
-    moved = params | {"TiedEncoderDecoder_0": reader | {"answer_embedding": {"embedding": table.at[4].multiply(2)}}}
-    bias = reader["bias"][4]
+    table = np.array(reader["answer_embedding"]["embedding"])
+    table[4] *= 2
+    moved = params | {"TiedEncoderDecoder_0": reader | {"answer_embedding": {"embedding": table}}}
+    bias = np.asarray(reader["bias"])[4]
     before, after = np.asarray(run(params)), np.asarray(run(moved))
     np.testing.assert_allclose(after[..., 4] - bias, 2 * (before[..., 4] - bias), atol=1e-5)
     np.testing.assert_allclose(np.delete(after, 4, -1), np.delete(before, 4, -1), atol=1e-6)
@@ -160,12 +162,15 @@ def test_tied_answers_are_read_off_the_table():
 def test_values_and_channels():
     """[one-hot | channels] in, bits out: linear maps instead of tables."""
     spec = Spec(vocabulary=5, channels=2, output_size=3, outputs="multi_hot")
-    inputs = jnp.where(MASK[..., None], jax.random.normal(jax.random.key(0), (2, 4, 7)), jnp.nan)
-    model, call = small(spec=spec, positions="relative", embedding="xavier", dropout=0.0), (inputs, MASK, SLOTS)
-    params = drawn(model, call)
-    greedy = briefly(lambda p: model.apply({"params": p}, *call))(params)
-    bits = (greedy > 0).astype(jnp.float32)
-    forced = briefly(lambda p: model.apply({"params": p}, *call, targets=bits, train=True))(params)
+    inputs = np.where(MASK[..., None], np.random.default_rng(0).normal(size=(2, 4, 7)), np.nan).astype(np.float32)
+    model, call = (
+        small(spec=spec, positions="relative", embedding="xavier", dropout=0.0),
+        (jax.device_put(inputs), *CALL[1:]),
+    )
+    params = parameters(model, call)
+    greedy = np.asarray(briefly(lambda p: model.apply({"params": p}, *call))(params))
+    bits = (greedy > 0).astype(np.float32)
+    forced = np.asarray(briefly(lambda p: model.apply({"params": p}, *call, targets=bits, train=True))(params))
     np.testing.assert_allclose(greedy[SLOTS], forced[SLOTS], atol=3e-5)
 
 

@@ -217,14 +217,14 @@ def random_parameters(model, batch, scale):
     call = (batch.inputs, batch.input_mask, batch.target_mask)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *call))["params"]
     generator = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
+    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
 
 
 def check(make_twin, model, task, *, tolerance=1e-4):
     """Compares logits and traces of a ragged batch with the twin's, row by row."""
     model = model.clone(spec=task.spec)
     lengths = [4, 1, 6]
-    batch = draw(task, jax.random.key(3), jnp.asarray(lengths), 6)
+    batch = jax.jit(lambda key: draw(task, key, jnp.asarray(lengths), 6))(jax.random.key(3))
     call = (batch.inputs, batch.input_mask, batch.target_mask)
     params = random_parameters(model, batch, scale=0.7)
     outputs, mutated = jax.jit(lambda params: model.apply({"params": params}, *call, mutable=["traces"]))(params)
@@ -235,7 +235,7 @@ def check(make_twin, model, task, *, tolerance=1e-4):
         tokens = np.asarray(batch.inputs[row][:length])
         twin = make_twin(model, params)
         logits, trace = run(twin, params, embedding, tokens, task.spec.vocabulary, length + 1)
-        np.testing.assert_allclose(outputs[row][: length + 1], logits, atol=tolerance)
+        np.testing.assert_allclose(np.asarray(outputs)[row, : length + 1], logits, atol=tolerance)
         for time, expected in enumerate(trace):
             for name, value in expected.items():
                 got = traces[name][time, row]

@@ -37,7 +37,7 @@ def drawn(module, *arguments, method=None):
     """Parameters U(-0.9, 0.9), and their float64 twins."""
     shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0), method=method), *arguments)["params"]
     generator = np.random.default_rng(1)
-    params = jax.tree.map(lambda x: jnp.asarray(generator.uniform(-0.9, 0.9, x.shape), x.dtype), shapes)
+    params = jax.tree.map(lambda x: jax.device_put(generator.uniform(-0.9, 0.9, x.shape).astype(x.dtype)), shapes)
     return params, jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
 

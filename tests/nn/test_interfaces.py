@@ -27,6 +27,7 @@ from lenmem.nn.interfaces import (
 )
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.types import Batch, Spec
+from tests.drawing import drawn
 
 SIZE, CLASSES = 8, 5
 TOKENS = Spec(vocabulary=4, output_size=CLASSES, shapes=lambda n: (n, n + 1))
@@ -85,7 +86,7 @@ def a_batch(spec, input_lengths, answer_lengths, inputs_capacity, answers_capaci
     input_mask = np.arange(inputs_capacity) < np.array(input_lengths)[:, None]
     target_mask = np.arange(answers_capacity) < np.array(answer_lengths)[:, None]
     parts = (tokens if spec.takes_tokens else inputs), input_mask, (answers if spec.outputs == "tokens" else targets)
-    return Batch(*map(jnp.asarray, (*parts, target_mask, target_mask)))
+    return Batch(*map(jax.device_put, (*parts, target_mask, target_mask)))
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -101,7 +102,7 @@ def test_nothing_depends_on_padding(name):
     tight = a_batch(spec, lengths, answers, 5, max(answers), poison=False)
     room = 0 if spec is ONE_ANSWER else 3
     loose = a_batch(spec, lengths, answers, 9, max(answers) + room, poison=True)
-    params = jax.jit(model.init)(jax.random.key(0), *tight[:2], tight.target_mask)["params"]
+    params = drawn(model.init, *tight[:2], tight.target_mask)
 
     @jax.jit
     def outputs_and_gradient(params, batch):
@@ -116,7 +117,7 @@ def test_nothing_depends_on_padding(name):
     assert outputs.shape == (*tight.target_mask.shape, CLASSES)
     padded, padded_gradient = outputs_and_gradient(params, loose)
     for row, m in enumerate(answers):
-        np.testing.assert_allclose(padded[row, :m], outputs[row, :m], atol=2e-6)
+        np.testing.assert_allclose(np.asarray(padded)[row, :m], np.asarray(outputs)[row, :m], atol=2e-6)
     chex.assert_trees_all_close(padded_gradient, gradient, atol=1e-5)
 
 
@@ -151,17 +152,17 @@ def identity():
 
 def test_completion_puts_masks_right_after_the_input():
     model = Completion(Rolled(parent=None), spec=TOKENS, embedding_size=None, head=identity())
-    inputs, lengths = jnp.array([[1, 2, 3], [3, 0, 0]]), jnp.array([3, 1])
-    input_mask, target_mask = jnp.arange(3) < lengths[:, None], jnp.ones((2, 2), bool)
-    seen = jnp.argmax(model.apply({}, inputs, input_mask, target_mask), -1)
+    inputs, lengths = np.array([[1, 2, 3], [3, 0, 0]]), np.array([3, 1])
+    input_mask, target_mask = np.arange(3) < lengths[:, None], np.ones((2, 2), bool)
+    seen = np.argmax(jax.jit(model.apply)({}, inputs, input_mask, target_mask), -1)
     np.testing.assert_array_equal(seen, [[3, 6], [3, 6]])  # The last input, then the mask token (vocabulary + 2).
 
 
 def test_readout_reads_begin_and_end():
-    inputs, mask = jnp.array([[1, 2, 3], [3, 0, 0]]), jnp.arange(3) < jnp.array([[3], [1]])
+    inputs, mask = np.array([[1, 2, 3], [3, 0, 0]]), np.arange(3) < np.array([[3], [1]])
     for column, expected in (("last", [[3], [3]]), ("first", [[5], [5]])):
         model = Readout(Rolled(parent=None), spec=ONE_ANSWER, embedding_size=None, column=column, head=identity())
-        seen = jnp.argmax(model.apply({}, inputs, mask, jnp.ones((2, 1), bool)), -1)
+        seen = np.argmax(jax.jit(model.apply)({}, inputs, mask, np.ones((2, 1), bool)), -1)
         # Left of the end token is the last input; left of the begin token wraps to the last column: an end token.
         np.testing.assert_array_equal(seen, expected)
 
@@ -177,11 +178,11 @@ def test_readout_reads_begin_and_end():
 )
 def test_readout_reads_its_columns(begin, end, first, last):
     """The begin token is symbol 4, the end token 5."""
-    inputs, mask = jnp.array([[1, 2, 3], [3, 0, 0]]), jnp.arange(3) < jnp.array([[3], [1]])
+    inputs, mask = np.array([[1, 2, 3], [3, 0, 0]]), np.arange(3) < np.array([[3], [1]])
     for column, expected in (("first", first), ("last", last)):
         fields = {"begin": begin, "end": end, "column": column, "head": identity()}
         model = Readout(Same(parent=None), spec=ONE_ANSWER, embedding_size=None, **fields)
-        seen = jnp.argmax(model.apply({}, inputs, mask, jnp.ones((2, 1), bool)), -1)
+        seen = np.argmax(jax.jit(model.apply)({}, inputs, mask, np.ones((2, 1), bool)), -1)
         np.testing.assert_array_equal(seen[:, 0], expected)
 
 
@@ -207,8 +208,10 @@ def test_packing_against_a_python_list(begin, delay, delimited):
 
 
 def test_float_rows_have_three_special_columns():
-    inputs = jnp.full((1, 3, 6), jnp.nan).at[0, 0].set(2.0)
-    symbols = place(inputs, jnp.array([1]), jnp.array([[0, 0, 1, 2]]), FLOATS, start=1)
+    inputs = np.full((1, 3, 6), np.nan, np.float32)
+    inputs[0, 0] = 2.0
+    placed = jax.jit(lambda *given: place(*given, FLOATS, start=1))
+    symbols = np.asarray(placed(inputs, np.array([1]), np.array([[0, 0, 1, 2]])))
     np.testing.assert_array_equal(symbols[0, :, :6], [[0] * 6, [2] * 6, [0] * 6, [0] * 6])
     np.testing.assert_array_equal(symbols[0, :, 6:], [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
 
@@ -218,8 +221,7 @@ def test_greedy_answers_are_a_fixed_point_of_teacher_forcing():
     model = encoder_decoder("teacher_forced").clone(spec=TOKENS)
     batch = a_batch(TOKENS, (4, 2), (4, 3), 4, 4, poison=False)
     arguments = (*batch[:2], batch.target_mask)
-    params = jax.jit(model.init)(jax.random.key(3), *arguments)["params"]
-    params = jax.tree.map(lambda x: 3 * x, params)
+    params = drawn(model.init, *arguments, scale=1.0)
     run = jax.jit(model.apply, static_argnames="train")
     greedy = np.asarray(run({"params": params}, *arguments))
     forced = np.asarray(run({"params": params}, *arguments, targets=greedy.argmax(-1), train=True))
@@ -229,14 +231,14 @@ def test_greedy_answers_are_a_fixed_point_of_teacher_forcing():
     assert not np.allclose(other, greedy, atol=1e-3)
     np.testing.assert_array_equal(run({"params": params}, *arguments, targets=batch.targets), other)
     with pytest.raises(ValueError, match="targets=batch.targets"):
-        model.apply({"params": params}, *arguments, train=True)
+        jax.eval_shape(lambda params: model.apply({"params": params}, *arguments, train=True), params)
 
 
 def test_dropout_acts_in_training_only():
     model = Completion(transformer(dropout=0.5), spec=TOKENS, embedding_size=SIZE)
     batch = a_batch(TOKENS, (4, 2), (2, 1), 4, 2, poison=False)
     arguments = (*batch[:2], batch.target_mask)
-    params = jax.jit(model.init)(jax.random.key(3), *arguments)["params"]
+    params = drawn(model.init, *arguments)
     apply = jax.jit(model.apply, static_argnames="train")
     quiet = apply({"params": params}, *arguments)
     stream = {"dropout": jax.random.key(1)}
@@ -249,11 +251,10 @@ def test_causal_reading_never_looks_ahead(kind):
     spec = Spec(vocabulary=4, output_size=CLASSES, alignment="aligned", causal=True)
     reader = {"cell": gru, "recurrent": lambda: Recurrent(gru(), parent=None), "transformer": lambda: transformer(True)}
     model = Aligned(reader[kind](), spec=spec, embedding_size=SIZE)
-    inputs, mask = jnp.array([[1, 2, 3, 0, 1]]), jnp.ones((1, 5), bool)
-    params = jax.jit(model.init)(jax.random.key(0), inputs, mask, mask)
+    inputs, other, mask = np.array([[1, 2, 3, 0, 1]]), np.array([[1, 2, 3, 2, 1]]), np.ones((1, 5), bool)
+    params = drawn(model.init, inputs, mask, mask)
     apply = jax.jit(model.apply)
-    before = apply({"params": params["params"]}, inputs, mask, mask)
-    after = apply({"params": params["params"]}, inputs.at[0, 3].set(2), mask, mask)
+    before, after = (np.asarray(apply({"params": params}, x, mask, mask)) for x in (inputs, other))
     np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
     assert not np.allclose(before[:, 3:], after[:, 3:])
 

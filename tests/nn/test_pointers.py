@@ -18,10 +18,11 @@ from lenmem.types import Spec, Step
 from tests.models.contract import briefly
 from tests.models.twin import sigmoid, softmax, softplus
 
-LENGTHS, N, D, H, STEPS = (5, 2), 6, 4, 8, 3
-MASK = jnp.arange(N) < jnp.array(LENGTHS)[:, None]
-STATES = jax.random.normal(jax.random.key(0), (2, N, D))
-READ = jax.random.normal(jax.random.key(1), (2, STEPS, 3))
+LENGTHS, N, D, H, STEPS = (5, 2), 6, 4, 8, 2
+NORMAL = np.random.default_rng(0)
+MASK = np.arange(N) < np.array(LENGTHS)[:, None]
+STATES = NORMAL.normal(size=(2, N, D)).astype(np.float32)
+READ = NORMAL.normal(size=(2, STEPS, 3)).astype(np.float32)
 SIZES: dict[str, Any] = {"hidden_size": H, "mlp_size": 6, "bits": 4}
 
 
@@ -39,7 +40,7 @@ def drawn(module, *arguments, method=run, scale=0.7):
     """Parameters U(-scale, scale), away from where everything is nearly linear."""
     shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *arguments, method=method))["params"]
     generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
+    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
 
 
 def decoded(decoder, params, states=STATES, mask=MASK, read=READ, key=None):
@@ -50,8 +51,18 @@ def decoded(decoder, params, states=STATES, mask=MASK, read=READ, key=None):
         arguments = states, mask, read, key is None
         return decoder.apply({"params": params}, *arguments, rngs=rngs, mutable=["traces"], method=run)
 
-    (outputs, first), mutated = briefly(call)(params, states)
+    (outputs, first), mutated = jax.tree.map(np.asarray, briefly(call)(params, states))
     return outputs, first, {name: np.stack(steps) for name, steps in mutated["traces"].items()}  # [T, B, ...]
+
+
+def started(decoder, params, states=STATES, mask=MASK):
+    """The first pointers alone."""
+
+    def call(params, states):
+        options = {"deterministic": True, "method": "start"}
+        return decoder.apply({"params": params}, states, mask, **options)[0].pointers
+
+    return [np.asarray(pointer) for pointer in briefly(call)(params, states)]
 
 
 # The twin: one row, Python lists --------------------------------------------------------------------------------------
@@ -139,7 +150,7 @@ def twin(decoder, p, memory, inputs, base=0):
 def test_decoder_equals_the_twin(fields):
     decoder = PointerDecoder(**SIZES, **fields)
     params = drawn(decoder, STATES, MASK, READ)
-    outputs, _, traces = decoded(decoder, params, jnp.where(MASK[..., None], STATES, jnp.nan))
+    outputs, _, traces = decoded(decoder, params, np.where(MASK[..., None], STATES, np.float32(np.nan)))
     weights = np.moveaxis(traces["pointer_weights"], 0, 1)
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     for row, n in enumerate(LENGTHS):
@@ -153,7 +164,7 @@ def test_decoder_equals_the_twin(fields):
 
 def test_pointers_start_at_base_end_and_middle_of_each_row():
     decoder = PointerDecoder(**SIZES, address_heads=3)
-    first = decoded(decoder, drawn(decoder, STATES, MASK, READ))[1]
+    first = started(decoder, drawn(decoder, STATES, MASK, READ))
     for row, n in enumerate(LENGTHS):
         for pointer, slot in zip(first, (0, n - 1, (n - 1) // 2), strict=True):
             np.testing.assert_array_equal(pointer[row], binary(slot))
@@ -162,7 +173,7 @@ def test_pointers_start_at_base_end_and_middle_of_each_row():
 @pytest.mark.parametrize("code", ["bits", "signs", "phases"])
 def test_codes_of_addresses(code):
     decoder = PointerDecoder(**SIZES, address_code=code)
-    (first, _) = decoded(decoder, drawn(decoder, STATES, MASK, READ))[1]
+    (first, _) = started(decoder, drawn(decoder, STATES, MASK, READ))
     expected = {"bits": np.zeros(4), "signs": -np.ones(4), "phases": np.repeat([1.0, 0.0], 4)}[code]
     np.testing.assert_allclose(first, [expected, expected])
 
@@ -182,7 +193,7 @@ def test_a_base_for_each_row():
     np.testing.assert_array_equal(address, np.where(np.max(weights, -1) > 0.5, expected, -1))
     more = [(0, 0), (0, 5), (0, 0)]
     longer = decoded(
-        decoder, params, jnp.pad(STATES, more, constant_values=9.0), jnp.pad(MASK, more[:2]), key=jax.random.key(3)
+        decoder, params, np.pad(STATES, more, constant_values=9.0), np.pad(MASK, more[:2]), key=jax.random.key(3)
     )
     np.testing.assert_allclose(longer[0], outputs, atol=2e-5)
 
@@ -190,7 +201,7 @@ def test_a_base_for_each_row():
 def test_a_base_without_a_stream_depends_on_the_length_alone():
     decoder = PointerDecoder(**SIZES, test_base="random")
     params = drawn(decoder, STATES, MASK, READ)
-    one, other = decoded(decoder, params)[1][0], decoded(decoder, params, STATES[::-1], MASK[::-1])[1][0]
+    one, other = (started(decoder, params, *given)[0] for given in ((STATES, MASK), (STATES[::-1], MASK[::-1])))
     np.testing.assert_array_equal(one, other[::-1])
 
 
@@ -198,13 +209,13 @@ def test_a_base_without_a_stream_depends_on_the_length_alone():
     "fields", [{}, {"attention": "cosine"}, {"hard": True, "candidates": "space", "pointer_unit": "feedforward"}]
 )
 def test_gradients_are_finite_with_address_zero(fields):
-    decoder, read = PointerDecoder(**SIZES, **fields), READ[:, :2]
-    params = jax.tree.map(jnp.zeros_like, drawn(decoder, STATES, MASK, read))  # all keys are zero vectors
+    decoder = PointerDecoder(**SIZES, **fields)
+    params = jax.tree.map(np.zeros_like, drawn(decoder, STATES, MASK, READ))  # all keys are zero vectors
 
     def loss(params, states):
-        return jnp.sum(jnp.sin(decoder.apply({"params": params}, states, MASK, read, method=run)[0]))
+        return jnp.sum(jnp.sin(decoder.apply({"params": params}, states, MASK, READ, method=run)[0]))
 
-    value, gradients = briefly(jax.value_and_grad(loss, (0, 1)))(params, jnp.where(MASK[..., None], STATES, 0))
+    value, gradients = briefly(jax.value_and_grad(loss, (0, 1)))(params, np.where(MASK[..., None], STATES, 0))
     assert np.isfinite(value)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
 
@@ -246,7 +257,7 @@ def test_pointers_over_the_whole_space_equal_the_twin():
 def test_hard_pointers_are_at_one_address(candidates):
     """Each step is then a map from addresses to addresses, and reads are slots of M."""
     decoder = PointerDecoder(**SIZES, **{**STATIONARY, "candidates": candidates}, hard=True)
-    read = jnp.zeros((2, 6, 3))
+    read = np.zeros((2, 4, 3), np.float32)
     params = drawn(decoder, STATES, MASK, read)
     outputs, _, traces = decoded(decoder, params, read=read)
     for row, n in enumerate(LENGTHS):
@@ -265,15 +276,16 @@ def test_a_decoder_under_pointers():
     below = AttentionDecoder(GRUCell(5, parent=None), 5, parent=None)
     encoder = Recurrent(LSTMCell(8, parent=None))
     model = EncoderDecoder(encoder, PointerDecoder(below, **SIZES), spec, 8, "teacher_forced")
-    inputs, answers = jax.random.randint(jax.random.key(2), (2, N), 0, 6), jnp.ones((2, 2), bool)
+    drawings = np.random.default_rng(2).integers(0, 6, (2, N)), MASK, np.ones((2, 2), bool)
+    inputs, mask, answers = map(jax.device_put, drawings)
     init = functools.partial(model.init, targets=inputs[:, :2])
-    shapes = jax.eval_shape(init, jax.random.key(0), inputs, MASK, answers)
+    shapes = jax.eval_shape(init, jax.random.key(0), inputs, mask, answers)
     options: dict[str, Any] = {"targets": inputs[:, :2], "train": True, "rngs": {"address": jax.random.key(1)}}
     rng = np.random.default_rng(0)
-    params = jax.tree.map(lambda x: jnp.float32(rng.uniform(-0.5, 0.5, x.shape)), shapes["params"])
+    params = jax.tree.map(lambda x: rng.uniform(-0.5, 0.5, x.shape).astype(np.float32), shapes["params"])
 
     def loss(params):
-        outputs: Any = model.apply({"params": params}, inputs, MASK, answers, **options)
+        outputs: Any = model.apply({"params": params}, inputs, mask, answers, **options)
         return jnp.sum(jnp.square(outputs))
 
     gradients = briefly(jax.grad(loss))(params)
@@ -285,23 +297,25 @@ def test_a_decoder_under_pointers():
 def test_pointers_over_a_transformer_fill_all_slots_at_once_or_one_by_one():
     below = TransformerDecoder(4, 1, 2, 6, "relative", parent=None)
     layer = PointerLayer(below, **SIZES)
-    reads, valid = jax.random.normal(jax.random.key(3), (2, STEPS, 4)), jnp.ones((2, STEPS), bool)
+    steps = 3
+    reads, valid = np.random.default_rng(3).normal(size=(2, steps, 4)).astype(np.float32), np.ones((2, steps), bool)
 
     def one_by_one(module, reads):
         carry, memory = module.start(STATES, MASK, valid)
         outputs = []
-        for t in range(STEPS):
+        for t in range(steps):
             carry, output = module(carry, Step(reads[:, t], valid[:, t], valid[:, t]), memory)
             outputs.append(output)
         return jnp.stack(outputs, 1)
 
     params = {"params": drawn(layer, reads, method=one_by_one)}
     decode_all = briefly(lambda p, r: layer.apply(p, STATES, MASK, r, valid, method="decode_all"))
-    at_once = decode_all(params, reads)
+    at_once = np.asarray(decode_all(params, reads))
     stepped = briefly(lambda p, r: layer.apply(p, r, method=one_by_one))(params, reads)
     np.testing.assert_allclose(at_once, stepped, atol=1e-5)
-    assert at_once.shape == (2, STEPS, 3 * D + H)  # two pointers, one relation, the controller
-    changed = np.any(np.asarray(at_once != decode_all(params, reads.at[:, 2].add(1))), axis=(0, 2))
+    assert at_once.shape == (2, steps, 3 * D + H)  # two pointers, one relation, the controller
+    later = reads + (np.arange(steps) == 2)[:, None].astype(np.float32)
+    changed = np.any(at_once != decode_all(params, later), axis=(0, 2))
     assert list(changed) == [False, False, True]
 
 
@@ -328,8 +342,8 @@ CELLS = {
     "space": {"candidates": "space", "pointer_unit": "feedforward", "controller": "attentive", "address_heads": 1},
 }
 T = 3
-SEQUENCE = jax.random.normal(jax.random.key(5), (T, 2, D))
-READING = jnp.zeros((T, 2), bool)
+SEQUENCE = np.random.default_rng(5).normal(size=(T, 2, D)).astype(np.float32)
+READING = np.zeros((T, 2), bool)
 
 
 @pytest.mark.parametrize("fields", CELLS.values(), ids=CELLS.keys())
@@ -340,30 +354,32 @@ def test_growing_memory_is_causal_and_its_scan_right(fields):
     def outputs(params, inputs, method=scanned) -> Any:
         return cell.apply({"params": params}, inputs, READING, method=method)
 
-    results = [
+    ours, twin = (
         briefly(
             jax.value_and_grad(
                 lambda p, x, m=m: (jnp.sum(jnp.sin(y := outputs(p, x, m))), y), argnums=(0, 1), has_aux=True
             )
-        )(params, SEQUENCE)
+        )
         for m in (scanned, looped)
-    ]
-    for got, expected in zip(*map(jax.tree.leaves, results), strict=True):
+    )
+    results = ours(params, SEQUENCE)
+    for got, expected in zip(*map(jax.tree.leaves, (results, twin(params, SEQUENCE))), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-4)
-    plain = results[0][0][1]
-    later = briefly(outputs)(params, SEQUENCE.at[2:].add(3.0))
+    moved = SEQUENCE + np.where(np.arange(T) < 2, 0, np.float32(3))[:, None, None]
+    plain, later = (np.asarray(found[0][1]) for found in (results, ours(params, moved)))
     np.testing.assert_allclose(later[:2], plain[:2], atol=1e-5)
     assert np.max(np.abs(later[2:] - plain[2:])) > 1e-2
 
 
 def test_growing_memory_reads_the_present_input_and_nothing_while_decoding():
     cell = PointerCell(**SIZES, memory_width=D)
-    decoding = READING.at[2:].set(True)
+    decoding = READING | (np.arange(T) >= 2)[:, None]
     params = drawn(cell, SEQUENCE, decoding, method=looped)
     call = briefly(functools.partial(cell.apply, mutable=["traces"], method=scanned))
     outputs, mutated = call({"params": params}, SEQUENCE, decoding)
     (weights,) = mutated["traces"]["pointer_weights"]
     assert weights.shape == (T, 2, 2, T)
+    weights, outputs = np.asarray(weights), np.asarray(outputs)
     for t in range(T):
         count = min(t + 1, 2)
         assert np.all(weights[t, ..., count:] == 0)

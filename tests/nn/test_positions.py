@@ -23,8 +23,8 @@ from tests.models.contract import briefly
 
 WIDTH, HEADS, SIZE = 12, 3, 4
 LENGTHS = (7, 4)
-MASK = jnp.arange(7) < jnp.array(LENGTHS)[:, None]
-STATES = jax.random.normal(jax.random.key(0), (2, 7, WIDTH))
+MASK = np.arange(7) < np.array(LENGTHS)[:, None]
+STATES = np.random.default_rng(0).normal(size=(2, 7, WIDTH)).astype(np.float32)
 ENCODINGS = get_args(PositionEncoding)
 SPEC = Spec(vocabulary=5, output_size=6)
 
@@ -37,7 +37,7 @@ def drawn(module, *arguments, scale=0.8):
     """Parameters U(-scale, scale): nothing is 0 or 1."""
     shapes = jax.eval_shape(module.init, jax.random.key(0), *arguments).get("params", {})
     generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
+    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
 
 
 def float64(tree):
@@ -123,18 +123,21 @@ def twin(kind, params, x, numbers, causal):
     return norm(layer["feedforward_norm"], x + change)
 
 
+random_positions = functools.partial(jax.jit, static_argnums=(2, 3))(ops.random_positions)
+
+
 @pytest.mark.parametrize(("random", "causal"), [(False, False), (True, True)])
 @pytest.mark.parametrize("kind", ENCODINGS)
 def test_a_layer_against_the_twin(kind, random, causal):
     """Positions 0, 1, .., and random ones; without the stream `address` these come from a constant key."""
     module = encoder(kind, random_positions=random, causal=causal)
     params = drawn(module, STATES, MASK)
-    dirty = jnp.where(MASK[..., None], STATES, jnp.nan)
-    outputs = briefly(lambda p: module.apply({"params": p}, dirty, MASK))(params)
+    dirty = np.where(MASK[..., None], STATES, np.float32(np.nan))
+    outputs = np.asarray(briefly(lambda p, *given: module.apply({"params": p}, *given))(params, dirty, MASK))
     for row, n in enumerate(LENGTHS):
         numbers = np.arange(n)
         if random:
-            numbers = np.asarray(ops.random_positions(jax.random.key(0), jnp.asarray(n), n, 40))
+            numbers = np.asarray(random_positions(jax.random.key(0), n, n, 40))
             assert numbers.max() > n
         expected = twin(kind, float64(params), np.asarray(STATES[row, :n], np.float64), numbers, causal)
         np.testing.assert_allclose(outputs[row, :n], expected, atol=3e-5)
@@ -177,15 +180,15 @@ def test_shifts_of_a_whole_row_change_nothing():
 def test_random_positions_are_drawn_afresh_in_training_only():
     module = encoder("learned", random_positions=True)
     params = drawn(module, STATES, MASK)
-    rows = jnp.stack([STATES[0], STATES[0]])
-    full = jnp.ones((2, 7), bool)
+    rows = jax.device_put(np.stack([STATES[0], STATES[0]]))
+    full = jax.device_put(np.ones((2, 7), bool))
 
     @briefly
     def run(key):
         quiet = [module.apply({"params": params}, rows, full) for _ in range(2)]
         return quiet, module.apply({"params": params}, rows, full, deterministic=False, rngs={"address": key})
 
-    (quiet, again), noisy = run(jax.random.key(1))
+    (quiet, again), noisy = jax.tree.map(np.asarray, run(jax.random.key(1)))
     np.testing.assert_allclose(quiet, again, atol=1e-6)
     np.testing.assert_allclose(quiet[0], quiet[1], atol=1e-6)
     assert not np.allclose(noisy[0], noisy[1], atol=1e-3)
@@ -225,9 +228,9 @@ def test_parameters(kind):
     assert jax.tree.map(jnp.shape, of_encoding(params)) == PARAMETERS[kind]
     if not PARAMETERS[kind]:
         return
-    dirty = jnp.where(MASK[..., None], STATES, jnp.nan)
-    run = jax.grad(lambda p: jnp.sum(module.apply({"params": p}, dirty, MASK)[..., 0]))
-    for path, leaf in jax.tree_util.tree_leaves_with_path(of_encoding(briefly(run)(params))):
+    dirty = np.where(MASK[..., None], STATES, np.float32(np.nan))
+    run = briefly(jax.grad(lambda p, *given: jnp.sum(module.apply({"params": p}, *given)[..., 0])))
+    for path, leaf in jax.tree_util.tree_leaves_with_path(of_encoding(run(params, dirty, MASK))):
         assert np.all(np.isfinite(leaf)), path
         # FIRE's last bias is the same for all keys of a query, so it has no effect.
         assert np.any(np.abs(leaf) > 1e-9) or "fire_out" in jax.tree_util.keystr(path)
@@ -288,15 +291,15 @@ MODELS = {
 def test_models_take_them(name):
     """Padding and other rows have no effect, and a row as long as `max_positions` allows is answered."""
     model = MODELS[name].clone(spec=SPEC)
-    inputs = jax.random.randint(jax.random.key(3), (2, 5), 0, 5)
-    input_mask, target_mask = (jnp.arange(n) < jnp.array([[n], [2]]) for n in (5, 4))
+    inputs = np.random.default_rng(3).integers(0, 5, (2, 5))
+    input_mask, target_mask = (np.arange(n) < np.array([[n], [2]]) for n in (5, 4))
     arguments = inputs, input_mask, target_mask
     params = drawn(model, *arguments)
     run = briefly(lambda *arguments: model.apply({"params": params}, *arguments))
-    outputs = run(*arguments)
+    outputs = np.asarray(run(*arguments))
     assert np.all(np.isfinite(outputs[target_mask]))
-    soiled = jnp.where(input_mask, inputs, -(10**6))
-    turned = run(soiled[::-1], input_mask[::-1], target_mask[::-1])[::-1]
+    soiled = np.where(input_mask, inputs, -(10**6))
+    turned = np.asarray(run(soiled[::-1], input_mask[::-1], target_mask[::-1]))[::-1]
     np.testing.assert_allclose(turned[target_mask], outputs[target_mask], atol=2e-5)
     long = jax.eval_shape(run, jnp.zeros((1, 30), int), jnp.ones((1, 30), bool), jnp.ones((1, 20), bool))
     assert long.shape == (1, 20, 6)

@@ -14,6 +14,7 @@ import pytest
 from lenmem.models.lantm import LANTM
 from lenmem.nn.recurrence import CHUNK, AppendOnlyCell, any_valid, scan_cell
 from lenmem.types import Spec, Step
+from tests.drawing import drawn
 
 WIDTH = 3
 
@@ -81,10 +82,15 @@ class Looped(nn.Module):
 
 def some_steps(length, ends, answers_from=None):
     """Rows that end at `ends`, decoding from `answers_from` on."""
-    time = jnp.arange(length)[:, None]
-    decoding = time >= jnp.asarray(answers_from or ends)
-    inputs = jax.random.normal(jax.random.key(length), (length, len(ends), WIDTH))
-    return Step(inputs, jnp.broadcast_to(decoding, inputs.shape[:2]), time < jnp.asarray(ends))
+    time = np.arange(length)[:, None]
+    decoding = time >= np.asarray(answers_from or ends)
+    inputs = np.random.default_rng(length).normal(size=(length, len(ends), WIDTH)).astype(np.float32)
+    return Step(inputs, np.broadcast_to(decoding, inputs.shape[:2]), time < np.asarray(ends))
+
+
+def parameters(module, steps):
+    """Of a scale at which a state says something about the one before."""
+    return drawn(module.init, steps, scale=0.8)
 
 
 def value_and_gradients(module, params, steps):
@@ -110,20 +116,20 @@ def test_equals_a_python_loop(cell):
     length = CHUNK + 3
     steps = some_steps(length, ends=[length, 5, 9], answers_from=[7, 4, 9])
     slots = 9
-    params = jax.jit(Looped(cell, slots).init)(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
+    params = parameters(Scanned(cell, slots), steps)
     scanned = value_and_gradients(Scanned(cell, slots), params, steps)
     looped = value_and_gradients(Looped(cell, slots), params, steps)
     close(scanned, looped)
-    d_inputs = scanned[1][1]
-    np.testing.assert_array_equal(d_inputs[~np.asarray(steps.valid)], 0)
+    d_inputs = np.asarray(scanned[1][1])
+    np.testing.assert_array_equal(d_inputs[~steps.valid], 0)
 
 
 @pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
 def test_can_be_differentiated_forward(cell):
     """The derivative in a direction of parameters and inputs agrees with the gradients and with the loop."""
     steps = some_steps(7, ends=[7, 5], answers_from=[4, 5])
-    params = jax.jit(Looped(cell, 4).init)(jax.random.key(0), jax.tree.map(lambda x: x[:1], steps))["params"]
-    towards = jax.tree.map(jnp.cos, (params, steps.inputs))
+    params = parameters(Scanned(cell, 4), steps)
+    towards = jax.tree.map(np.cos, (params, steps.inputs))
 
     def loss(module, params, inputs):
         _, outputs = module.apply({"params": params}, steps._replace(inputs=inputs))
@@ -138,7 +144,7 @@ def test_can_be_differentiated_forward(cell):
 
     (mine, expected), gradients = slopes(params, steps.inputs)
     np.testing.assert_allclose(mine, expected, rtol=1e-4)
-    products = jax.tree.map(lambda g, t: jnp.sum(g * t), gradients, towards)
+    products = jax.tree.map(lambda g, t: np.sum(np.asarray(g) * t), gradients, towards)
     np.testing.assert_allclose(mine, sum(jax.tree.leaves(products)), rtol=1e-4)
 
 
@@ -146,7 +152,7 @@ def test_final_carry():
     """If no row ends early, the final carry and its gradient are the loop's, too."""
     steps = some_steps(6, ends=[6, 6], answers_from=[4, 6])
     for cell in (Leaky(), Notebook()):
-        params = jax.jit(Looped(cell, 6).init)(jax.random.key(0), steps)["params"]
+        params = parameters(Scanned(cell, 6), steps)
 
         def loss(params, module):
             carry, _ = module.apply({"params": params}, steps)
@@ -168,9 +174,8 @@ def test_final_carry():
 def test_any_length_against_numpy(length):
     steps = some_steps(length, ends=[length, max(1, length // 2)])
     module = Scanned(Leaky(), 0)
-    params = jax.jit(module.init)(jax.random.key(0), steps)["params"]
+    params = parameters(module, steps)
     carry, (outputs, doubled) = jax.tree.map(np.asarray, jax.jit(module.apply)({"params": params}, steps))
-    steps = jax.tree.map(np.asarray, steps)
     kernel, hidden = (np.asarray(params["cell"][name], np.float64) for name in ("kernel", "first"))
     for time in range(length):
         hidden = np.tanh(hidden @ kernel + np.asarray(steps.inputs[time], np.float64))
@@ -186,9 +191,10 @@ def test_chunks_after_the_last_row_are_skipped_without_a_trace(cell):
     real, capacity = CHUNK + 3, 4 * CHUNK + 1
     long = some_steps(capacity, ends=[real, 4], answers_from=[8, 3])
     short = jax.tree.map(lambda x: x[:real], long)
-    params = jax.jit(Scanned(cell, 8).init)(jax.random.key(0), short)["params"]
+    params = parameters(Scanned(cell, 8), short)
     values, (d_params, d_inputs) = value_and_gradients(Scanned(cell, 8), params, short)
     long_values, (long_d_params, long_d_inputs) = value_and_gradients(Scanned(cell, 8), params, long)
+    long_values, long_d_inputs = jax.tree.map(np.asarray, (long_values, long_d_inputs))
     close((values, d_params, d_inputs), (jax.tree.map(lambda x: x[:real], long_values), long_d_params,
                                          long_d_inputs[:real]))  # fmt: skip
     np.testing.assert_array_equal(long_d_inputs[real:], 0)
@@ -197,30 +203,29 @@ def test_chunks_after_the_last_row_are_skipped_without_a_trace(cell):
 def test_what_is_sown_is_stacked_over_time():
     steps = some_steps(CHUNK + 1, ends=[CHUNK + 1, 2])
     module = Scanned(Leaky(), 0)
-    params = jax.jit(module.init)(jax.random.key(0), steps)["params"]
-    (_, (outputs, _)), sown = module.apply({"params": params}, steps, mutable=["traces"])
+    params = parameters(module, steps)
+    run = jax.jit(lambda params, steps: module.apply({"params": params}, steps, mutable=["traces"]))
+    (_, (outputs, _)), sown = jax.tree.map(np.asarray, run(params, steps))
     (norms,) = sown["traces"]["cell"]["norm"]
     assert norms.shape == steps.valid.shape
-    valid = np.asarray(steps.valid)
-    np.testing.assert_allclose(norms[valid], jnp.sum(outputs**2, axis=-1)[valid], rtol=1e-5)
+    np.testing.assert_allclose(norms[steps.valid], np.sum(outputs**2, axis=-1)[steps.valid], rtol=1e-5)
 
 
 def test_any_valid_stays_one_scalar_under_vmap():
     def program(valid, x):
         return jax.lax.cond(any_valid(valid), lambda x: x + 1, lambda x: x, x)
 
-    valid, x = jnp.array([[False, True], [False, False]]), jnp.zeros(2)
-    mapped = jax.vmap(program)
+    valid, x = np.array([[False, True], [False, False]]), np.zeros(2, np.float32)
+    mapped = jax.jit(jax.vmap(program))
     np.testing.assert_array_equal(mapped(valid, x), [1, 1])
-    np.testing.assert_array_equal(mapped(jnp.zeros_like(valid), x), [0, 0])
+    np.testing.assert_array_equal(mapped(np.zeros_like(valid), x), [0, 0])
     assert " cond[" in str(jax.make_jaxpr(mapped)(valid, x))
 
 
 def test_seeds_in_one_program_equal_seeds_alone():
     steps = some_steps(CHUNK + 4, ends=[CHUNK + 1, 3], answers_from=[6, 2])
     module = Scanned(Notebook(), 6)
-    init = jax.jit(jax.vmap(lambda key: module.init(key, steps)["params"]))
-    params = jax.tree.map(np.asarray, init(jax.random.split(jax.random.key(0), 2)))
+    params = jax.tree.map(lambda x: np.stack([x, 0.5 - x]), parameters(module, steps))
 
     def gradients(params):
         def loss(params):
@@ -246,6 +251,5 @@ def test_backward_memory_grows_linearly():
         gradient = jax.jit(jax.grad(lambda params: jnp.sum(model.apply({"params": params}, inputs, mask, mask) ** 2)))
         return gradient.lower(params).compile().memory_analysis().temp_size_in_bytes
 
-    small, middle, large = (temporary_bytes(length) for length in (128, 256, 512))
-    assert middle < 2.2 * small
-    assert large < 2.2 * middle
+    small, large = (temporary_bytes(length) for length in (256, 512))
+    assert large < 2.2 * small

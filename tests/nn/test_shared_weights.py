@@ -23,10 +23,11 @@ from lenmem.nn.encoders import Recurrent
 from lenmem.ops import products
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
+from tests.drawing import drawn
 
 TASK = Copy(vocabulary=8, train_lengths=(1, 6))
-BATCH = draw(TASK, jax.random.key(7), jnp.asarray([6, 2]), 6)
-SEQUENCE = jax.random.normal(jax.random.key(8), (2, 19, 32)), jnp.arange(19) < jnp.asarray([[19], [7]])
+BATCH = jax.jit(lambda key: draw(TASK, key, jnp.asarray([6, 2]), 6))(jax.random.key(7))
+SEQUENCE = np.random.default_rng(8).normal(size=(2, 19, 32)).astype(np.float32), np.arange(19) < np.array([[19], [7]])
 CASES: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
     "lstm": (LSTM(hidden_size=16, embedding_size=8, spec=TASK.spec), BATCH[:2], 1),
     "gru": (Recurrent(GRUCell(16), bidirectional=True), SEQUENCE, 2),
@@ -50,7 +51,7 @@ def test_gradients_equal_plain_differentiation(name, monkeypatch):
     """In float32 at opt level 0. The difference is that of the order of a sum, relative to the largest entry."""
     model, inputs, expected = CASES[name]
     masks = (BATCH.target_mask,) if inputs[0] is BATCH.inputs else ()
-    params = jax.jit(model.init)({"params": jax.random.key(0), "address": jax.random.key(1)}, *inputs, *masks)["params"]
+    params = drawn(model.init, *inputs, *masks)
     found = []
     searched = products.SharedProducts.__init__
 
@@ -70,7 +71,8 @@ def test_gradients_equal_plain_differentiation(name, monkeypatch):
             return jax.grad(loss)(params)
 
     after, stepwise = gradient(params, 1e9), gradient(params, 0.0)
-    for leaf, other in zip(jax.tree.leaves(after), jax.tree.leaves(stepwise), strict=True):
+    leaves = (map(np.asarray, jax.tree.leaves(tree)) for tree in (after, stepwise))
+    for leaf, other in zip(*leaves, strict=True):
         scale = np.maximum(np.max(np.abs(other)), 1e-3)
         chex.assert_trees_all_close(leaf / scale, other / scale, atol=2e-6)
     assert max(found) == expected

@@ -15,11 +15,16 @@ from lenmem.nn.positions import PositionScores
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.placement import on_platform
 from lenmem.types import Spec
+from tests.drawing import drawn
 
 WIDTH, HEADS = 8, 2
 LENGTHS = (4, 2)
-MASK = jnp.arange(4) < jnp.array(LENGTHS)[:, None]
-STATES = jax.random.normal(jax.random.key(0), (2, 4, WIDTH))
+MASK = np.arange(4) < np.array(LENGTHS)[:, None]
+STATES = np.random.default_rng(0).normal(size=(2, 4, WIDTH)).astype(np.float32)
+
+
+def normal(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def float64(tree):
@@ -57,10 +62,9 @@ def layer_twin(x, params, causal):
 @pytest.mark.parametrize(("shared", "causal"), [(False, False), (True, True)])
 def test_against_numpy(shared, causal):
     model = TransformerEncoder(2, HEADS, 16, shared_weights=shared, causal=causal, dropout=0.3)
-    states = jnp.where(MASK[..., None], STATES, jnp.nan)
-    params = jax.jit(model.init)(jax.random.key(1), states, MASK)["params"]
-    params = jax.tree.map(lambda x: x + 0.1, params)  # Biases that are not zero.
-    outputs = jax.jit(model.apply)({"params": params}, states, MASK)
+    states = np.where(MASK[..., None], STATES, np.float32(np.nan))
+    params = drawn(model.init, states, MASK)
+    outputs = np.asarray(jax.jit(model.apply)({"params": params}, states, MASK))
     assert set(params) == ({"layer"} if shared else {"layer_0", "layer_1"})
     layers = [params["layer"]] * 2 if shared else [params["layer_0"], params["layer_1"]]
     for row, n in enumerate(LENGTHS):
@@ -77,35 +81,39 @@ def test_against_numpy(shared, causal):
 
 def test_dropout_acts_in_training_only():
     model = TransformerEncoder(1, HEADS, 16, dropout=0.5)
-    params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]
-    stream = {"rngs": {"dropout": jax.random.key(2)}}
-    quiet, again = (model.apply({"params": params}, STATES, MASK, **rngs) for rngs in ({}, stream))
-    noisy = model.apply({"params": params}, STATES, MASK, deterministic=False, **stream)
+    params, stream = drawn(model.init, STATES, MASK), {"rngs": {"dropout": jax.random.key(2)}}
+    forms = {}, stream, {"deterministic": False, **stream}
+    quiet, again, noisy = jax.jit(lambda p: [model.apply({"params": p}, STATES, MASK, **form) for form in forms])(
+        params
+    )
     np.testing.assert_array_equal(quiet, again)
     assert not np.allclose(quiet, noisy)
 
 
 def test_attention_can_be_looked_at():
     model = TransformerEncoder(2, HEADS, 16)
-    params = jax.jit(model.init)(jax.random.key(1), STATES, MASK)["params"]
-    _, traces = model.apply({"params": params}, STATES, MASK, mutable=["traces"])
+    params = drawn(model.init, STATES, MASK)
+    _, traces = jax.jit(lambda p: model.apply({"params": p}, STATES, MASK, mutable=["traces"]))(params)
     for layer in ("layer_0", "layer_1"):
         (weights,) = traces["traces"][layer]["attention"]["attention"]
+        weights = np.asarray(weights)
         assert weights.shape == (2, HEADS, 4, 4)
-        np.testing.assert_allclose(jnp.sum(weights, -1), 1, atol=1e-6)
+        np.testing.assert_allclose(np.sum(weights, -1), 1, atol=1e-6)
         np.testing.assert_array_equal(weights[1, :, :, 2:], 0)
 
 
 def test_softmax_stays_in_float32():
     """In bfloat16, weights of many equal keys would not sum to 1; half-precision states stay half precision."""
     model = MultiHeadAttention(WIDTH, HEADS, dtype=jnp.bfloat16)
-    states, mask = jnp.ones((1, 300, WIDTH), jnp.bfloat16), jnp.ones((1, 1, 300), bool)
-    variables = jax.jit(model.init)(jax.random.key(0), states, mask)
-    jaxpr = str(jax.make_jaxpr(lambda v: model.apply({"params": v["params"]}, states, mask))(variables))
+    states, mask = np.ones((1, 300, WIDTH), jnp.bfloat16), np.ones((1, 1, 300), bool)
+    jaxpr, outputs = jax.make_jaxpr(lambda p: model.apply({"params": p}, states, mask), return_shape=True)(
+        drawn(model.init, states, mask)
+    )
+    jaxpr = str(jaxpr)
     exponentials = [line for line in jaxpr.splitlines() if "= exp " in line]
     assert exponentials
     assert all(":f32[" in line for line in exponentials)
-    assert model.apply({"params": variables["params"]}, states, mask).dtype == jnp.bfloat16
+    assert outputs.dtype == jnp.bfloat16
 
 
 def test_heads_must_divide_the_width():
@@ -114,16 +122,17 @@ def test_heads_must_divide_the_width():
 
 
 def test_additive_attention_against_numpy():
-    model, query = AdditiveAttention(5), jax.random.normal(jax.random.key(2), (2, 3))
+    model, query = AdditiveAttention(5), np.random.default_rng(2).normal(size=(2, 3)).astype(np.float32)
 
     def weigh(module, query, memory, mask):
         return module(query, module.keys(memory), mask)
 
-    mask = MASK.at[1].set(False)
-    weights, variables = model.init_with_output(jax.random.key(1), query, STATES, mask, method=weigh)
-    params = float64(variables["params"])
-    of_query = np.asarray(query) @ params["of_query"]["kernel"] + params["of_query"]["bias"]
-    of_memory = np.asarray(STATES) @ params["of_memory"]["kernel"] + params["of_memory"]["bias"]
+    mask = MASK & [[True], [False]]
+    params = drawn(model.init, query, STATES, mask, method=weigh)
+    weights = jax.jit(lambda p: model.apply({"params": p}, query, STATES, mask, method=weigh))(params)
+    weights, params = np.asarray(weights), float64(params)
+    of_query = query @ params["of_query"]["kernel"] + params["of_query"]["bias"]
+    of_memory = STATES @ params["of_memory"]["kernel"] + params["of_memory"]["bias"]
     scores = np.tanh(of_query[:, None] + of_memory) @ params["score"]["kernel"] + params["score"]["bias"]
     np.testing.assert_allclose(weights[0], softmax(scores[0, :, 0]), atol=1e-6)
     np.testing.assert_array_equal(weights[1], 0)  # Nothing to attend to.
@@ -132,18 +141,18 @@ def test_additive_attention_against_numpy():
 def test_stick_breaking_attention_looks_to_the_left():
     """No state depends on itself through attention, or on what is to its right; the rows of weights are sticks."""
     attention = MultiHeadAttention(features=8, heads=2, weighting="stick_breaking")
-    states, mask = jax.random.normal(jax.random.key(0), (2, 6, 8)), jnp.arange(6) < jnp.array([[6], [4]])
-    params = jax.jit(attention.init)(jax.random.key(1), states, mask)
+    states, mask = normal(2, 6, 8), np.arange(6) < np.array([[6], [4]])
+    params = drawn(attention.init, states, mask)
 
     @jax.jit
     def of(states):
-        outputs, traces = attention.apply(params, states, mask, mutable=["traces"])
+        outputs, traces = attention.apply({"params": params}, states, mask, mutable=["traces"])
         return outputs, traces["traces"]["attention"][0]
 
-    outputs, weights = of(states)
-    assert np.all(np.asarray(weights)[..., ~np.tri(6, k=-1, dtype=bool)] == 0)
-    assert np.all(np.asarray(weights)[1, ..., 4:] == 0) and np.all(weights.sum(-1) <= 1)
-    changed, _ = of(states.at[:, 3:].add(1.0))
+    outputs, weights = map(np.asarray, of(states))
+    assert np.all(weights[..., ~np.tri(6, k=-1, dtype=bool)] == 0)
+    assert np.all(weights[1, ..., 4:] == 0) and np.all(weights.sum(-1) <= 1)
+    changed = np.asarray(of(states + (np.arange(6) >= 3)[:, None].astype(np.float32))[0])
     np.testing.assert_allclose(changed[:, :3], outputs[:, :3], atol=1e-6)
     assert np.abs(changed[:, 4:] - outputs[:, 4:]).max() > 0.01
 
@@ -154,9 +163,9 @@ def test_sticks_that_nobody_looks_at_have_no_weights(positions):
     shared = {"features": 8, "heads": 2}
     encoding = PositionScores(positions, **shared, parent=None)
     attention = MultiHeadAttention(**shared, weighting="stick_breaking", encoding=encoding)
-    states, count = jax.random.normal(jax.random.key(0), (2, 150, 8)), 150
-    mask, at = jnp.arange(count) < jnp.array([[150], [70]]), jnp.arange(count)
-    params = {"params": jax.jit(attention.init)(jax.random.key(1), states, mask, at)["params"]}
+    states, count = normal(2, 150, 8), 150
+    mask, at = np.arange(count) < np.array([[150], [70]]), np.arange(count)
+    params = {"params": drawn(attention.init, states, mask, at)}
 
     def loss(params, states, traced):
         outputs = attention.apply(params, states, mask, at, mutable=["traces"] if traced else [])[0]
@@ -166,7 +175,7 @@ def test_sticks_that_nobody_looks_at_have_no_weights(positions):
         return jax.jit(jax.grad(lambda *x: loss(*x, traced), argnums=(0, 1), has_aux=True))(params, states)
 
     for a, b in zip(*(jax.tree.leaves(with_gradients(traced)) for traced in (True, False)), strict=True):
-        np.testing.assert_allclose(b, a, atol=1e-6 * np.abs(a).max())
+        np.testing.assert_allclose(b, a, atol=1e-6 * np.abs(np.asarray(a)).max())
     with on_platform("tpu"):
         programs = [str(jax.make_jaxpr(loss, static_argnums=2)(params, states, traced)) for traced in (True, False)]
     of_weights = [f"[2,2,{count},{count}]" in program for program in programs]
@@ -178,10 +187,10 @@ def test_forgetting_attention_multiplies_weights_by_the_gates_since():
     """Against float64 products of gates, written out."""
     attention = MultiHeadAttention(features=8, heads=2, weighting="forgetting")
     plain = MultiHeadAttention(features=8, heads=2, causal=True)
-    states, mask = jax.random.normal(jax.random.key(0), (2, 6, 8)), jnp.arange(6) < jnp.array([[6], [4]])
-    params = jax.jit(attention.init)(jax.random.key(1), states, mask)["params"]
-    params = params | {"forget": jax.tree.map(lambda x: x + 0.3, params["forget"])}
+    states, mask = normal(2, 6, 8), np.arange(6) < np.array([[6], [4]])
+    params = drawn(attention.init, states, mask)
 
+    @functools.partial(jax.jit, static_argnums=0)
     def weights(module, params):
         return module.apply({"params": params}, states, mask, mutable=["traces"])[1]["traces"]["attention"][0]
 
@@ -189,7 +198,7 @@ def test_forgetting_attention_multiplies_weights_by_the_gates_since():
     usual = np.asarray(weights(plain, rest), np.float64)
     forget = jax.tree.map(np.asarray, params["forget"])
     gates = 1 / (1 + np.exp(-(np.asarray(states, np.float64) @ forget["kernel"] + forget["bias"])))
-    got = weights(attention, params)
+    got = np.asarray(weights(attention, params))
     for row, head, i in np.ndindex(2, 2, 6):
         faded = [usual[row, head, i, j] * np.prod(gates[row, j + 1 : i + 1, head]) for j in range(6)]
         expected = np.array(faded) / np.sum(faded)
@@ -201,9 +210,9 @@ def test_a_transformer_takes_any_weighting(kind):
     """The choice of the model reaches every layer."""
     size = {"hidden_size": 8, "layers": 2, "heads": 2, "feedforward_size": 8}
     model = Transformer(**size, attention=kind, spec=Spec(vocabulary=5, output_size=5))
-    inputs, mask = jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)
-    variables = jax.jit(model.init)(jax.random.key(0), inputs, mask, mask)
+    inputs, mask = np.zeros((1, 3), np.int32), np.ones((1, 3), bool)
+    params = drawn(model.init, inputs, mask, mask)
     run = jax.jit(functools.partial(model.apply, mutable=["traces"]))
-    _, traces = run({"params": variables["params"]}, inputs, mask, mask)
+    _, traces = run({"params": params}, inputs, mask, mask)
     found = [leaf for leaf in jax.tree.leaves(traces) if leaf.ndim == 4]
     assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights), k=1) == 0) for weights in found)

@@ -15,13 +15,15 @@ from lenmem.nn.interfaces.decoding import start_decoder
 from lenmem.nn.transformer import TransformerEncoder, glorot_attention
 from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
+from tests.drawing import drawn as drawn_by
 
 WIDTH, HEADS, SLOTS = 8, 2, 5
 LENGTHS = (4, 2)
-MASK = jnp.arange(4) < jnp.array(LENGTHS)[:, None]
-STATES = jax.random.normal(jax.random.key(0), (2, 4, 6))
-READS = jax.random.normal(jax.random.key(1), (2, SLOTS, WIDTH))
-VALID = jnp.arange(SLOTS) < jnp.array([[5], [3]])
+NORMAL = np.random.default_rng(0)
+MASK = np.arange(4) < np.array(LENGTHS)[:, None]
+STATES = NORMAL.normal(size=(2, 4, 6)).astype(np.float32)
+READS = NORMAL.normal(size=(2, SLOTS, WIDTH)).astype(np.float32)
+VALID = np.arange(SLOTS) < np.array([[5], [3]])
 KINDS = [(kind, shared) for kind in ("absolute", "relative", "none") for shared in (False, True)]
 SPEC = Spec(vocabulary=4, output_size=5)
 
@@ -40,23 +42,24 @@ def encoder(layers, positions, shared=False, **fields):
 
 def drawn(module, *arguments, method=None, scale=0.8):
     """Parameters U(-scale, scale): nothing is 0 or 1."""
-    shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0), method=method), *arguments)["params"]
-    generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jnp.asarray(generator.uniform(-scale, scale, x.shape), x.dtype), shapes)
+    return drawn_by(module.init, *arguments, method=method, scale=scale)
 
 
 def stepwise(module, params, states, mask, reads, valid=None):
     """All slots by single steps."""
-    ones = jnp.ones(reads.shape[:1], bool)
-    valid = jnp.ones(reads.shape[:2], bool) if valid is None else valid
-    step = briefly(lambda *arguments: module.apply({"params": params}, *arguments))
-    start = briefly(lambda *arguments: module.apply({"params": params}, *arguments, valid, method="start"))
-    carry, memory = start(states, mask)
-    outputs = []
-    for slot in range(reads.shape[1]):
-        carry, output = step(carry, Step(reads[:, slot], ones, ones), memory)
-        outputs.append(output)
-    return jnp.stack(outputs, 1)
+    ones = np.ones(reads.shape[:1], bool)
+    valid = np.ones(reads.shape[:2], bool) if valid is None else valid
+
+    @briefly
+    def run(states, mask, reads):
+        carry, memory = module.apply({"params": params}, states, mask, valid, method="start")
+
+        def step(carry, read):
+            return module.apply({"params": params}, carry, Step(read, ones, ones), memory)
+
+        return jax.lax.scan(step, carry, jnp.swapaxes(reads, 0, 1))[1]
+
+    return np.swapaxes(run(states, mask, reads), 0, 1)
 
 
 def at_once(module, params, states, mask, reads, valid=VALID, **options):
@@ -141,8 +144,8 @@ def test_decoder_against_the_twin_and_from_its_cache(positions, shared):
     """At once and step by step, rows of different lengths, with garbage in the padding."""
     module = decoder(positions, shared, dropout=0.3)
     params = drawn(module, STATES, MASK, READS, VALID, method="decode_all")
-    dirty = jnp.where(MASK[..., None], STATES, jnp.nan)
-    outputs = briefly(functools.partial(at_once, module, params))(dirty, MASK, READS)
+    dirty = np.where(MASK[..., None], STATES, np.float32(np.nan))
+    outputs = np.asarray(briefly(functools.partial(at_once, module, params))(dirty, MASK, READS))
     cached = stepwise(module, params, dirty, MASK, READS)
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     for row, (n, m) in enumerate(zip(LENGTHS, (5, 3), strict=True)):
@@ -160,8 +163,8 @@ def test_cached_decoding_equals_one_pass(positions, random):
     """With room for more slots. Random positions are those of a row's own slots."""
     module = decoder(positions, max_positions=9, random_positions=random)
     params = drawn(module, STATES, MASK, READS, VALID, method="decode_all")
-    outputs = briefly(functools.partial(at_once, module, params))(STATES, MASK, READS)
-    wide = [jnp.pad(x, [(0, 0), (0, 3)] + [(0, 0)] * (x.ndim - 2)) for x in (READS, VALID)]
+    outputs = np.asarray(briefly(functools.partial(at_once, module, params))(STATES, MASK, READS))
+    wide = [np.pad(x, [(0, 0), (0, 3)] + [(0, 0)] * (x.ndim - 2)) for x in (READS, VALID)]
     cached = stepwise(module, params, STATES, MASK, wide[0], wide[1])
     np.testing.assert_allclose(cached[:, :SLOTS][VALID], outputs[VALID], atol=2e-5)
 
@@ -171,8 +174,8 @@ def test_encoder_against_the_twin(positions, shared):
     module = encoder(2, positions, shared, input_scale=1.5, position_scale=0.7, dropout=0.3)
     states = READS[:, :4]
     params = drawn(module, states, MASK)
-    dirty = jnp.where(MASK[..., None], states, jnp.nan)
-    outputs = briefly(lambda x: module.apply({"params": params}, x, MASK))(dirty)
+    dirty = np.where(MASK[..., None], states, np.float32(np.nan))
+    outputs = np.asarray(briefly(lambda x: module.apply({"params": params}, x, MASK))(dirty))
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     for row, n in enumerate(LENGTHS):
         np.testing.assert_allclose(outputs[row, :n], encoder_twin(module, p, np.asarray(states[row, :n])), atol=2e-5)
@@ -188,7 +191,7 @@ def test_a_cached_step_computes_one_slot(positions):
     module = TransformerDecoder(64, 2, HEADS, 128, positions)
 
     def flops(slots):
-        reads, valid = jnp.zeros((2, slots, 64)), jnp.ones((2, slots), bool)
+        reads, valid = np.zeros((2, slots, 64), np.float32), np.ones((2, slots), bool)
         shapes = jax.eval_shape(
             functools.partial(module.init, method="decode_all"), jax.random.key(0), STATES, MASK, reads, valid
         )
@@ -210,14 +213,15 @@ def test_slots_see_earlier_reads_only():
     module = decoder("relative")
     params = drawn(module, STATES, MASK, READS, VALID, method="decode_all")
     run = briefly(functools.partial(at_once, module, params, STATES, MASK))
-    before, after = run(READS), run(READS.at[:, 3].add(1.0))
+    moved = READS + (np.arange(SLOTS) == 3)[:, None].astype(np.float32)
+    before, after = np.asarray(run(READS)), np.asarray(run(moved))
     np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
     assert np.all(np.any(np.abs(before[:, 3:] - after[:, 3:]) > 1e-4, axis=-1))
 
 
 def test_without_positions_the_order_of_the_input_is_lost():
     """And with relative ones a shift of the whole row changes nothing."""
-    everything = jnp.ones((2, 4), bool)
+    everything = np.ones((2, 4), bool)
     order = np.array([2, 0, 3, 1])
     module = encoder(1, "none")
     params = drawn(module, READS[:, :4], everything)
@@ -226,7 +230,7 @@ def test_without_positions_the_order_of_the_input_is_lost():
     np.testing.assert_allclose(outputs[:, order], shuffled, atol=1e-5)
 
     attention = glorot_attention(WIDTH, HEADS, "relative")
-    at = jnp.arange(SLOTS)
+    at = np.arange(SLOTS)
     params = drawn(attention, READS, VALID, at)
     run = jax.jit(functools.partial(attention.apply, {"params": params}))
     moved = np.asarray(run(np.roll(READS, 1, axis=1), np.arange(SLOTS)[None] > 0, at))
@@ -236,12 +240,13 @@ def test_without_positions_the_order_of_the_input_is_lost():
 
 def test_initial_weights():
     """Xavier's, and Torch's for relative attention and for biases of the feed-forward network."""
-    states, mask = jnp.zeros((1, 3, 64)), jnp.ones((1, 3), bool)
+    states, mask = np.zeros((1, 3, 64), np.float32), np.ones((1, 3), bool)
     for relative, bound in ((False, (6 / 128) ** 0.5), (True, 64**-0.5)):
         module = TransformerDecoder(64, 1, 4, 128, "relative" if relative else "none")
         params = briefly(functools.partial(module.init, method="decode_all"))(
             jax.random.key(0), states, mask, states, mask
         )["params"]["stack_0"]
+        params = jax.tree.map(np.asarray, params)
         for name in ("query", "key", "value", "merge") + ("position",) * relative:
             assert np.abs(params["attention"][name]["kernel"]).max() == pytest.approx(bound, rel=0.02)
         assert np.abs(params["memory_attention"]["key"]["kernel"]).max() == pytest.approx((6 / 128) ** 0.5, rel=0.02)
@@ -255,7 +260,8 @@ def test_initial_weights():
 def test_a_row_without_input_is_finite():
     module = decoder()
     params = drawn(module, STATES, MASK, READS, VALID, method="decode_all")
-    assert np.all(np.isfinite(at_once(module, params, STATES, jnp.zeros_like(MASK), READS)))
+    run = briefly(functools.partial(at_once, module, params, STATES, np.zeros_like(MASK)))
+    assert np.all(np.isfinite(run(READS)))
 
 
 def test_softmax_stays_in_float32():
@@ -293,8 +299,8 @@ def test_errors(width, fields, message):
 
 # In `EncoderDecoder` --------------------------------------------------------------------------------------------------
 
-INPUTS = jax.random.randint(jax.random.key(2), (2, 4), 0, 4)
-ARGUMENTS = INPUTS, MASK, VALID
+INPUTS = np.random.default_rng(2).integers(0, 4, (2, 4))
+ARGUMENTS = tuple(map(jax.device_put, (INPUTS, MASK, VALID)))
 
 
 class OnTop(nn.Module):
@@ -324,12 +330,14 @@ def test_as_the_inner_decoder_of_another():
     alone = EncoderDecoder(below, decoder(parent=None), **fields)
     stepping = EncoderDecoder(below, OnTop(decoder(parent=None), parent=None), **fields)
     params = dict(drawn(stepping, *ARGUMENTS))
-    kernel = params["head"]["kernel"].at[-1].set(0)
+    kernel = np.array(params["head"]["kernel"])
+    kernel[-1] = 0
     params["head"] = {"kernel": kernel}
     flat = params | {"decoder": params["decoder"]["below"], "head": {"kernel": kernel[:-1]}}
-    for options in ({}, {"train": True, "targets": jnp.ones((2, SLOTS), int)}):
+    for options in ({}, {"train": True, "targets": np.ones((2, SLOTS), int)}):
         expected = briefly(lambda p, options=options: alone.apply({"params": p}, *ARGUMENTS, **options))(flat)
         got = briefly(lambda p, options=options: stepping.apply({"params": p}, *ARGUMENTS, **options))(params)
+        got, expected = np.asarray(got), np.asarray(expected)
         np.testing.assert_allclose(got[VALID], expected[VALID], atol=2e-5)
 
 
@@ -374,9 +382,9 @@ def test_delimiters_enclose_the_input():
     head = nn.Sequential([lambda x: x], parent=None)
     model = EncoderDecoder(Kept(parent=None), Shown(parent=None), SPEC, None, head=head, delimiters=True)
     shapes = jax.eval_shape(model.init, jax.random.key(0), *ARGUMENTS)["params"]
-    params = jax.tree.map(lambda x: jnp.zeros(x.shape), shapes)
-    outputs, mutated = model.apply({"params": params}, *ARGUMENTS, mutable=["traces"])
-    memory = outputs[:, 0].reshape(2, 6, 7)
+    params = jax.tree.map(lambda x: np.zeros(x.shape, np.float32), shapes)
+    outputs, mutated = jax.jit(lambda p: model.apply({"params": p}, *ARGUMENTS, mutable=["traces"]))(params)
+    memory = np.asarray(outputs)[:, 0].reshape(2, 6, 7)
     for row, n in enumerate(LENGTHS):
         symbols = [4, *INPUTS[row, :n].tolist(), 5]
         np.testing.assert_array_equal(memory[row, : n + 2], np.eye(7)[symbols])
@@ -391,5 +399,5 @@ def test_traces_of_encoder_and_decoder():
     _, mutated = briefly(lambda p: model.apply({"params": p}, *ARGUMENTS, mutable=["traces"]))(params)
     inner = mutated["traces"]["decoder"]["stack_1"]["memory_attention"]["attention"][0]
     assert inner.shape == (SLOTS, 2, HEADS, 1, 6)
-    np.testing.assert_allclose(jnp.sum(inner, -1), 1, atol=1e-6)
+    np.testing.assert_allclose(np.sum(inner, -1), 1, atol=1e-6)
     assert mutated["traces"]["encoder"]["layer_0"]["attention"]["attention"][0].shape == (2, HEADS, 6, 6)

@@ -44,6 +44,15 @@ def softmax(x):
 
 
 jitted = functools.cache(jax.jit)
+"""One program for a function of this module or of `ops`; a function made inside a test would be compiled again."""
+plain_content_weights = functools.partial(ops.content_weights, plain_lengths=True)
+
+
+def pulled_through_allocation(usage, cotangent):
+    return jax.vjp(ops.allocation_weights, usage)[1](cotangent)[0]
+
+
+gradient_of_sharpened = jax.grad(lambda d, s: ops.sharpen_directional(d, s)[:, 0].sum())
 
 
 # Content --------------------------------------------------------------------------------------------------------------
@@ -67,27 +76,29 @@ def test_content_equals_its_twin(memory, keys, strengths, mask):
     np.testing.assert_allclose(got, content_twin(memory, keys, strengths), atol=1e-5)
     got = jitted(ops.content_weights)(memory, keys, strengths, mask=mask)
     np.testing.assert_allclose(got, content_twin(memory, keys, strengths, mask), atol=1e-5)
-    got = jitted(functools.partial(ops.content_weights, plain_lengths=True))(memory, keys, strengths, mask=mask)
+    got = jitted(plain_content_weights)(memory, keys, strengths, mask=mask)
     np.testing.assert_allclose(got, content_twin(memory, keys, strengths, mask, below_root=0), atol=1e-5)
 
 
 def test_a_mask_of_ones_is_none_and_masked_columns_do_not_count():
     memory, keys = generated(0, (N, W), (R, W))
     strengths, mask = np.full(R, 3.0, np.float32), np.ones((R, W), np.float32)
-    plain = ops.content_weights(memory, keys, strengths)
-    np.testing.assert_allclose(ops.content_weights(memory, keys, strengths, mask=mask), plain, atol=1e-6)
+    content_weights = jitted(ops.content_weights)
+    plain = np.asarray(content_weights(memory, keys, strengths))
+    np.testing.assert_allclose(content_weights(memory, keys, strengths, mask=mask), plain, atol=1e-6)
     mask[:, 2] = 0
-    masked = ops.content_weights(memory, keys, strengths, mask=mask)
+    masked = np.asarray(content_weights(memory, keys, strengths, mask=mask))
     other = memory.copy()
     other[:, 2] = 100
-    np.testing.assert_allclose(ops.content_weights(other, keys, strengths, mask=mask), masked, atol=1e-6)
+    np.testing.assert_allclose(content_weights(other, keys, strengths, mask=mask), masked, atol=1e-6)
     assert np.abs(masked - plain).max() > 0.01
 
 
 def test_lengths_differ_where_rows_are_short():
     """A row of length 1e-3 along the key has the cosine 1e-3 / (1e-3 + 1e-6) as published, else about 0.7."""
     memory, key, strength = np.array([[1e-3, 0], [0, 1]], np.float32), np.array([[1.0, 0]], np.float32), np.ones(1)
-    plain, ours = (ops.content_weights(memory, key, strength, plain_lengths=x)[0] for x in (True, False))
+    forms = plain_content_weights, ops.content_weights
+    plain, ours = (np.asarray(jitted(form)(memory, key, strength))[0] for form in forms)
     np.testing.assert_allclose(np.log(plain[0] / plain[1]), 1e-3 / (1e-3 + 1e-6), rtol=1e-5)
     np.testing.assert_allclose(np.log(ours[0] / ours[1]), 0.5**0.5, rtol=1e-3)
 
@@ -125,7 +136,7 @@ def test_usage_stops_the_gradient_of_the_write_weights_unless_told_not_to():
     read, free = np.full((R, N), 0.1, np.float32), np.full(R, 0.5, np.float32)
 
     def gradient(**options):
-        return jax.grad(lambda w: ops.update_usage(usage, w, read, free, **options).sum())(written)
+        return jax.jit(jax.grad(lambda w: ops.update_usage(usage, w, read, free, **options).sum()))(written)
 
     np.testing.assert_array_equal(gradient(), 0)
     np.testing.assert_allclose(gradient(stop_gradient=False), 0.5 * 0.95**R, atol=1e-6)
@@ -158,18 +169,19 @@ def test_allocation_equals_its_twin(usage):
 
 
 def test_allocation_of_empty_equal_and_full_memories():
-    np.testing.assert_allclose(ops.allocation_weights(jnp.zeros(4)), [1 - 1e-6, 1e-6, 0, 0], atol=1e-7)
-    halves = ops.allocation_weights(jnp.asarray([1.0, 0.5, 0.5, 1.0]))
+    allocation_weights = jitted(ops.allocation_weights)
+    np.testing.assert_allclose(allocation_weights(np.zeros(4, np.float32)), [1 - 1e-6, 1e-6, 0, 0], atol=1e-7)
+    halves = allocation_weights(np.array([1.0, 0.5, 0.5, 1.0], np.float32))
     np.testing.assert_allclose(halves, [0, 0.5, 0.25, 0], atol=1e-6)
-    np.testing.assert_array_equal(ops.allocation_weights(jnp.ones(4)), 0)
-    np.testing.assert_array_equal(ops.allocation_weights(jnp.ones(1)), 0)
+    np.testing.assert_array_equal(allocation_weights(np.ones(4, np.float32)), 0)
+    np.testing.assert_array_equal(allocation_weights(np.ones(1, np.float32)), 0)
 
 
 @quick
 @given(shares(2, N), numbers(2, N))
 def test_gradient_of_allocation_is_that_of_the_walk_in_a_fixed_order(usage, direction):
     usage[0, 0] = usage[0, 1]
-    (got,) = jitted(lambda u, g: jax.vjp(ops.allocation_weights, u)[1](g))(usage, direction)
+    got = np.asarray(jitted(pulled_through_allocation)(usage, direction))
     for row in range(2):
         seen = np.float32(1e-6) + np.float32(1 - 1e-6) * usage[row]
         order = sorted(range(N), key=lambda i, seen=seen: (seen[i], i))
@@ -187,9 +199,10 @@ def test_allocation_is_the_same_where_all_pairs_are_compared_at_once(monkeypatch
         value, pull = jax.vjp(ops.allocation_weights, usage)
         return value, pull(direction)[0]
 
-    in_a_loop = both(usage)
+    in_a_loop = jax.jit(lambda usage: both(usage))(usage)
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *, cpu, default: default())
-    for got, expected in zip(both(usage), in_a_loop, strict=True):
+    at_once = jax.jit(lambda usage: both(usage))(usage)  # A new function: the trace of the old one is cached.
+    for got, expected in zip(at_once, in_a_loop, strict=True):
         np.testing.assert_allclose(got, expected, atol=2e-5)
 
 
@@ -208,12 +221,13 @@ def test_erase_and_write_equals_its_twin(memory, where, erase, vector):
         for r in range(R):
             expected[i] = expected[i] + np.float64(where[r, i]) * vector[r]
     np.testing.assert_allclose(got, expected, atol=1e-5)
-    np.testing.assert_array_equal(ops.erase_and_write(memory, 0 * where, erase, vector), memory)
+    np.testing.assert_array_equal(jitted(ops.erase_and_write)(memory, 0 * where, erase, vector), memory)
 
 
 def test_a_whole_write_replaces_a_row():
     (memory,) = generated(0, (N, W))
-    got = ops.erase_and_write(memory, np.eye(N, dtype=np.float32)[2:3], np.ones((1, W)), np.full((1, W), 7.0))
+    written = np.eye(N, dtype=np.float32)[2:3], np.ones((1, W)), np.full((1, W), 7.0)
+    got = np.asarray(jitted(ops.erase_and_write)(memory, *written))
     np.testing.assert_allclose(got[2], 7)
     np.testing.assert_array_equal(np.delete(got, 2, 0), np.delete(memory, 2, 0))
 
@@ -249,10 +263,10 @@ def test_links_equal_their_twin_and_stay_in_range(writes, read):
 
 
 def test_links_lead_from_each_written_slot_to_the_next():
-    link, precedence = jnp.zeros((N, N)), jnp.zeros(N)
+    link, precedence, slots = np.zeros((N, N), np.float32), np.zeros(N, np.float32), np.eye(N, dtype=np.float32)
     for slot in (2, 0, 5):
-        link, precedence = ops.update_temporal_link(link, precedence, jnp.eye(N)[slot])
-    forward, backward = ops.directional_weights(link, jnp.eye(N)[jnp.asarray([2, 0, 5])])
+        link, precedence = jitted(ops.update_temporal_link)(link, precedence, slots[slot])
+    forward, backward = jitted(ops.directional_weights)(link, slots[[2, 0, 5]])
     np.testing.assert_array_equal(forward, [np.eye(N)[0], np.eye(N)[5], np.zeros(N)])
     np.testing.assert_array_equal(backward, [np.zeros(N), np.eye(N)[2], np.eye(N)[0]])
     np.testing.assert_array_equal(precedence, np.eye(N)[5])
@@ -264,8 +278,11 @@ def test_gradient_of_directional_weights_is_that_of_the_products():
     def by_products(link, read):
         return read @ jnp.swapaxes(link, -1, -2), read @ link
 
-    got = jax.vjp(ops.directional_weights, link, read)[1]((f, b))
-    expected = jax.vjp(by_products, link, read)[1]((f, b))
+    @jax.jit
+    def gradients(link, read):
+        return [jax.vjp(function, link, read)[1]((f, b)) for function in (ops.directional_weights, by_products)]
+
+    got, expected = gradients(link, read)
     for mine, other in zip(got, expected, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
@@ -277,7 +294,7 @@ def test_sharpened_links_equal_their_twin(direction, sharpness):
     raised = direction.astype(np.float64) + 1e-6
     powers = (raised / raised.max(-1, keepdims=True)) ** sharpness[:, None]
     np.testing.assert_allclose(got, powers / powers.sum(-1, keepdims=True), atol=1e-4)
-    gradient = jitted(jax.grad(lambda d, s: ops.sharpen_directional(d, s)[:, 0].sum()))(0 * direction, sharpness)
+    gradient = jitted(gradient_of_sharpened)(0 * direction, sharpness)
     assert np.all(np.isfinite(gradient))
 
 
@@ -312,7 +329,7 @@ def test_what_has_a_gradient_of_its_own_can_be_differentiated_forward():
 @quick
 @given(shares(R), weights(R, N), weights(R, N))
 def test_interpolation(gates, content, previous):
-    got = ops.interpolate(gates, content, previous)
+    got = jitted(ops.interpolate)(gates, content, previous)
     expected = [g * c + (1 - g) * p for g, c, p in zip(gates.astype(np.float64), content, previous, strict=True)]
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
@@ -329,14 +346,15 @@ def test_shift_equals_the_circular_convolution(shifts, where, data):
                 for number in range(shifts):
                     if (i - j - (number - shifts // 2)) % N == 0:
                         expected[r, i] += np.float64(where[r, j]) * distribution[r, number]
-    np.testing.assert_allclose(ops.shift(where, distribution), expected, atol=1e-6)
+    np.testing.assert_allclose(jitted(ops.shift)(where, distribution), expected, atol=1e-6)
 
 
 def test_a_shift_goes_round_and_back():
-    where = jnp.eye(N)[jnp.asarray([0, N - 1])]
-    right = ops.shift(where, jnp.asarray([[0.0, 0.0, 1.0]] * 2))
+    where = np.eye(N, dtype=np.float32)[[0, N - 1]]
+    to_the_right, to_the_left = np.array([[[0, 0, 1]] * 2, [[1, 0, 0]] * 2], np.float32)
+    right = jitted(ops.shift)(where, to_the_right)
     np.testing.assert_array_equal(right, np.eye(N)[[1, 0]])
-    np.testing.assert_array_equal(ops.shift(right, jnp.asarray([[1.0, 0.0, 0.0]] * 2)), where)
+    np.testing.assert_array_equal(jitted(ops.shift)(right, to_the_left), where)
 
 
 # All ------------------------------------------------------------------------------------------------------------------
@@ -361,8 +379,12 @@ def test_leading_axes_are_rows():
         (ops.interpolate, (np.abs(strengths) / 9, read, read)),
         (ops.shift, (read, mask)),
     ]
-    for function, arguments in calls:
-        whole = jax.jit(function)(*arguments)
-        one = jax.jit(function)(*(argument[1, 2] for argument in arguments))
-        for got, expected in zip(jax.tree.leaves(whole), jax.tree.leaves(one), strict=True):
-            np.testing.assert_allclose(got[1, 2], expected, atol=1e-6)
+
+    @jax.jit
+    def all_of_them(arguments):
+        return [function(*given) for (function, _), given in zip(calls, arguments, strict=True)]
+
+    whole = all_of_them([arguments for _, arguments in calls])
+    one = all_of_them([tuple(argument[1, 2] for argument in arguments) for _, arguments in calls])
+    for got, expected in zip(jax.tree.leaves(whole), jax.tree.leaves(one), strict=True):
+        np.testing.assert_allclose(np.asarray(got)[1, 2], expected, atol=1e-6)

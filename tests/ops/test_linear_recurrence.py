@@ -29,7 +29,7 @@ def drawn(length=13, width=4, of_values=3, erases=True, decays=True, seed=0, bat
         "queries": rng.normal(size=(*batch, length, width)),
         "initial": rng.normal(size=(*batch, of_values, width)),
     }
-    return {name: value if value is None else jnp.asarray(value, jnp.float32) for name, value in arguments.items()}
+    return {name: value if value is None else value.astype(np.float32) for name, value in arguments.items()}
 
 
 def twin(keys, values, write, erase, log_decay, queries, initial):
@@ -62,7 +62,8 @@ def test_it_is_the_recurrence(erases, decays, chunk_size):
 
 @pytest.mark.parametrize(("erases", "decays"), FORMS)
 def test_gradients_are_those_of_its_steps(erases, decays):
-    arguments = drawn(length=11, erases=erases, decays=decays)
+    length = 7  # two chunks, of which one is not full
+    arguments = drawn(length=length, erases=erases, decays=decays)
     given = {name: value for name, value in arguments.items() if value is not None}
 
     def loss(state, reads):
@@ -73,7 +74,7 @@ def test_gradients_are_those_of_its_steps(erases, decays):
 
     def stepwise(given):
         state, reads = given["initial"], []
-        for t in range(11):
+        for t in range(length):
             at = {name: given[name][:, t] for name in ("write", "erase", "log_decay") if name in given}
             state = ops.linear_recurrence_step(state, given["keys"][:, t], given["values"][:, t], **at)
             reads.append(jnp.einsum("bvk,bk->bv", state, given["queries"][:, t]))
@@ -93,9 +94,9 @@ def test_it_can_be_split_anywhere_and_padded(erases, decays):
     first = {name: value[:, :6] for name, value in sequences.items()}
     middle, early = scan(**first, initial=arguments["initial"], chunk_size=4)
     after, late = scan(**{name: value[:, 6:] for name, value in sequences.items()}, initial=middle, chunk_size=4)
-    np.testing.assert_allclose(jnp.concatenate([early, late], axis=1), reads, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate([early, late], axis=1), reads, atol=1e-5)
     np.testing.assert_allclose(after, state, atol=1e-5)
-    quiet = {name: value.at[:, 6:].set(0) for name, value in sequences.items() if value.ndim == 2}
+    quiet = {name: np.where(np.arange(13) < 6, value, 0) for name, value in sequences.items() if value.ndim == 2}
     padded, _ = scan(**sequences | quiet, initial=arguments["initial"], chunk_size=4)
     np.testing.assert_allclose(padded, middle, atol=1e-6)
 
@@ -104,7 +105,7 @@ def test_it_can_be_split_anywhere_and_padded(erases, decays):
 def test_the_form_for_a_tpu(length):
     """Chunks solved by whole matrices, against the recurrence and its gradients; a key that repeats loses nothing."""
     arguments = drawn(length, width=2, seed=length)
-    arguments["keys"] = arguments["keys"].at[0].set(arguments["keys"][0, 0])
+    arguments["keys"][0] = arguments["keys"][0, 0]
     given = arguments | {"log_decay": None}
 
     def on(name):
@@ -130,22 +131,20 @@ def test_the_form_for_a_tpu(length):
 def test_reflections_count_modulo_two():
     """With e = 2, I - 2 k k^T for k = (1, -1) / sqrt 2 exchanges two coordinates: parity, at any length."""
     bits = np.random.default_rng(0).integers(0, 2, 500)
-    keys = jnp.broadcast_to(jnp.array([1.0, -1.0]) / jnp.sqrt(2.0), (500, 2))
-    queries = jnp.broadcast_to(jnp.array([1.0, 0.0]), (500, 2))
-    nothing, initial = jnp.zeros((500, 1)), jnp.array([[1.0, 0.0]])
-    _, reads = scan(queries, keys, nothing, nothing[:, 0], jnp.asarray(2.0 * bits, jnp.float32), initial=initial)
-    np.testing.assert_allclose(reads[:, 0], 1 - np.cumsum(bits) % 2, atol=1e-3)
+    keys = np.tile(np.float32([1, -1] / np.sqrt(2)), (500, 1))
+    queries = np.tile(np.float32([1, 0]), (500, 1))
+    nothing, initial = np.zeros((500, 1), np.float32), np.float32([[1, 0]])
+    _, reads = scan(queries, keys, nothing, nothing[:, 0], (2 * bits).astype(np.float32), initial=initial)
+    np.testing.assert_allclose(np.asarray(reads)[:, 0], 1 - np.cumsum(bits) % 2, atol=1e-3)
 
 
 def test_strong_decay_is_finite_and_forgets():
-    arguments = drawn(length=40) | {"log_decay": jnp.full((2, 40), -90.0)}
+    arguments = drawn(length=40) | {"log_decay": np.full((2, 40), -90, np.float32)}
     state, reads = scan(**arguments, chunk_size=16)
-    last = jnp.einsum("b,bv,bk->bvk", arguments["write"][:, -1], arguments["values"][:, -1], arguments["keys"][:, -1])
+    last = np.einsum("b,bv,bk->bvk", arguments["write"][:, -1], arguments["values"][:, -1], arguments["keys"][:, -1])
     np.testing.assert_allclose(state, last, atol=1e-6)
-    gradients = jax.grad(lambda decay: jnp.sum(scan(**arguments | {"log_decay": decay}, chunk_size=16)[1]))(
-        arguments["log_decay"]
-    )
-    assert jnp.all(jnp.isfinite(reads)) and jnp.all(jnp.isfinite(gradients))
+    gradient = jax.grad(lambda decay: jnp.sum(scan(**arguments | {"log_decay": decay}, chunk_size=16)[1]))
+    assert np.all(np.isfinite(reads)) and np.all(np.isfinite(jax.jit(gradient)(arguments["log_decay"])))
 
 
 def test_nothing_and_wrong_sizes():

@@ -9,18 +9,24 @@ import numpy as np
 
 from lenmem.ops.products import SharedProducts, shared_scan
 
-ROWS, WIDTH, STEPS = 2, 3, 5
+ROWS, WIDTH, STEPS = 2, 3, 3
+
+
+def normal(seed, *shape):
+    return jax.device_put(np.random.default_rng(seed).normal(size=shape).astype(np.float32))
+
+
 WEIGHTS = {
-    "kernel": jax.random.normal(jax.random.key(0), (2 * WIDTH, WIDTH)),
-    "bias": jnp.arange(WIDTH) / 4,
-    "tied": jax.random.normal(jax.random.key(1), (WIDTH, WIDTH)),
+    "kernel": normal(0, 2 * WIDTH, WIDTH),
+    "bias": jax.device_put(np.arange(WIDTH, dtype=np.float32) / 4),
+    "tied": normal(1, WIDTH, WIDTH),
     "scale": jnp.asarray(0.5),
-    "memory": jax.random.normal(jax.random.key(2), (ROWS, 7, WIDTH)),
+    "memory": normal(2, ROWS, 7, WIDTH),
     "count": jnp.asarray(3),
 }
 """`tied` is used in a product and also as it is, `memory` in a product with the rows as a batch."""
 CARRY = (jnp.ones((ROWS, WIDTH)), jnp.asarray(0))
-INPUTS = jax.random.normal(jax.random.key(3), (STEPS, ROWS, WIDTH))
+INPUTS = normal(3, STEPS, ROWS, WIDTH)
 
 
 def step(weights, carry, x):
@@ -77,7 +83,7 @@ def test_values_and_gradients_equal_a_loop():
 
 
 def test_forward_and_second_derivatives_equal_a_loop():
-    towards = jax.tree.map(jnp.cos, POINT)
+    towards = jax.tree.map(np.cos, POINT)
 
     def curvature(run):
         slope = jax.jvp(scalar(run), POINT, towards)[1]
@@ -95,10 +101,11 @@ def test_many_rows_and_small_weights_are_left_plain():
 
 
 def test_seeds_in_one_program_equal_seeds_alone():
-    several = jax.tree.map(lambda x: jnp.stack([x, 1.5 * x]), FLOATS)
+    several = jax.tree.map(lambda x: np.stack([x, np.float32(1.5) * x]), FLOATS)
     together = jax.jit(jax.vmap(jax.grad(scalar(scanned)), (0, None, None)))(several, *POINT[1:])
+    together, gradient = jax.tree.map(np.asarray, together), jax.jit(jax.grad(scalar(looped)))
     for seed in range(2):
-        alone = jax.jit(jax.grad(scalar(looped)))(jax.tree.map(lambda x, i=seed: x[i], several), *POINT[1:])
+        alone = gradient(jax.tree.map(lambda x, i=seed: x[i], several), *POINT[1:])
         chex.assert_trees_all_close(jax.tree.map(lambda x, i=seed: x[i], together), alone, atol=1e-5, rtol=1e-4)
 
 
@@ -110,4 +117,4 @@ def test_half_precision_is_summed_once():
         scan = shared_scan(lambda w, c, x: (c, x @ w.astype(jnp.bfloat16)), weight, (), xs[0])
         return jnp.sum(scan(weight, (), xs)[1].astype(jnp.float32))
 
-    np.testing.assert_allclose(jax.grad(loss)(jnp.ones((1, 1))), [[2048.0]])
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(np.ones((1, 1), np.float32)), [[2048.0]])
