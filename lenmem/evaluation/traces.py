@@ -42,7 +42,8 @@ def observed(
     """(outputs, traces) of a model on each batch; batches of one shape share one compiled program. See `collect`."""
 
     try:
-        program = _known_program(model)
+        # A reading may depend on the shapes, in which specs are not compared.
+        program = _known_program(model, getattr(getattr(model, "spec", None), "shapes", None))
     except TypeError:  # A field of a user's class is a list, say.
         program = _program(model)
     axes: dict[Any, dict[str, tuple[int, ...]]] = {}
@@ -57,8 +58,8 @@ def observed(
         yield np.asarray(outputs), moved
 
 
-def _program(model: nn.Module) -> Callable[[PyTree, Batch], tuple[jax.Array, PyTree]]:
-    """(parameters, batch) -> (outputs, traces), jitted."""
+def _program(model: nn.Module, shapes: Any = None) -> Callable[[PyTree, Batch], tuple[jax.Array, PyTree]]:
+    """(parameters, batch) -> (outputs, traces), jitted. `shapes` tells apart the programs that are kept."""
 
     def run(params: PyTree, batch: Batch) -> tuple[jax.Array, PyTree]:
         with parameters_fit():

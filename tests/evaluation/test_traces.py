@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lenmem.evaluation.traces import collect, pca, token_names
+from lenmem.evaluation.traces import collect, observed, pca, token_names
+from lenmem.models import make
 from lenmem.tasks.base import draw
+from lenmem.types import Batch, Spec
 from tests.evaluation.oracle import Copy
 
 
@@ -93,3 +95,17 @@ def test_pca_refuses():
         pca(np.zeros((0, 2)), 1)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         pca(np.zeros((2, 2)), 0)
+
+
+def test_one_network_on_two_tasks_is_observed_by_two_programs():
+    """Their specs are equal, since `shapes` is not compared, but one asks for a single answer, which is read otherwise."""
+    inputs, mask = jnp.zeros((2, 1), jnp.int32), jnp.ones((2, 1), bool)
+    single = Spec(vocabulary=4, output_size=3, shapes=lambda n: (n, 1))
+    each = Spec(vocabulary=4, output_size=3, shapes=lambda n: (n, n))
+    assert single == each
+    for spec in (single, each):
+        model = make("transformer", spec, hidden_size=8, layers=1, heads=2, feedforward_size=8)
+        params = jax.jit(model.init)(jax.random.key(0), inputs, mask, mask)["params"]
+        ((outputs, _),) = observed(model, params, [Batch(inputs, mask, inputs, mask, mask)])
+        expected = jax.jit(model.apply)({"params": params}, inputs, mask, mask)
+        np.testing.assert_allclose(outputs, expected, atol=1e-6)
