@@ -98,7 +98,7 @@ def test_pca_refuses():
 
 
 def test_one_network_on_two_tasks_is_observed_by_two_programs():
-    """Their specs are equal, since `shapes` is not compared, but one asks for a single answer, which is read otherwise."""
+    """Specs are equal whatever their `shapes`, but one of these asks for a single answer, which is read otherwise."""
     inputs, mask = jnp.zeros((2, 1), jnp.int32), jnp.ones((2, 1), bool)
     single = Spec(vocabulary=4, output_size=3, shapes=lambda n: (n, 1))
     each = Spec(vocabulary=4, output_size=3, shapes=lambda n: (n, n))
