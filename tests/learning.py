@@ -36,6 +36,9 @@ def check_instruction_set(flags: str) -> None:
             raise ValueError(f"--xla_cpu_max_isa is {name!r}; XLA knows {', '.join(INSTRUCTION_SETS)}")
 
 
+briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+"""`jit` for what runs once or twice: it compiles in half the time."""
+
 trained = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 1})
 """`jit` for what trains: `conftest.py` has programs compiled quickly, with which an update takes five times as long."""
 

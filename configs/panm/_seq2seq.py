@@ -38,10 +38,14 @@ def small(task: Task, model: dict[str, Any], steps: int = 4000) -> Experiment:
 
 
 def rows_of(
-    table: str, name: str, where: dict[str, Any], column: str, cells: dict[str, Experiment], suffix: str = ""
+    table: str,
+    name: str,
+    where: dict[str, Any],
+    scores: dict[str, str],
+    cells: dict[str, Experiment],
+    suffix: str = "",
 ) -> dict[str, Row]:
-    """Rows `<name>-<model><suffix>`, scored by exact match including the end."""
+    """Rows `<name>-<model><suffix>`. `scores`: metric -> column; exact match includes the end."""
     return {
-        f"{name}-{model}{suffix}": Row(cell, table, where | {"model": model}, {"exact_match": column})
-        for model, cell in cells.items()
+        f"{name}-{model}{suffix}": Row(cell, table, where | {"model": model}, scores) for model, cell in cells.items()
     }

@@ -25,7 +25,7 @@ rows = {
         "table_2_math",
         name,
         {"task": name},
-        "mean",
+        {"exact_match": "mean"},
         {model: paper(task, fields, ADAM, **SIZE) for model, fields in (MODELS | {"panm": OVER_RELATIVE}).items()},
     ).items()
 }

@@ -17,7 +17,7 @@ from ._seq2seq import MODELS, OVER_RELATIVE, rows_of, small
 task = PlaceValue(examples=200_000, held_out_examples=2000)
 experiment = small(task, OVER_RELATIVE)
 cells = {name: small(task, model) for name, model in (MODELS | {"panm": OVER_RELATIVE}).items()}
-rows = rows_of("table_2_math", "place_value", {"task": "place_value"}, "mean", cells, "-small")
+rows = rows_of("table_2_math", "place_value", {"task": "place_value"}, {"exact_match": "mean"}, cells, "-small")
 without_pointers = small(task, OVER_RELATIVE | {"pointers": False})
 where = {"task": "place_value", "model": "panm"}
 rows["place_value-panm_without_pointers-small"] = Row(without_pointers, "table_2_math", where, {})

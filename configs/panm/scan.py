@@ -22,7 +22,7 @@ rows = {
         "table_2_scan",
         f"scan_{cutoff}",
         {"task": "scan", "length": cutoff},
-        "median",
+        {"exact_match": "median"},
         {name: paper(Scan(max_actions=cutoff), model, ADAM) for name, model in MODELS.items()},
     ).items()
 }

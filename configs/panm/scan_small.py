@@ -14,4 +14,4 @@ from ._seq2seq import MODELS, rows_of, small
 task = Scan(max_actions=26)
 experiment = small(task, MODELS["panm"])
 cells = {name: small(task, model) for name, model in MODELS.items()}
-rows = rows_of("table_2_scan", "scan_26", {"task": "scan", "length": 26}, "median", cells, "-small")
+rows = rows_of("table_2_scan", "scan_26", {"task": "scan", "length": 26}, {"exact_match": "median"}, cells, "-small")

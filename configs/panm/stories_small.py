@@ -8,16 +8,14 @@ numbers say nothing about Table 3 of Le et al. (2024), which `panm/babi` measure
 """
 
 from lenmem.data.stories import KINDS
-from lenmem.reproduce import Row
 from lenmem.tasks.stories import Stories
 
-from ._seq2seq import MODELS, small
+from ._seq2seq import MODELS, rows_of, small
 
 NAMES = ("transformer", "transformer_rpe", "universal_transformer_rpe", "panm")
 SCORES = {"validation/exact_match": "4 to 12", "exact_match": "13 to 48"}
 SCORES |= {f"{kind}/exact_match": kind for kind in KINDS}
 
 experiment = small(Stories(), MODELS["panm"])
-rows = {
-    f"stories-{name}-small": Row(small(Stories(), MODELS[name]), "stories", {"model": name}, SCORES) for name in NAMES
-}
+cells = {name: small(Stories(), MODELS[name]) for name in NAMES}
+rows = rows_of("stories", "stories", {}, SCORES, cells, "-small")

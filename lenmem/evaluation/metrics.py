@@ -193,11 +193,18 @@ def dispatch(
     holds an array or a list), the program is compiled for this call alone.
     """
     seeds(params)
-    try:
-        hash((apply, metrics, source))
-    except TypeError:
+    if not hashable(apply, metrics, source):
         return _jit(functools.partial(_metrics, apply, metrics, source))(params, key, items)
     return _cached_metrics()(apply, metrics, source, params, key, items)
+
+
+def hashable(*values: Any) -> bool:
+    """Whether a compiled program can be kept for these: not if a field of one holds an array or a list."""
+    try:
+        hash(values)
+    except TypeError:
+        return False
+    return True
 
 
 def lowered_metrics(

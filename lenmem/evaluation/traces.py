@@ -12,6 +12,7 @@ import numpy as np
 from flax import traverse_util
 
 from lenmem.errors import parameters_fit
+from lenmem.evaluation.metrics import hashable
 from lenmem.types import Batch, PyTree, Spec
 
 
@@ -41,11 +42,9 @@ def observed(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """(outputs, traces) of a model on each batch; batches of one shape share one compiled program. See `collect`."""
 
-    try:
-        # A reading may depend on the shapes, in which specs are not compared.
-        program = _known_program(model, getattr(getattr(model, "spec", None), "shapes", None))
-    except TypeError:  # A field of a user's class is a list, say.
-        program = _program(model)
+    # A reading may depend on the shapes, in which specs are not compared.
+    arguments = model, getattr(getattr(model, "spec", None), "shapes", None)
+    program = (_known_program if hashable(*arguments) else _program)(*arguments)
     axes: dict[Any, dict[str, tuple[int, ...]]] = {}
     for batch in batches:
         outputs, traces = program(params, batch)
@@ -58,7 +57,7 @@ def observed(
         yield np.asarray(outputs), moved
 
 
-def _program(model: nn.Module, shapes: Any = None) -> Callable[[PyTree, Batch], tuple[jax.Array, PyTree]]:
+def _program(model: nn.Module, shapes: Any) -> Callable[[PyTree, Batch], tuple[jax.Array, PyTree]]:
     """(parameters, batch) -> (outputs, traces), jitted. `shapes` tells apart the programs that are kept."""
 
     def run(params: PyTree, batch: Batch) -> tuple[jax.Array, PyTree]:

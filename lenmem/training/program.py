@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from lenmem.evaluation.metrics import Apply, ApplyModel
+from lenmem.evaluation.metrics import Apply, ApplyModel, hashable
 from lenmem.keys import namespaced
 from lenmem.tasks.base import Task
 from lenmem.training.configuration import TrainableExperiment, Training
@@ -47,7 +47,7 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
     training, task, model = experiment.training, experiment.task, experiment.bound_model
     advance, mesh = advance_on(experiment)
     arguments = (model, task, _rule_of(training), tuple(training.state_options.items()))
-    members = (_known_initial if _hashable(arguments) else _initial)(*arguments)
+    members = (_known_initial if hashable(*arguments) else _initial)(*arguments)
     keys = seed_keys(training, key)
 
     def init() -> State:
@@ -66,17 +66,8 @@ def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = 
     options = tuple(training.step_options.items())
     arguments = (experiment.bound_model, experiment.task, _rule_of(training), options, mesh)
     # For the devices of a topology what is traced depends on their platform, which is not among the arguments.
-    known = devices is None and _hashable(arguments)
+    known = devices is None and hashable(*arguments)
     return (_known_advance if known else _advance)(*arguments), mesh
-
-
-def _hashable(arguments: tuple[Any, ...]) -> bool:
-    """Not so if a field of a user's class is a list, say."""
-    try:
-        hash(arguments)
-    except TypeError:
-        return False
-    return True
 
 
 # Of a training only what is in the program is among their arguments: what is logged, say, compiles nothing anew.

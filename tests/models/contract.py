@@ -22,7 +22,7 @@ from lenmem.models import supports
 from lenmem.tasks.base import Task, draw, masked_mean, slot_hits
 from lenmem.tasks.lantm import Copy
 from lenmem.types import STREAMS, Batch, PyTree
-from tests.learning import fit, trained
+from tests.learning import briefly, fit, trained
 
 ROWS = (3, 5, 1, 4)
 """Lengths of the rows of a ragged batch: no neighbours are alike, and none fills the capacity."""
@@ -61,10 +61,6 @@ class Case:
     learning: Learning
     task: Task = Copy(vocabulary=4, train_lengths=(1, 5))
     tolerance: float = 2e-5
-
-
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs once or twice: it compiles in half the time."""
 
 
 @functools.cache

@@ -13,8 +13,9 @@ from lenmem.models.chomsky import Elman, TapeCell, TapeRNN, VectorStackRNN
 from lenmem.nn.interfaces import Transducer
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy, Reverse
+from tests.learning import briefly
 from tests.models import contract
-from tests.models.contract import Case, Learning, briefly
+from tests.models.contract import Case, Learning
 from tests.models.test_stack_rnn import Closing
 from tests.models.twin import random_parameters, sigmoid, softmax
 

@@ -20,7 +20,7 @@ from lenmem.tasks.lantm import Copy
 from lenmem.tasks.ndr import TableLookup
 from lenmem.types import Step
 from tests.drawing import drawn
-from tests.models.contract import briefly
+from tests.learning import briefly
 from tests.models.twin import Commands, random_parameters, sigmoid, softmax, softplus
 from tests.ops.test_addressing import allocation_twin, content_twin
 from tests.ops.test_states import twin as similarity_twin

@@ -15,8 +15,7 @@ from lenmem.tasks.base import Task, draw, masked_mean, slot_hits
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Example, Spec, Step
 from tests.drawing import drawn
-from tests.learning import fit, trained
-from tests.models.contract import briefly
+from tests.learning import briefly, fit, trained
 from tests.models.twin import lstm_step, random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=6, train_lengths=(1, 6))

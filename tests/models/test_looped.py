@@ -12,7 +12,7 @@ from lenmem.models.looped import LoopedEncoder
 from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.transformer import PreNormLayer
 from tests.drawing import drawn
-from tests.models.contract import briefly
+from tests.learning import briefly
 
 WIDTH, COLUMNS = 8, 7
 STATES = np.random.default_rng(0).normal(size=(2, COLUMNS, WIDTH)).astype(np.float32)

@@ -39,7 +39,7 @@ from lenmem.nn.recurrence import recomputed_scan, scan_cell
 from lenmem.nn.transformer import PreNormEncoder
 from lenmem.types import Batch, Spec, Step
 from tests.drawing import drawn as drawn_by
-from tests.models.contract import briefly
+from tests.learning import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
 
 LENGTHS = (5, 2)

@@ -30,7 +30,7 @@ from lenmem.nn.positions import PositionScores
 from lenmem.nn.transformer import PostNormLayer
 from lenmem.types import STREAMS, Batch, Spec
 from tests.drawing import drawn as drawn_by
-from tests.models.contract import briefly
+from tests.learning import briefly
 from tests.models.twin import lstm_step, sigmoid, softmax
 
 CTL = Spec(vocabulary=19, output_size=8, shapes=lambda capacity: (capacity, 1))

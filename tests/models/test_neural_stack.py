@@ -12,8 +12,8 @@ from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Step
 from tests.drawing import drawn
+from tests.learning import briefly
 from tests.models import contract
-from tests.models.contract import briefly
 from tests.models.twin import Commands, lstm_step, random_parameters, sigmoid
 from tests.ops.test_stacks import read_twin, update_twin
 

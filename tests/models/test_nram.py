@@ -13,7 +13,7 @@ from lenmem.models.nram import MODULES, NRAM
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Spec
-from tests.models.contract import briefly
+from tests.learning import briefly
 from tests.models.twin import Commands, random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=4, train_lengths=(1, 6))

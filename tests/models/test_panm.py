@@ -16,8 +16,9 @@ from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Spec
 from tests.drawing import drawn as drawn_by
+from tests.learning import briefly
 from tests.models import contract
-from tests.models.contract import Case, Learning, briefly
+from tests.models.contract import Case, Learning
 
 TINY: dict[str, Any] = {"hidden_size": 8, "mlp_size": 6}
 TASK = Copy(vocabulary=5, train_lengths=(1, 6))

@@ -16,9 +16,9 @@ from lenmem.models.pointer_network import FLOOR, LogMixture, PointerNetwork
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Reverse
 from lenmem.types import Spec
-from tests.learning import fit, trained
+from tests.drawing import drawn
+from tests.learning import briefly, fit, trained
 from tests.models import contract
-from tests.models.contract import briefly
 
 SPEC = Spec(vocabulary=5, output_size=6, shared_ids=True, end_id=5)
 INPUTS = jnp.array([[0, 3, 3, 1], [2, 4, 0, 0]])
@@ -30,9 +30,7 @@ TASK = Reverse(vocabulary=4, train_lengths=(1, 5))
 def answered(model, inputs=INPUTS, seed=1):
     """Outputs and pointer weights of large random parameters."""
     model = model.clone(hidden_size=6, embedding_size=4)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), inputs, MASK, SLOTS)["params"]
-    generator = np.random.default_rng(seed)
-    params = jax.tree.map(lambda x: jnp.asarray(generator.uniform(-2, 2, x.shape), x.dtype), shapes)
+    params = drawn(model.init, inputs, MASK, SLOTS, scale=2, seed=seed)
     run = briefly(lambda p, x: model.apply({"params": p}, x, MASK, SLOTS, mutable=["traces"]))
     outputs, mutated = run(params, inputs)
     return np.asarray(outputs), np.swapaxes(mutated["traces"]["decoder"]["attention"][0], 0, 1)

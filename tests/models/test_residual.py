@@ -15,7 +15,7 @@ from lenmem.nn.residual import ResidualEncoder, ShortConvolution
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.tasks.lantm import Copy
 from tests.drawing import drawn
-from tests.models.contract import briefly
+from tests.learning import briefly
 from tests.models.twin import sigmoid, softplus
 
 WIDTH, HEADS, LENGTH = 8, 2, 9

@@ -13,8 +13,9 @@ from lenmem.models.stack_rnn import StackRNN
 from lenmem.tasks.base import Task, draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import Example, Spec
+from tests.learning import briefly
 from tests.models import contract
-from tests.models.contract import Case, Learning, briefly
+from tests.models.contract import Case, Learning
 from tests.models.twin import random_parameters, sigmoid, softmax
 
 TASK = Copy(vocabulary=6, train_lengths=(1, 6))

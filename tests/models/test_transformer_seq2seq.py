@@ -18,8 +18,7 @@ from lenmem.nn.positions import Numbered
 from lenmem.tasks.base import masked_loss
 from lenmem.types import Batch, Spec
 from tests.drawing import drawn
-from tests.learning import fit, trained
-from tests.models.contract import briefly
+from tests.learning import briefly, fit, trained
 
 SPEC = Spec(vocabulary=5, output_size=6)
 LENGTHS, ANSWERS = (4, 2), (3, 5)

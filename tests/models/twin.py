@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.tasks.base import draw
+from tests.drawing import drawn
 
 
 def sigmoid(x):
@@ -215,9 +216,7 @@ def run(machine, params, embedding, tokens, vocabulary, answers):
 def random_parameters(model, batch, scale):
     """U(-scale, scale) instead of the model's initialisation: fast, and outside of the nearly linear range."""
     call = (batch.inputs, batch.input_mask, batch.target_mask)
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *call))["params"]
-    generator = np.random.default_rng(0)
-    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
+    return drawn(model.init, *call, scale=scale)
 
 
 def check(make_twin, model, task, *, tolerance=1e-4):

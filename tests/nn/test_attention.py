@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +11,7 @@ from lenmem.nn.attention import LocationAttention
 from lenmem.nn.attention_decoder import AttentionDecoder, PointingDecoder
 from lenmem.nn.cells import GRUCell
 from lenmem.types import Step
+from tests.drawing import drawn as drawn_by
 
 SIZE, SYMBOLS = 5, 3
 LENGTHS = (4, 2)
@@ -35,9 +34,7 @@ def run(module, states, mask, reads):
 
 def drawn(module, *arguments, method=None):
     """Parameters U(-0.9, 0.9), and their float64 twins."""
-    shapes = jax.eval_shape(functools.partial(module.init, jax.random.key(0), method=method), *arguments)["params"]
-    generator = np.random.default_rng(1)
-    params = jax.tree.map(lambda x: jax.device_put(generator.uniform(-0.9, 0.9, x.shape).astype(x.dtype)), shapes)
+    params = drawn_by(module.init, *arguments, scale=0.9, seed=1, method=method)
     return params, jax.tree.map(lambda x: np.asarray(x, np.float64), params)
 
 

@@ -15,7 +15,8 @@ from lenmem.nn import AttentionDecoder, EncoderDecoder, GRUCell, LSTMCell, Recur
 from lenmem.nn.panm import PointerCell, PointerDecoder, PointerLayer
 from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
-from tests.models.contract import briefly
+from tests.drawing import drawn as drawn_by
+from tests.learning import briefly
 from tests.models.twin import sigmoid, softmax, softplus
 
 LENGTHS, N, D, H, STEPS = (5, 2), 6, 4, 8, 2
@@ -38,9 +39,7 @@ def run(decoder, states, mask, read, deterministic=True):
 
 def drawn(module, *arguments, method=run, scale=0.7):
     """Parameters U(-scale, scale), away from where everything is nearly linear."""
-    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *arguments, method=method))["params"]
-    generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
+    return drawn_by(module.init, *arguments, scale=scale, seed=1, method=method)
 
 
 def decoded(decoder, params, states=STATES, mask=MASK, read=READ, key=None):

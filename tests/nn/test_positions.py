@@ -19,7 +19,8 @@ from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.nn.positions import PositionEncoding, PositionScores, PositionVectors
 from lenmem.nn.transformer import TransformerEncoder
 from lenmem.types import Spec
-from tests.models.contract import briefly
+from tests.drawing import drawn as drawn_by
+from tests.learning import briefly
 
 WIDTH, HEADS, SIZE = 12, 3, 4
 LENGTHS = (7, 4)
@@ -35,9 +36,7 @@ def encoder(positions, **fields) -> Any:
 
 def drawn(module, *arguments, scale=0.8):
     """Parameters U(-scale, scale): nothing is 0 or 1."""
-    shapes = jax.eval_shape(module.init, jax.random.key(0), *arguments).get("params", {})
-    generator = np.random.default_rng(1)
-    return jax.tree.map(lambda x: jax.device_put(generator.uniform(-scale, scale, x.shape).astype(x.dtype)), shapes)
+    return drawn_by(module.init, *arguments, scale=scale, seed=1)
 
 
 def float64(tree):

@@ -16,6 +16,7 @@ from lenmem.nn.transformer import TransformerEncoder, glorot_attention
 from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
 from tests.drawing import drawn as drawn_by
+from tests.learning import briefly
 
 WIDTH, HEADS, SLOTS = 8, 2, 5
 LENGTHS = (4, 2)
@@ -26,8 +27,6 @@ READS = NORMAL.normal(size=(2, SLOTS, WIDTH)).astype(np.float32)
 VALID = np.arange(SLOTS) < np.array([[5], [3]])
 KINDS = [(kind, shared) for kind in ("absolute", "relative", "none") for shared in (False, True)]
 SPEC = Spec(vocabulary=4, output_size=5)
-
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def decoder(positions="absolute", shared=False, **fields):

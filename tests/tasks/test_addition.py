@@ -13,16 +13,13 @@ import pytest
 from lenmem import tasks
 from lenmem.tasks.base import draw
 from lenmem.types import Batch
+from tests.learning import briefly
 
 FORMATS = ("plain", "reversed", "reversed_answer", "index_hints")
 CASES = list(itertools.product(FORMATS, (False, True)))
 LENGTHS = tuple(np.repeat([1, 2, 3, 7], 20).tolist())
 MORE = (*LENGTHS, *np.repeat(np.arange(1, 21), 100).tolist())
 """With equally many of each training length."""
-
-
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 @functools.cache

@@ -31,6 +31,7 @@ from lenmem.tasks.dnc import (
     growing_lengths,
 )
 from lenmem.types import Batch
+from tests.learning import briefly
 
 CHANNELS: list[ChannelTask] = [
     QuinarySort(),
@@ -49,8 +50,6 @@ FORMULAS = [Logic(), Logic(operators=("equals", "implies", "or"))]
 DEFAULTS: list[DncTask] = [task for task in (*CHANNELS, *FORMULAS) if task == type(task)()]
 LENGTHS = np.repeat([1, 2, 3, 4, 5, 6, 7, 10, 15, 20], 12)
 CAPACITY = 23
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 def name_of(task: DncTask) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import statistics
 import sys
@@ -18,12 +17,11 @@ from lenmem.data import cifar10, digits, listops
 from lenmem.data.rows import Rows, take
 from lenmem.tasks.base import draw
 from lenmem.tasks.rows import RowTask, shuffled
+from tests.learning import briefly
 
 IMDB = str(Path(__file__).parents[1] / "data" / "fixtures" / "aclImdb")
 TOKENS = (*"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]")
 SMALL = {"train_size": 150, "validation_size": 40, "test_size": 60, "min_length": 20, "max_length": 60, "max_depth": 4}
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from lenmem import tasks
 from lenmem.tasks.base import draw
 from lenmem.tasks.nam import END, MASK, PAD, NamTask, bounded_number
 from lenmem.types import Batch
+from tests.learning import briefly
 
 NAMES = ("fibonacci", "palindrome", "reduce")
 FREE = [
@@ -26,8 +27,6 @@ FREE = [
 WHOLE = [(name, {"whole_sequence": True}) for name in NAMES]
 SPLITS = {"train": (1, 10), "validation": (5, 10), "od_easy": (11, 13), "test": (14, 16)}
 DIGITS, LINE = "0123456789", "0123456789_.EM"
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 def make(name, **fields) -> NamTask:

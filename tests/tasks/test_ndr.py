@@ -16,6 +16,7 @@ from lenmem.data import expressions as languages
 from lenmem.tasks.base import draw
 from lenmem.tasks.buckets import _permuted
 from lenmem.tasks.rows import RowTask
+from tests.learning import briefly
 
 # as printed in the fact sheet
 PRINTED = {
@@ -33,8 +34,6 @@ PRINTED = {
 }
 CTL_TOKENS = (*(f"{symbol:03b}" for symbol in range(8)), *PRINTED)
 SMALL = {"train_size": 400, "held_out_size": 12, "curve_size": 2}
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ from lenmem.tasks.panm import (
     neighbour_ceiling,
 )
 from lenmem.types import Batch
+from tests.learning import briefly
 
 TASKS: list[PanmTask] = [
     PanmCopy(),
@@ -51,8 +52,6 @@ LENGTHS = np.repeat([1, 2, 3, 4, 5, 6, 9, 10, 11, 20, 21], 24)
 CAPACITY = 22
 SYMBOLS = "!@#$%^&*()"
 """The tokens as Table 6 writes them."""
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 def name_of(task: PanmTask) -> str:

@@ -19,6 +19,7 @@ from lenmem import tasks
 from lenmem.data.scan import read_file, read_tfds
 from lenmem.tasks.base import draw
 from lenmem.tasks.scan import ACTIONS, END, LINE_END, WORDS, Scan, check_pairs, grammar
+from tests.learning import briefly
 
 FIXTURE = Path(__file__).parents[1] / "data" / "fixtures" / "scan_lines.txt"
 CUTOFFS = {  # pairs up to the cut-off, trained, held out; longer pairs
@@ -35,9 +36,6 @@ CUTOFFS = {  # pairs up to the cut-off, trained, held out; longer pairs
     40: (20782, 18704, 2078, 128),
 }
 LINE = (*WORDS, *ACTIONS, "IN:", "OUT:", "_", "<eos>")
-
-briefly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
-"""`jit` for what runs a few times: it compiles in half the time."""
 
 
 def interpret(command: str) -> str:
