@@ -16,6 +16,9 @@ from ._published import PUBLISHED, Published
 PRINTED = {"token_accuracy": "fine", "exact_match": "coarse"}
 """Our metrics -> the columns of Table 1b."""
 
+INTERPOLATED = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
+"""Our metrics -> the columns of Table B.2 for networks with action interpolation."""
+
 
 def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
     """10,000 updates of 32 examples by RMSProp; after `delay` updates the rate shrinks by 1% every 20 updates."""
@@ -140,8 +143,8 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
 
     Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
     with the constant 0 for the read head's gate, as in the published code; `uniform`, Table A.1's other initialisation;
-    both of these; `adam`, our own training with either gate; and `warm`, that of the quickstart, with forget gates that
-    start half open.
+    both of these; `adam`, our own training with either gate; `warm`, that of the quickstart, with forget gates that
+    start half open; and `interpolated-warm`.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},
@@ -165,10 +168,11 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
                     experiment = paper(in_regime, column, **variants.get(variant[:-1], {}))
                     experiment = dataclasses.replace(experiment, training=ADAM)
                     rows[f"{stem}-{variant}adam-{regime}"] = Row(experiment, "table_1b", where, PRINTED)
-                warm = paper(in_regime, column, read_gate_bias=0.0, forget_bias=0.0)
-                warm = dataclasses.replace(warm, training=WARM)
-                rows[f"{stem}-warm-{regime}"] = Row(warm, "table_1b", where, PRINTED)
-                with_interpolation = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
+                for prefix, interpolates in (("", False), ("interpolated-", True)):
+                    half_open = {"read_gate_bias": 0.0, "forget_bias": 0.0, "action_interpolation": interpolates}
+                    warm = dataclasses.replace(paper(in_regime, column, **half_open), training=WARM)
+                    table, printed = ("table_b2", INTERPOLATED) if interpolates else ("table_1b", PRINTED)
+                    rows[f"{stem}-{prefix}warm-{regime}"] = Row(warm, table, where, printed)
                 experiment = paper(in_regime, column, action_interpolation=True)
-                rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, with_interpolation)
+                rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, INTERPOLATED)
     return rows
