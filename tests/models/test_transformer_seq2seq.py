@@ -207,6 +207,7 @@ def copies(key, rows=32):
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_it_learns_to_stop_by_itself(learns):
     """There is always the same room for answers: only the model's end symbol ends an answer."""
     spec = Spec(vocabulary=4, output_size=5, shared_ids=True, length_rule="end", end_id=4)
