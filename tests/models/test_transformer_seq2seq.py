@@ -49,10 +49,15 @@ def parameters(model, call=CALL):
     [
         ("absolute", False, {}),
         ("relative", True, {}),
-        ("none", False, {}),
-        ("alibi", True, {"random_positions": True, "max_positions": 30}),
         ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
-        ("absolute", True, {"decoder_layers": 1, "pointers": True}),
+        *(
+            pytest.param(*others, marks=pytest.mark.thorough)
+            for others in (
+                ("none", False, {}),
+                ("alibi", True, {"random_positions": True, "max_positions": 30}),
+                ("absolute", True, {"decoder_layers": 1, "pointers": True}),
+            )
+        ),
     ],
 )
 def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields, monkeypatch):
