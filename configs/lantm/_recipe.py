@@ -143,8 +143,9 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
 
     Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
     with the constant 0 for the read head's gate, as in the published code; `uniform`, Table A.1's other initialisation;
-    both of these; `adam`, our own training with either gate; `warm`, that of the quickstart, with forget gates that
-    start half open. `interpolated` has three of these: alone, `interpolated-open_read_gate` and `interpolated-warm`.
+    both of these; `adam`, our own training with either gate; and `warm`, that of the quickstart, with forget gates
+    that start half open. Two of them are there with interpolation, too: `interpolated-open_read_gate` and
+    `interpolated-warm`.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},
