@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -171,6 +172,8 @@ def page(records: Sequence[Record], comparisons: Mapping[str, Record] = MappingP
         of_paper = [record for record in records if record["paper"] == paper]
         for table in dict.fromkeys(record["table"] for record in of_paper):
             parts.append(_table_section(paper, table, [record for record in of_paper if record["table"] == table]))
+    if records:
+        parts.append("\n".join(["", "## Rows that have not been measured", "", *_unmeasured(records), ""]))
     if comparisons:
         parts.append("\n## Comparisons\n")
     parts.extend(_comparison(folder, record) for folder, record in comparisons.items())
@@ -322,6 +325,42 @@ def _scorecard(records: Sequence[Record]) -> list[str]:
             rows.append([papers.about(paper)["short"], table["caption"].partition(". ")[0].rstrip("."), *cells])
     rows.append(["**all**", "", *(f"**{count}**" for count in sums)])
     return _markdown(header, rows, 2)
+
+
+def _unmeasured(records: Sequence[Record]) -> list[str]:
+    """Lines of a table: how many rows of each table are left, and why."""
+    found, rows = standings(records), []
+    for paper in papers.names():
+        reasons = papers.about(paper)["unmeasured"]
+        for name, table in papers.tables(paper).items():
+            if not table.get("printed", True) or table["unit"] not in COMPARED:
+                continue
+            measured = [dict(where) for *place, where in found if place == [paper, name]]
+            left = [row for row in table["rows"] if not any(_fits(row, where) for where in measured)]
+            counts = Counter(reason_of(paper, name, row) for row in left)
+            of_table = [papers.about(paper)["short"], table["caption"].partition(". ")[0].rstrip(".")]
+            for place in sorted(counts):
+                reason = reasons[place] if place < len(reasons) else {"where": {}, "why": "has no record here"}
+                which = "; ".join(f"{column} {_listed(value)}" for column, value in reason["where"].items())
+                rows.append([*of_table, which or "all others", str(counts[place]), reason["why"]])
+    lines = _markdown(["paper", "table", "which rows", "rows", "why"], rows, 3)
+    return [lines[0], "| --- | --- | --- | ---: | --- |", *lines[2:]]
+
+
+def reason_of(paper: str, table: str, row: Record) -> int:
+    """The place of the paper's reason that says why a printed row has not been measured; their number if none does."""
+    reasons = papers.about(paper)["unmeasured"]
+    fitting = (i for i, one in enumerate(reasons) if table in one["tables"] and _fits(row, one["where"]))
+    return next(fitting, len(reasons))
+
+
+def _fits(row: Record, where: Record) -> bool:
+    """Whether the columns of a printed row have these values, or one of a list of values."""
+    return all(row.get(column) in (value if isinstance(value, list) else [value]) for column, value in where.items())
+
+
+def _listed(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def summary(records: Sequence[Record]) -> str:

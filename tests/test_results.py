@@ -292,7 +292,8 @@ def test_a_row_of_the_page(results):
     assert "`lenmem reproduce lantm/copy`" in origin
     assert "12 min 35 s | TPU v9 | 012345678 |" in origin
     assert any("*on the test set* over a grid" in line and "as in the paper" in line for line in lines)
-    (card,) = [line for line in lines if line.startswith("| LANTM | Table 1(b): Main results")]
+    card, left = (line for line in lines if line.startswith("| LANTM | Table 1(b): Main results"))
+    assert left == "| LANTM | Table 1(b): Main results | all others | 111 | in the queue, `results/queue.txt` |"
     assert card == "| LANTM | Table 1(b): Main results | 112 | 1 |  | 1 |  |  |  | 1 |"
 
 
@@ -399,6 +400,31 @@ def test_names_of_variants_are_distinct():
     variants = module.variant_names(records)
     names = [(*key, variants[record["row"]]) for key, rows in module._by_row(records).items() for record in rows]
     assert len(set(names)) == len(names)
+
+
+def test_what_is_said_to_be_in_the_queue_is_there():
+    """Each printed row is measured, or the page says why not; the queue's rows are found by their columns."""
+    module = script()
+    measured = [(paper, table, dict(where)) for paper, table, where in module.standings(module.read_records(RESULTS))]
+    queued = [(entry.paper, entry.row.table, entry.row.where) for entry in read_queue(RESULTS / "queue.txt")]
+    waiting = 0
+    for paper in papers.names():
+        reasons = papers.about(paper)["unmeasured"]
+        for name, table in papers.tables(paper).items():
+            if not table.get("printed", True) or table["unit"] not in module.COMPARED:
+                continue
+            sources = {name, *table.get("scores_of", {"tables": ()})["tables"]}
+            for row in table["rows"]:
+                if any(key == [paper, name] and module._fits(row, where) for *key, where in measured):
+                    continue
+                place = module.reason_of(paper, name, row)
+                assert place < len(reasons), (
+                    f"lenmem/papers/{paper}.json does not say why {name} has no record of {row}"
+                )
+                if "in the queue" in reasons[place]["why"]:
+                    waiting += 1
+                    assert any(at == paper and of in sources and module._fits(row, w) for at, of, w in queued), row
+    assert waiting
 
 
 def test_a_picture_is_drawn_anew_when_its_numbers_change(results, capsys):

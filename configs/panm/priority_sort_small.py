@@ -3,6 +3,8 @@
 lenmem train panm/priority_sort_small
 lenmem reproduce panm/priority_sort_small --rows priority_sort-panm-small
 
+Rows: `priority_sort-<model>-small`, and `priority_sort-panm_a2_c<m>-small` with m Mode-2 pointers, as in Figure 8.
+
 Rows `priority_sort-<model>-long` are the same with 20,000 steps.
 
 Record: `results/panm/priority_sort-panm-small.json`, after 3,000 steps; the paper trains for 50,000.
@@ -10,7 +12,8 @@ Record: `results/panm/priority_sort-panm-small.json`, after 3,000 steps; the pap
 
 from lenmem.tasks.panm import PanmPrioritySort
 
-from ._recipe import small, small_rows
+from ._recipe import ablation_rows, small, small_rows
 
 experiment = small(PanmPrioritySort(), steps=3000)
 rows = small_rows(PanmPrioritySort(), "priority_sort", steps=3000)
+rows |= ablation_rows(PanmPrioritySort(), "priority_sort", {"figure_8": [(2, 0), (2, 2)]}, steps=3000)
