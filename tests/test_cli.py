@@ -196,6 +196,7 @@ def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, interrupt
     assert len(losses[0]) == 2
 
 
+@pytest.mark.thorough
 def test_an_encoder_is_drawn_on_what_was_typed(folder, capsys):
     (folder / "lookup.py").write_text(LOOKUP)
     run(capsys, "train", "lookup.py")

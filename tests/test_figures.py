@@ -75,16 +75,21 @@ def folder(tmp_path_factory) -> Path:
     ("name", "runs", "length", "files"),
     [
         ("lantm-2", ["priority_sort-lantm"], 3, ["a", "b"]),
-        ("lantm-3", ["repeat_copy-slantm"], 2, [""]),
         ("ndr-2", ["ctl-ndr"], 3, ["a", "b"]),
-        ("ndr-3", ["ctl-ndr"], 3, ["head-1", "head-2"]),
-        ("ndr-4", ["ctl-ndr"], 3, [""]),
-        ("nam-tapes", ["reduce-nam_tm"], 3, ["tape_1", "tape_1_2", "tape_2", "tape_2_2"]),
         ("panm-2", ["copy-panm"], 3, ["pointers", "content"]),
-        ("dnc-4", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
-        ("dnc-5", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
-        ("dnc-8", ["sort-dnc", "sort-dnc_stateless"], 4, ["sort-dnc", "sort-dnc_stateless"]),
         ("dnc-3", ["sort-dnc", "sort-dnc_stateless"], None, [""]),
+        *(
+            pytest.param(*others, marks=pytest.mark.thorough)
+            for others in (
+                ("lantm-3", ["repeat_copy-slantm"], 2, [""]),
+                ("ndr-3", ["ctl-ndr"], 3, ["head-1", "head-2"]),
+                ("ndr-4", ["ctl-ndr"], 3, [""]),
+                ("nam-tapes", ["reduce-nam_tm"], 3, ["tape_1", "tape_1_2", "tape_2", "tape_2_2"]),
+                ("dnc-4", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
+                ("dnc-5", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
+                ("dnc-8", ["sort-dnc", "sort-dnc_stateless"], 4, ["sort-dnc", "sort-dnc_stateless"]),
+            )
+        ),
     ],
 )
 def test_a_figure_is_one_command(folder, tmp_path, capsys, name, runs, length, files):

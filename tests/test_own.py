@@ -293,6 +293,7 @@ def test_what_is_no_run_is_not_resumed(folder, capsys):
 # Own data -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_data_of_ones_own_from_the_command_line(folder, capsys):
     rows = [(" ".join("abcde"[i % 5] for i in range(n, n + 1 + n % 6)), f"x{n % 3}") for n in range(60)]
     (folder / "own.jsonl").write_text("".join(json.dumps({"in": a, "out": b}) + "\n" for a, b in rows))

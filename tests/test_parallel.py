@@ -300,7 +300,13 @@ def test_what_does_not_fit_is_refused():
 # On eight -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("checks", ["operations", pytest.param("interfaces", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "checks",
+    [
+        pytest.param("operations", marks=pytest.mark.thorough),
+        pytest.param("interfaces", marks=pytest.mark.slow),
+    ],
+)
 def test_eight_devices_are_one(checks: str):
     """All of `main`, in a process with eight virtual devices."""
     flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ.get("XLA_FLAGS", ""))

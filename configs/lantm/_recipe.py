@@ -143,8 +143,9 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
 
     Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
     with the constant 0 for the read head's gate, as in the published code; `uniform`, Table A.1's other initialisation;
-    both of these; `adam`, our own training with either gate; `warm`, that of the quickstart, with forget gates that
-    start half open; and `interpolated-warm`.
+    both of these; `adam`, our own training with either gate; and `warm`, that of the quickstart, with forget gates
+    that start half open. Two of them are there with interpolation, too: `interpolated-open_read_gate` and
+    `interpolated-warm`.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},
@@ -165,14 +166,14 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
                     experiment = paper(in_regime, column, **fields)
                     rows[f"{stem}-{variant}-{regime}"] = Row(experiment, "table_1b", where, PRINTED)
                 for variant in ("", "open_read_gate-"):
-                    experiment = paper(in_regime, column, **variants.get(variant[:-1], {}))
-                    experiment = dataclasses.replace(experiment, training=ADAM)
+                    gate = variants.get(variant[:-1], {})
+                    experiment = dataclasses.replace(paper(in_regime, column, **gate), training=ADAM)
                     rows[f"{stem}-{variant}adam-{regime}"] = Row(experiment, "table_1b", where, PRINTED)
+                    experiment = paper(in_regime, column, action_interpolation=True, **gate)
+                    rows[f"{stem}-interpolated-{variant}{regime}"] = Row(experiment, "table_b2", where, INTERPOLATED)
                 for prefix, interpolates in (("", False), ("interpolated-", True)):
                     half_open = {"read_gate_bias": 0.0, "forget_bias": 0.0, "action_interpolation": interpolates}
                     warm = dataclasses.replace(paper(in_regime, column, **half_open), training=WARM)
                     table, printed = ("table_b2", INTERPOLATED) if interpolates else ("table_1b", PRINTED)
                     rows[f"{stem}-{prefix}warm-{regime}"] = Row(warm, table, where, printed)
-                experiment = paper(in_regime, column, action_interpolation=True)
-                rows[f"{stem}-interpolated-{regime}"] = Row(experiment, "table_b2", where, INTERPOLATED)
     return rows

@@ -291,6 +291,7 @@ class Brackets(Closing):
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_a_tape_learns_brackets_in_step_with_the_input(learns):
     """Rows of 13 to 24 symbols after rows of up to 12; a constant answer gets 0.4."""
     model = TapeRNN(hidden_size=32, tapes=2, slots=24, mlp_size=32)

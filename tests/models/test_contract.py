@@ -309,9 +309,21 @@ VARIANTS = {
 }
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
 
+SECOND = {"stack_lstm", "dnc_constrained", "panm_beyond", "delta_net_negative"}
+"""Further settings that are trained far from the first ones: `.ci/run slow` has them."""
 
-HALF_PRECISION = {"lantm", "ndr", "nam_tm", "lsam", "dnc", "panm", "transformer", "lstm"}
-"""Whose check in bfloat16, a program of its own, is in the suite; `.ci/run slow` has that of the others."""
+FLAGSHIPS = {"lantm", "ndr", "nam_tm", "dnc", "panm", "transformer", "lstm"}
+"""Who learns in every run of the suite: `.ci/run` has the others."""
+
+HALF_PRECISION = {"lantm", "ndr", "transformer", "lstm"}
+"""Who is checked in bfloat16, which takes a program of its own."""
+
+
+def marks_of(case: Case, always: bool) -> list[pytest.MarkDecorator]:
+    """Where a check of this case runs; `always`: in every run of the suite, unless the case is of further settings."""
+    if case.name in VARIANTS:
+        return [pytest.mark.slow]
+    return [] if always and case.name not in SECOND else [pytest.mark.thorough]
 
 
 def checks_of(case: Case) -> list[Any]:
@@ -321,8 +333,7 @@ def checks_of(case: Case) -> list[Any]:
             case,
             check,
             id=f"{case.name}-{check.__name__.removeprefix('check_')}",
-            marks=[pytest.mark.slow]
-            * (case.name in VARIANTS or (check is contract.check_bfloat16 and case.name not in HALF_PRECISION)),
+            marks=marks_of(case, check is not contract.check_bfloat16 or case.name in HALF_PRECISION),
         )
         for check in contract.CHECKS
     ]
@@ -346,7 +357,7 @@ def test_contract(case, check):
 @pytest.mark.learning
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * (case.name in VARIANTS)) for case in CASES],
+    [pytest.param(case, marks=marks_of(case, case.name in FLAGSHIPS)) for case in CASES],
     ids=lambda case: case.name,
 )
 def test_it_learns(case, learns):
@@ -354,8 +365,8 @@ def test_it_learns(case, learns):
 
 
 def test_every_named_model_is_under_contract():
-    assert {case.name for case in CASES} >= VARIANTS | HALF_PRECISION
-    always = {type(case.model) for case in CASES if case.name not in VARIANTS}
+    assert {case.name for case in CASES} >= VARIANTS | SECOND | FLAGSHIPS | HALF_PRECISION
+    always = {type(case.model) for case in CASES if case.name not in VARIANTS | SECOND}
     assert always >= {kind for kind, _ in MODELS.values()}
 
 

@@ -157,6 +157,7 @@ def test_it_refuses_what_it_cannot_take():
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_it_learns_to_name_symbols_and_names_those_it_has_never_met(learns):
     task, model = Naming(), ESBN(hidden_size=32, key_size=16, embedding_size=64, spec=Naming().spec)
 

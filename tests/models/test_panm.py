@@ -67,6 +67,7 @@ def test_heads_are_counted():
     assert set(none) == {"recurrence"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("check", [contract.check_shapes, contract.check_capacity_and_traces])
 def test_teacher_forcing_keeps_the_contract(check):
     check(FED_BACK)

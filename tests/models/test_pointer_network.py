@@ -104,6 +104,7 @@ def test_tasks_it_cannot_take(change):
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_it_learns_to_reverse_by_pointing(learns):
     """Trained on Reverse, its pointer runs from the last input to the first, then to the end delimiter."""
     model, length = PointerNetwork(hidden_size=16, embedding_size=8, spec=TASK.spec), 4

@@ -50,6 +50,7 @@ def test_errors(fields, message):
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_location_learns_to_reverse(learns):
     model = Attention(hidden_size=16, embedding_size=8, attention="location", max_positions=10)
     contract.check_learns(Case("location", model, Learning(0.9, 0.998, extrapolates=False, updates=400), TASK), learns)

@@ -120,6 +120,7 @@ class Closing(Task):
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_it_learns_brackets_in_step_with_the_input(learns):
     contract.check_learns(
         Case(

@@ -49,10 +49,15 @@ def parameters(model, call=CALL):
     [
         ("absolute", False, {}),
         ("relative", True, {}),
-        ("none", False, {}),
-        ("alibi", True, {"random_positions": True, "max_positions": 30}),
         ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
-        ("absolute", True, {"decoder_layers": 1, "pointers": True}),
+        *(
+            pytest.param(*others, marks=pytest.mark.thorough)
+            for others in (
+                ("none", False, {}),
+                ("alibi", True, {"random_positions": True, "max_positions": 30}),
+                ("absolute", True, {"decoder_layers": 1, "pointers": True}),
+            )
+        ),
     ],
 )
 def test_cached_greedy_decoding_equals_passes_over_whole_prefixes(positions, shared, fields, monkeypatch):
@@ -207,6 +212,7 @@ def copies(key, rows=32):
 
 
 @pytest.mark.learning
+@pytest.mark.thorough
 def test_it_learns_to_stop_by_itself(learns):
     """There is always the same room for answers: only the model's end symbol ends an answer."""
     spec = Spec(vocabulary=4, output_size=5, shared_ids=True, length_rule="end", end_id=4)

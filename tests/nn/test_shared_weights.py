@@ -46,7 +46,12 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
 """name -> (network, inputs and mask, number of products found in all its loops)."""
 
 
-@pytest.mark.parametrize("name", CASES)
+OFTEN = {"lstm", "gru", "lantm", "dnc"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name not in OFTEN)) for name in CASES]
+)
 def test_gradients_equal_plain_differentiation(name, monkeypatch):
     """In float32 at opt level 0. The difference is that of the order of a sum, relative to the largest entry."""
     model, inputs, expected = CASES[name]

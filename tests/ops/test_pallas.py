@@ -67,7 +67,9 @@ def with_gradients(arrays, mask, cotangent, **options):
     return result, pull(cotangent)
 
 
-@pytest.mark.parametrize("options", [{}, {"tolerance": 0.0}, {"one_sided": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"tolerance": 0.0}, marks=pytest.mark.thorough), {"one_sided": True}], ids=str
+)
 def test_several_blocks(options):
     """Values are the twin's, slopes its finite differences, gradients those of the form for XLA."""
     arrays, mask = example()

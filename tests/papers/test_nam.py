@@ -39,10 +39,15 @@ def pictures(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "row", "write", "fields"),
     [
-        ("lra_listops", "listops-nam_transformer", trees, {"min_length": 20, "max_length": 41, "cut_at": 30}),
         ("lra_text", "text-linear_transformer", None, {"max_length": 20, "validation_share": 0.25}),
-        ("lra_image", "image-transformer", pictures, {}),
-        ("lra_digits", "lra_digits-outer_product", None, {"sides": (12, 16)}),
+        *(
+            pytest.param(*others, marks=pytest.mark.thorough)
+            for others in (
+                ("lra_listops", "listops-nam_transformer", trees, {"min_length": 20, "max_length": 41, "cut_at": 30}),
+                ("lra_image", "image-transformer", pictures, {}),
+                ("lra_digits", "lra_digits-outer_product", None, {"sides": (12, 16)}),
+            )
+        ),
     ],
 )
 def test_an_arena_task_from_its_files_to_a_record(config, row, write, fields, tmp_path):

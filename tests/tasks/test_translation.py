@@ -148,7 +148,7 @@ def network(name):
     return task, model, jax.tree.map(np.asarray, init(jax.random.split(jax.random.key(1), 2)))
 
 
-@pytest.mark.parametrize("name", ["transformer_panm", "lstm"])
+@pytest.mark.parametrize("name", [pytest.param("transformer_panm", marks=pytest.mark.thorough), "lstm"])
 def test_perplexity_is_that_of_all_right_answers(name):
     """A float64 twin over all subwords of some answers, for a network that reads the answer so far, and for one that
     answers without."""

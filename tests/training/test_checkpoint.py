@@ -402,6 +402,7 @@ def test_an_interrupted_save_leaves_the_others_alone(directory, monkeypatch, mom
     assert sorted(path.name for path in directory.iterdir()) == ["2", "3"]
 
 
+@pytest.mark.thorough
 def test_sigkill_while_a_large_array_is_written(tmp_path):
     script = textwrap.dedent(
         """
