@@ -132,19 +132,23 @@ def read_records(results: Path) -> list[Record]:
 def _in_other_tables(record: Record) -> Iterator[Record]:
     """The record as a row of the paper's tables that print other scores of the same trainings.
 
-    Such a table has `scores_of`: the tables of the trainings, and our metric -> its column. `mean_accuracy` is the mean
-    of the metrics that the other table compares, unless it was measured itself. Whether the row is trained is decided
-    by the table of the training, which prints more.
+    Such a table has `scores_of`: the tables of the trainings, our metric -> its column, and its own names of the
+    models. `mean_accuracy` is the mean of the metrics that the other table compares, unless it was measured itself.
+    Whether the row is trained is decided by the table of the training, which prints more.
     """
     for name, table in papers.tables(record["paper"]).items():
         source = table.get("scores_of", {"tables": []})
-        if record["table"] in source["tables"] and papers.matching(record["paper"], name, **record["where"]):
-            printed = papers.find(record["paper"], name, **record["where"])
+        if record["table"] not in source["tables"] or not record["metrics"]:
+            continue
+        where = {key: source.get("models", {}).get(value, value) for key, value in record["where"].items()}
+        if papers.matching(record["paper"], name, **where):
+            printed = papers.find(record["paper"], name, **where)
             measured = {
                 metric: (record["measured"].get(metric) or _mean_cell(record)) | {"paper": printed[column]}
                 for metric, column in source["metrics"].items()
             }
-            yield record | {"table": name, "metrics": source["metrics"], "measured": measured, "source": record}
+            others = {"table": name, "where": where, "metrics": source["metrics"], "measured": measured}
+            yield record | others | {"source": record}
 
 
 def _mean_cell(record: Record) -> Record:

@@ -247,6 +247,21 @@ def test_other_scores_of_the_same_trainings(tmp_path):
     assert other["measured"]["mean_accuracy"]["paper"] == 74 and set(other["measured"]) == {"mean_accuracy"}
 
 
+def test_a_table_may_have_its_own_names(tmp_path):
+    """PANM's Table 13 repeats the right half of Table 2; a network without its pointers is no row of either."""
+    (tmp_path / "panm").mkdir()
+    for name in "place_value-panm-small", "place_value-panm_without_pointers-small":
+        (tmp_path / "panm" / f"{name}.json").write_bytes((RESULTS / "panm" / f"{name}.json").read_bytes())
+    records = script().read_records(tmp_path)
+    assert [(record["table"], record["where"]["model"]) for record in records] == [
+        ("table_2_math", "panm"),
+        ("table_2_math", "panm"),
+        ("table_13", "panm_transformer_rpe"),
+    ]
+    once, twice = (record["measured"]["exact_match"] for record in records[::2])
+    assert once["paper"] == twice["paper"] == 86 and once["seeds"] == twice["seeds"]
+
+
 def test_means_over_the_lengths_of_a_table(tmp_path):
     """PANM's Table 1 prints the mean over the five lengths of Tables 7 to 12, and Table 6 the middle one."""
     (tmp_path / "panm").mkdir()

@@ -28,8 +28,9 @@ def about(paper: str) -> dict[str, Any]:
     unmeasured          why printed rows have not been measured: entries {tables, where, why}, of which the first that
                         fits a row counts; `where` has a column's value, or a list of them, and fits all rows if empty
     tables              name -> {caption, metric, unit, notes, rows}; `printed` false for a table of ours, whose rows
-                        are not counted as the paper's; and `scores_of` {tables, metrics} if the table has
-                        other scores of the trainings of those tables: our metric -> the column
+                        are not counted as the paper's; and `scores_of` {tables, metrics, models} if the table has
+                        other scores of the trainings of those tables: our metric -> the column, and a model's name
+                        there -> its name here, if they differ
     """
     if paper not in names():
         raise ValueError(f"there is no paper {paper!r}.{choices(paper, names())}")
