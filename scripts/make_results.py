@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -147,8 +146,8 @@ def _in_other_tables(record: Record) -> Iterator[Record]:
                 metric: (record["measured"].get(metric) or _mean_cell(record)) | {"paper": printed[column]}
                 for metric, column in source["metrics"].items()
             }
-            others = {"table": name, "where": where, "metrics": source["metrics"], "measured": measured}
-            yield record | others | {"source": record}
+            places = {"table": name, "where": where, "source": record}
+            yield record | places | {"metrics": source["metrics"], "measured": measured}
 
 
 def _mean_cell(record: Record) -> Record:
@@ -315,47 +314,61 @@ def _scorecard(records: Sequence[Record]) -> list[str]:
     header = ["paper", "table", "rows printed", "measured", f"within {NEAR:g}", "above", "below", "not trained"]
     header += ["nothing to compare with", "chosen on test"]
     rows, sums = [], np.zeros(len(header) - 2, int)
-    for paper in papers.names():
-        for name, table in papers.tables(paper).items():
-            of_table = [standing for key, standing in found.items() if key[:2] == (paper, name)]
-            if not table.get("printed", True) or (not of_table and table["unit"] not in COMPARED):
-                continue
-            counts = [len(table["rows"]), len(of_table)]
-            verdicts = [standing.verdict for standing in of_table]
-            counts += [verdicts.count(kind) for kind in ("within", "above", "below", "not trained", None)]
-            counts.append(sum(chosen_as_in_the_paper(paper, one) in ("within", "above") for one in of_table))
-            sums += counts
-            cells = [str(count) if count or number < 2 else "" for number, count in enumerate(counts)]
-            rows.append([papers.about(paper)["short"], table["caption"].partition(". ")[0].rstrip("."), *cells])
+    for paper, name, table in _counted(found):
+        of_table = [standing for key, standing in found.items() if key[:2] == (paper, name)]
+        counts = [len(table["rows"]), len(of_table)]
+        verdicts = [standing.verdict for standing in of_table]
+        counts += [verdicts.count(kind) for kind in ("within", "above", "below", "not trained", None)]
+        counts.append(sum(chosen_as_in_the_paper(paper, one) in ("within", "above") for one in of_table))
+        sums += counts
+        cells = [str(count) if count or number < 2 else "" for number, count in enumerate(counts)]
+        rows.append([*_heading(paper, table), *cells])
     rows.append(["**all**", "", *(f"**{count}**" for count in sums)])
     return _markdown(header, rows, 2)
 
 
+def _counted(found: Mapping[Any, Standing]) -> Iterator[tuple[str, str, Record]]:
+    """(paper, name, table) of each table of the papers that prints scores, or of which a row was measured."""
+    measured = {key[:2] for key in found}
+    for paper in papers.names():
+        for name, table in papers.tables(paper).items():
+            if table.get("printed", True) and (table["unit"] in COMPARED or (paper, name) in measured):
+                yield paper, name, table
+
+
+def _heading(paper: str, table: Record) -> list[str]:
+    """The short names of a paper and its table."""
+    return [papers.about(paper)["short"], table["caption"].partition(". ")[0].rstrip(".")]
+
+
+UNEXPLAINED: Record = {"where": {}, "why": "has no record here"}
+
+
+def unmeasured(records: Sequence[Record]) -> Iterator[tuple[str, str, Record, list[Record]]]:
+    """(paper, table, reason, rows): the printed rows without a record, by the first of the paper's reasons that fits.
+
+    The reason of rows that none fits is `UNEXPLAINED`.
+    """
+    found = standings(records)
+    for paper, name, table in _counted(found):
+        places = [dict(key[2]) for key in found if key[:2] == (paper, name)]
+        left = [row for row in table["rows"] if not any(_fits(row, where) for where in places)]
+        reasons = [reason for reason in papers.about(paper)["unmeasured"] if name in reason["tables"]]
+        for reason in [*reasons, UNEXPLAINED]:
+            rows = [row for row in left if _fits(row, reason["where"])]
+            left = [row for row in left if row not in rows]
+            if rows:
+                yield paper, name, reason, rows
+
+
 def _unmeasured(records: Sequence[Record]) -> list[str]:
     """Lines of a table: how many rows of each table are left, and why."""
-    found, rows = standings(records), []
-    for paper in papers.names():
-        reasons = papers.about(paper)["unmeasured"]
-        for name, table in papers.tables(paper).items():
-            if not table.get("printed", True) or table["unit"] not in COMPARED:
-                continue
-            measured = [dict(where) for *place, where in found if place == [paper, name]]
-            left = [row for row in table["rows"] if not any(_fits(row, where) for where in measured)]
-            counts = Counter(reason_of(paper, name, row) for row in left)
-            of_table = [papers.about(paper)["short"], table["caption"].partition(". ")[0].rstrip(".")]
-            for place in sorted(counts):
-                reason = reasons[place] if place < len(reasons) else {"where": {}, "why": "has no record here"}
-                which = "; ".join(f"{column} {_listed(value)}" for column, value in reason["where"].items())
-                rows.append([*of_table, which or "all others", str(counts[place]), reason["why"]])
-    lines = _markdown(["paper", "table", "which rows", "rows", "why"], rows, 3)
-    return [lines[0], "| --- | --- | --- | ---: | --- |", *lines[2:]]
-
-
-def reason_of(paper: str, table: str, row: Record) -> int:
-    """The place of the paper's reason that says why a printed row has not been measured; their number if none does."""
-    reasons = papers.about(paper)["unmeasured"]
-    fitting = (i for i, one in enumerate(reasons) if table in one["tables"] and _fits(row, one["where"]))
-    return next(fitting, len(reasons))
+    lines = []
+    for paper, name, reason, rows in unmeasured(records):
+        which = "; ".join(f"{column} {_listed(value)}" for column, value in reason["where"].items())
+        heading = _heading(paper, papers.tables(paper)[name])
+        lines.append([*heading, which or "all others", str(len(rows)), reason["why"]])
+    return _markdown(["paper", "table", "which rows", "rows", "why"], lines, 3, 4)
 
 
 def _fits(row: Record, where: Record) -> bool:
@@ -369,15 +382,10 @@ def _listed(value: Any) -> str:
 
 def summary(records: Sequence[Record]) -> str:
     """The scorecard in a sentence."""
-    tables = {
-        (paper, name): table
-        for paper in papers.names()
-        for name, table in papers.tables(paper).items()
-        if table.get("printed", True)
-    }
-    found = {key: standing for key, standing in standings(records).items() if key[:2] in tables}
-    measured = {key[:2] for key in found}
-    printed = sum(len(table["rows"]) for key, table in tables.items() if table["unit"] in COMPARED or key in measured)
+    everything = standings(records)
+    tables = {(paper, name): table for paper, name, table in _counted(everything)}
+    found = {key: standing for key, standing in everything.items() if key[:2] in tables}
+    printed = sum(len(table["rows"]) for table in tables.values())
     verdicts = [(standing.verdict, chosen_as_in_the_paper(paper, standing)) for (paper, *_), standing in found.items()]
     good = [[kind in ("within", "above") for kind in pair] for pair in verdicts]
     return (
@@ -734,13 +742,14 @@ def _commit(environment: Record) -> str:
     return environment["commit"][:9] + ("+" if environment["dirty"] else "")
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of a Markdown table; columns after the first `left` are aligned to the right."""
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]], left: int, right: int | None = None) -> list[str]:
+    """Lines of a Markdown table; columns after the first `left`, up to `right`, are aligned to the right."""
+    numbers = range(len(header))[left:right]
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    return [line(header), line(["---" if i < left else "---:" for i in range(len(header))]), *map(line, rows)]
+    return [line(header), line(["---:" if i in numbers else "---" for i in range(len(header))]), *map(line, rows)]
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from lenmem.serialize import to_plain
 from lenmem.tasks.base import draw
 from lenmem.training import Training
 from tests.evaluation.paths import traces_of
+from tests.marks import thorough
 
 ROOT = Path(__file__).parents[1]
 SEEDS = 2
@@ -78,17 +79,14 @@ def folder(tmp_path_factory) -> Path:
         ("ndr-2", ["ctl-ndr"], 3, ["a", "b"]),
         ("panm-2", ["copy-panm"], 3, ["pointers", "content"]),
         ("dnc-3", ["sort-dnc", "sort-dnc_stateless"], None, [""]),
-        *(
-            pytest.param(*others, marks=pytest.mark.thorough)
-            for others in (
-                ("lantm-3", ["repeat_copy-slantm"], 2, [""]),
-                ("ndr-3", ["ctl-ndr"], 3, ["head-1", "head-2"]),
-                ("ndr-4", ["ctl-ndr"], 3, [""]),
-                ("nam-tapes", ["reduce-nam_tm"], 3, ["tape_1", "tape_1_2", "tape_2", "tape_2_2"]),
-                ("dnc-4", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
-                ("dnc-5", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
-                ("dnc-8", ["sort-dnc", "sort-dnc_stateless"], 4, ["sort-dnc", "sort-dnc_stateless"]),
-            )
+        *thorough(
+            ("lantm-3", ["repeat_copy-slantm"], 2, [""]),
+            ("ndr-3", ["ctl-ndr"], 3, ["head-1", "head-2"]),
+            ("ndr-4", ["ctl-ndr"], 3, [""]),
+            ("nam-tapes", ["reduce-nam_tm"], 3, ["tape_1", "tape_1_2", "tape_2", "tape_2_2"]),
+            ("dnc-4", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
+            ("dnc-5", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
+            ("dnc-8", ["sort-dnc", "sort-dnc_stateless"], 4, ["sort-dnc", "sort-dnc_stateless"]),
         ),
     ],
 )

@@ -420,25 +420,14 @@ def test_names_of_variants_are_distinct():
 def test_what_is_said_to_be_in_the_queue_is_there():
     """Each printed row is measured, or the page says why not; the queue's rows are found by their columns."""
     module = script()
-    measured = [(paper, table, dict(where)) for paper, table, where in module.standings(module.read_records(RESULTS))]
     queued = [(entry.paper, entry.row.table, entry.row.where) for entry in read_queue(RESULTS / "queue.txt")]
     waiting = 0
-    for paper in papers.names():
-        reasons = papers.about(paper)["unmeasured"]
-        for name, table in papers.tables(paper).items():
-            if not table.get("printed", True) or table["unit"] not in module.COMPARED:
-                continue
-            sources = {name, *table.get("scores_of", {"tables": ()})["tables"]}
-            for row in table["rows"]:
-                if any(key == [paper, name] and module._fits(row, where) for *key, where in measured):
-                    continue
-                place = module.reason_of(paper, name, row)
-                assert place < len(reasons), (
-                    f"lenmem/papers/{paper}.json does not say why {name} has no record of {row}"
-                )
-                if "in the queue" in reasons[place]["why"]:
-                    waiting += 1
-                    assert any(at == paper and of in sources and module._fits(row, w) for at, of, w in queued), row
+    for paper, name, reason, rows in module.unmeasured(module.read_records(RESULTS)):
+        assert reason is not module.UNEXPLAINED, f"lenmem/papers/{paper}.json does not say why {name} has no {rows}"
+        sources = {name, *papers.tables(paper)[name].get("scores_of", {"tables": ()})["tables"]}
+        for row in rows if "in the queue" in reason["why"] else ():
+            waiting += 1
+            assert any(at == paper and of in sources and module._fits(row, w) for at, of, w in queued), row
     assert waiting
 
 

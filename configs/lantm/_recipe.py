@@ -171,9 +171,9 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
                     rows[f"{stem}-{variant}adam-{regime}"] = Row(experiment, "table_1b", where, PRINTED)
                     experiment = paper(in_regime, column, action_interpolation=True, **gate)
                     rows[f"{stem}-interpolated-{variant}{regime}"] = Row(experiment, "table_b2", where, INTERPOLATED)
-                for prefix, interpolates in (("", False), ("interpolated-", True)):
-                    half_open = {"read_gate_bias": 0.0, "forget_bias": 0.0, "action_interpolation": interpolates}
-                    warm = dataclasses.replace(paper(in_regime, column, **half_open), training=WARM)
-                    table, printed = ("table_b2", INTERPOLATED) if interpolates else ("table_1b", PRINTED)
-                    rows[f"{stem}-{prefix}warm-{regime}"] = Row(warm, table, where, printed)
+                warm = paper(in_regime, column, read_gate_bias=0.0, forget_bias=0.0)
+                warm = dataclasses.replace(warm, training=WARM)
+                rows[f"{stem}-warm-{regime}"] = Row(warm, "table_1b", where, PRINTED)
+                warm = dataclasses.replace(warm, model=warm.model.clone(action_interpolation=True))
+                rows[f"{stem}-interpolated-warm-{regime}"] = Row(warm, "table_b2", where, INTERPOLATED)
     return rows

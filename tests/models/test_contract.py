@@ -310,13 +310,13 @@ VARIANTS = {
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
 
 SECOND = {"stack_lstm", "dnc_constrained", "panm_beyond", "delta_net_negative"}
-"""Further settings that are trained far from the first ones: `.ci/run slow` has them."""
+"""Further settings whose checks `.ci/run` has."""
 
 FLAGSHIPS = {"lantm", "ndr", "nam_tm", "dnc", "panm", "transformer", "lstm"}
 """Who learns in every run of the suite: `.ci/run` has the others."""
 
 HALF_PRECISION = {"lantm", "ndr", "transformer", "lstm"}
-"""Who is checked in bfloat16, which takes a program of its own."""
+"""Who is checked in bfloat16, which takes a program of its own, in every run of the suite."""
 
 
 def marks_of(case: Case, always: bool) -> list[pytest.MarkDecorator]:

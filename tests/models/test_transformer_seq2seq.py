@@ -19,6 +19,7 @@ from lenmem.tasks.base import masked_loss
 from lenmem.types import Batch, Spec
 from tests.drawing import drawn
 from tests.learning import briefly, fit, trained
+from tests.marks import thorough
 
 SPEC = Spec(vocabulary=5, output_size=6)
 LENGTHS, ANSWERS = (4, 2), (3, 5)
@@ -50,13 +51,10 @@ def parameters(model, call=CALL):
         ("absolute", False, {}),
         ("relative", True, {}),
         ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
-        *(
-            pytest.param(*others, marks=pytest.mark.thorough)
-            for others in (
-                ("none", False, {}),
-                ("alibi", True, {"random_positions": True, "max_positions": 30}),
-                ("absolute", True, {"decoder_layers": 1, "pointers": True}),
-            )
+        *thorough(
+            ("none", False, {}),
+            ("alibi", True, {"random_positions": True, "max_positions": 30}),
+            ("absolute", True, {"decoder_layers": 1, "pointers": True}),
         ),
     ],
 )

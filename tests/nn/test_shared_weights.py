@@ -47,6 +47,7 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
 
 
 OFTEN = {"lstm", "gru", "lantm", "dnc"}
+"""Whose check is in every run of the suite."""
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from lenmem import papers, reproduce
 from lenmem.data import cifar10, listops
 from lenmem.experiment import Evaluation
 from lenmem.runs import open_run
+from tests.marks import thorough
 
 FIXTURES = Path(__file__).parents[1] / "data" / "fixtures"
 
@@ -40,13 +41,10 @@ def pictures(directory: Path) -> None:
     ("config", "row", "write", "fields"),
     [
         ("lra_text", "text-linear_transformer", None, {"max_length": 20, "validation_share": 0.25}),
-        *(
-            pytest.param(*others, marks=pytest.mark.thorough)
-            for others in (
-                ("lra_listops", "listops-nam_transformer", trees, {"min_length": 20, "max_length": 41, "cut_at": 30}),
-                ("lra_image", "image-transformer", pictures, {}),
-                ("lra_digits", "lra_digits-outer_product", None, {"sides": (12, 16)}),
-            )
+        *thorough(
+            ("lra_listops", "listops-nam_transformer", trees, {"min_length": 20, "max_length": 41, "cut_at": 30}),
+            ("lra_image", "image-transformer", pictures, {}),
+            ("lra_digits", "lra_digits-outer_product", None, {"sides": (12, 16)}),
         ),
     ],
 )

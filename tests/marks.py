@@ -1,0 +1,12 @@
+"""Marks of tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def thorough(*cases: tuple[Any, ...]) -> list[Any]:
+    """Cases of a parametrised test that plain `pytest` leaves out, and `.ci/run` runs."""
+    return [pytest.param(*case, marks=pytest.mark.thorough) for case in cases]
