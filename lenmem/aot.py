@@ -190,7 +190,7 @@ class LoweredProgram:
 def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
     """The programs of an experiment that are compiled: `training` and `evaluation`.
 
-    ValueError for a program that calls the host, as one whose examples are too many for the device.
+    ValueError for a program that calls the host. (Examples of large data sets are left out: `lenmem.data.rows.take`.)
     """
     devices = devices_of(target)
     programs = {}
@@ -203,7 +203,7 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
             if "Unknown backend" not in str(error):  # what JAX says of a callback without a device
                 raise
             raise ValueError(
-                f"the {name} fetches examples from the host, which compiles only where a {target.platform} device is"
+                f"the {name} calls the host, which compiles only where a {target.platform} device is"
             ) from error
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
         programs[name] = LoweredProgram(lowered, time.process_time() - started, count)

@@ -50,7 +50,8 @@ lenmem compile --all --topologies v5e:2x2 v6e:2x2 h100 --json results/accelerato
 
 Each configuration is compiled as it would be trained: all seeds in one program, batches spread over the devices of
 the topology (four chips of v5e and v6e, one H100). The evaluation is that of the longest length of its curve, on one
-device. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's estimate
+device. Examples of large data sets come from the host during a run; here numbers made on the device take their place.
+Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's estimate
 for one device, with the body of a loop counted once. They compare forms of one program and do not predict a time.
 Collectives are those in the program; one that runs beside other work, as a chain of steps, counts once, but in the
 records of 1c813eccc and b286d2587 its steps were counted. The time to compile is CPU time, of all threads together; a

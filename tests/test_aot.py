@@ -17,6 +17,8 @@ from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lenmem import aot, cli, configs, ops, parallel
 from lenmem.compiled import collectives, largest, reason
+from lenmem.data import rows
+from lenmem.placement import on_platform
 from lenmem.training.program import seeds_program
 from tests.training.tiny import Bag, experiment
 
@@ -107,10 +109,25 @@ def test_a_program_that_calls_the_host_is_refused_in_one_line(tiny, monkeypatch)
         monkeypatch.setattr(aot, "lowered_training", lower)
         return aot.lowered_programs(configs.load_config(tiny), aot.TARGETS["cpu"])
 
-    with pytest.raises(ValueError, match="the training fetches examples from the host, .* a cpu device is"):
+    with pytest.raises(ValueError, match="the training calls the host, .* a cpu device is"):
         refuse("Unknown backend: 'gpu' requested, but no platforms that are instances of gpu are present.")
     with pytest.raises(RuntimeError, match="something else"):
         refuse("something else")
+
+
+def test_rows_of_a_large_data_set_are_left_out_for_a_device_that_is_not_here():
+    """They come from the host, which a program that is only compiled cannot call. Shape and type are the same."""
+    array = np.arange(2**21, dtype=np.int32).reshape(-1, 2, 4)
+    index = jnp.asarray([[3, 5], [7, 2**18 - 1]])
+
+    def fetch(index):
+        return jax.vmap(lambda i: rows.take(array, i))(index)
+
+    np.testing.assert_array_equal(jax.jit(fetch)(index), array[np.asarray(index)])
+    with on_platform("tpu"):
+        lowered = jax.jit(lambda index: fetch(index)).lower(index)
+    assert "callback" in jax.jit(fetch).lower(index).as_text() and "callback" not in lowered.as_text()
+    assert lowered.out_info.shape == (2, 2, 2, 4) and lowered.out_info.dtype == np.int32
 
 
 def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):

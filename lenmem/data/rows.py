@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.placement import platform
+
 _EMBEDDED_BYTES = 4 * 2**20
 """Larger arrays stay on the host: as constants they would be compiled into every program."""
 
@@ -82,8 +84,15 @@ def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def take(array: np.ndarray, index: jax.Array) -> jax.Array:
-    """`array[index]`, under `vmap` too. Small arrays become constants of the program, large ones stay on the host."""
+    """`array[index]`, under `vmap` too. Small arrays become constants of the program, large ones stay on the host.
+
+    A program that is only compiled, for a device that this process does not have, cannot call the host. In place of the
+    rows it gets numbers of their shape and type, so that everything else in it is as it would be.
+    """
     if array.nbytes <= _EMBEDDED_BYTES:
         return jnp.asarray(array)[index]
     shape = jax.ShapeDtypeStruct((*index.shape, *array.shape[1:]), array.dtype)
+    if platform() != jax.default_backend():
+        numbers = jnp.expand_dims(index, range(index.ndim, index.ndim + array.ndim - 1))
+        return jnp.broadcast_to(numbers, shape.shape).astype(array.dtype)
     return jax.pure_callback(lambda i: array[np.asarray(i)], shape, index, vmap_method="broadcast_all")
