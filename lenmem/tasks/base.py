@@ -1,7 +1,7 @@
 """The interface of tasks, and the losses and metrics that several tasks share.
 
-A task is a frozen dataclass. Its fields are its configuration. Its methods are pure functions of the fields and a
-random key, so drawing data can be compiled into the training step.
+A task is a frozen dataclass whose fields are its configuration. Its methods are pure functions of the fields and a
+random key, so data can be drawn inside the compiled training step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Split = str
 
 
 class SetScore(NamedTuple):
-    """A score of all examples of a split together, such as BLEU."""
+    """A score of the examples of a split taken together, such as BLEU."""
 
     value: float
     """1 at best."""
@@ -53,21 +53,21 @@ def evenly_spaced(values: Sequence[int] | np.ndarray, most: int = 32) -> list[in
 class Task:
     """Base class of tasks. Subclasses define `spec`, `shapes` and `sample`, and may override loss and metrics.
 
-    Field values are checked against their types; a wrong one is a ValueError (see `lenmem.fields`).
+    Field values are checked against their types; a wrong value raises a ValueError (see `lenmem.fields`).
 
     `length` and `capacity` are in the task's own unit (copy: tokens; repeat_copy: repetitions; ...).
     """
 
     per_batch_length: ClassVar[bool] = True
-    """All rows of a batch share one length. False: each row draws its own."""
+    """All rows of a batch have the same length. False: the length is drawn for each row."""
     endless: ClassVar[bool] = True
     """Examples of any length can be drawn. False: only examples of the lengths in `curve_lengths`."""
     unit: ClassVar[str] = "tokens"
-    """What a length counts."""
+    """The unit of lengths."""
     forced: ClassVar[bool] = False
-    """The perplexity of answers is measured too, for which a network is given the right answer so far: for tokens."""
+    """Also measure the perplexity of answers under teacher forcing. Only for token answers."""
     scores_sets: ClassVar[bool] = False
-    """The task has scores of whole splits, `set_scores`."""
+    """The task defines `set_scores`, scores of a split as a whole."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -125,31 +125,31 @@ class Task:
         }
 
     def set_answers(self, outputs: jax.Array, batch: Batch) -> PyTree:
-        """What `set_scores` needs of each example: arrays [B, ...]. Traced. By default the likeliest classes."""
+        """The part of the outputs that `set_scores` needs, arrays [B, ...]. Traced. By default the argmax classes."""
         return jnp.argmax(outputs, axis=-1)
 
     def set_scores(self, answers: PyTree, split: Split) -> dict[str, SetScore]:
-        """Named scores of the `set_answers` (NumPy) to the first examples of a split, in their order.
+        """Named scores of the `set_answers` (NumPy) for the first examples of a split, in order.
 
         Raises ValueError if they cannot be computed.
         """
         return {}
 
     def examples_of(self, split: Split) -> int | None:
-        """Number of examples of a split, after which they begin again; None: endless."""
+        """Number of examples in a split, after which they repeat; None: endless."""
         return None
 
     def reply(self, text: str, ask: Callable[[Batch], Any]) -> list[str] | None:
-        """The answer in words to a typed input, by a network: batch -> outputs.
+        """The answer to an input typed as text, where `ask` applies the network: batch -> outputs.
 
-        None, the default: inputs are typed as names of tokens or as numbers. Raises ValueError for a text that is no
-        input of the task.
+        None, the default: inputs are typed as names of tokens or as numbers. Raises ValueError for a text that is not
+        an input of the task.
         """
         return None
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """Names of the splits and the range of lengths each draws from. Subclasses may add splits."""
+        """The range of lengths of each split. Subclasses may add splits."""
         return {"train": self.train_lengths, "validation": self.train_lengths, "test": self.test_lengths}
 
     @property
@@ -203,7 +203,7 @@ class FreshSource:
 class GrowingSource(FreshSource):
     """Fresh examples whose longest length grows in the first `steps` steps, from the shortest of the split to all.
 
-    Longer draws are folded into the range of the step, so that lengths that are uniform stay nearly uniform.
+    Drawn lengths are reduced modulo the number of lengths allowed at a step, so uniform lengths stay nearly uniform.
     """
 
     fresh: FreshSource
@@ -219,7 +219,7 @@ class GrowingSource(FreshSource):
 
 
 def growing_source(source: Source, steps: int) -> Source:
-    """A source of fresh examples as a `GrowingSource`; itself for 0 steps. ValueError for another kind of source."""
+    """The `GrowingSource` of a `FreshSource`, or `source` itself for 0 steps. Raises ValueError for other sources."""
     if not steps:
         return source
     if not isinstance(source, FreshSource) or type(source).batch is not FreshSource.batch:
@@ -229,7 +229,7 @@ def growing_source(source: Source, steps: int) -> Source:
 
 @dataclasses.dataclass(frozen=True)
 class RepeatedSource:
-    """Passes over a fixed set of `size` examples, in whole batches.
+    """Passes over a fixed set of `size` examples, in full batches.
 
     The set is not stored: batch i of the set is drawn again from key i in each pass. With `shuffle`, each pass visits
     the batches in a new order; without it, in the same order.
@@ -256,7 +256,7 @@ class RepeatedSource:
 
 
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:
-    """One batch with the given lengths, int[B]; row i is drawn from key i."""
+    """One batch with the given lengths, int[B]; row i is drawn from key i of `jax.random.split(key, B)`."""
     keys = jax.random.split(key, lengths.shape[0])
     return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths)
 
@@ -294,17 +294,17 @@ def slot_hits(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """float[B]: fraction of the scored slots that are right (LANTM's *fine* score)."""
+    """float[B]: fraction of the scored slots that are correct (LANTM's *fine* score)."""
     return masked_mean(slot_hits(outputs, batch), batch.score_mask, axis=-1)
 
 
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """float[B]: 1 if all scored slots are right, else 0 (LANTM's *coarse* score)."""
+    """float[B]: 1 if all scored slots are correct, else 0 (LANTM's *coarse* score)."""
     return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)
 
 
 def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-    """For bits: `token_accuracy`, the share of slots with all bits right, and `exact_match`, 1 if all slots are."""
+    """For bits: `token_accuracy`, the share of slots with all bits correct, and `exact_match`, 1 if all slots are."""
     right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
     return {
         "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
@@ -313,8 +313,8 @@ def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def scaled_accuracy(accuracy: jax.Array, chance: float) -> jax.Array:
-    """(a - c) / (1 - c) with the token accuracy a and its chance level c: 0 at chance, 1 if all is right, and below 0
-    if fewer slots are right than by chance. 0 if c is 1.
+    """(a - c) / (1 - c) with the token accuracy a and its chance level c: 0 at chance, 1 if all slots are correct, and
+    negative below chance. 0 if c is 1.
 
     The score of the work on state tracking (Beck et al. 2024, arXiv 2405.04517; Grazzi et al. 2025, arXiv 2411.12537).
     """

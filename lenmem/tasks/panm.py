@@ -1,14 +1,14 @@
 """The six algorithmic tasks of Pointer-Augmented Neural Memory (Le et al., arXiv 2404.11870v1, section 3.1, app. D.1).
 
 Input tokens 0 .. 9 are uniform and independent, so they may repeat. In two tasks a token has features, float channels
-beside its one-hot vector. An answer consists of tokens of the input; it has exactly as many slots as tokens, without an
-end symbol. Trained on lengths 1 to L, one per batch, and evaluated on five lengths from L to about 8 (L + 1):
-`length_9`, `length_10`, .. are splits, each a column of the paper's Tables 7 to 12, and `test` takes the five in turn,
-so its score is their mean, as in Table 1. The split `selection` has length L + 1, on which the paper selects the
-parameters to keep.
+in addition to its one-hot vector. An answer consists of input tokens, in exactly as many slots, without an end symbol.
+Trained on lengths 1 to L, one per batch, and evaluated on five lengths from L to about 8 (L + 1). Each of these is a
+split, `length_9`, `length_10`, .., and a column of the paper's Tables 7 to 12. The split `test` cycles through the
+five, so its score is their mean, as in Table 1. The split `selection` has length L + 1, on which the paper selects the
+parameters.
 
-The published code has Copy and Reverse only. Details that the text leaves open are fields; their defaults are marked as
-our choice. If an input does not determine its answer, `ceiling_at` is the highest possible token accuracy.
+The published code contains only Copy and Reverse. Details that the text leaves open are fields; their defaults are
+marked as our choice. If an input does not determine its answer, `ceiling_at` is the highest possible token accuracy.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PanmTask(Task):
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """From training to the longest test with growing intervals, including every test length."""
+        """From training to the longest test length at growing intervals, including all test lengths."""
         first, last = self.train_lengths[0], max(self.train_lengths[1], self.scored_lengths[-1])
         return tuple(sorted({*growing_lengths(first, last), *self.scored_lengths}))
 
@@ -103,7 +103,7 @@ class PanmTask(Task):
 
     @property
     def spec(self) -> Spec:
-        """Tokens in, with or without features, and the same tokens out. The ceiling is that of the split `test`."""
+        """Tokens with or without features in; tokens with the same ids out. The ceiling is that of the split `test`."""
         ceiling = float(np.mean([self.ceiling_at(length) for length in self.scored_lengths]))
         return Spec(
             vocabulary=self.vocabulary,
@@ -122,7 +122,7 @@ class PanmTask(Task):
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         """One example; padding is 0."""
         token_key, problem_key = jax.random.split(key)
-        # A longer draw keeps the first tokens.
+        # The first tokens do not depend on the capacity.
         tokens = jax.random.randint(token_key, (capacity,), 0, self.vocabulary, jnp.int32)
         problem = self.problem(problem_key, tokens, length)
         size, slots = self.shapes(capacity)
@@ -137,7 +137,7 @@ class PanmTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class InTurn(FreshSource):
-    """Fresh batches that take the test lengths in turn, one per batch."""
+    """Fresh batches that cycle through the test lengths, one per batch."""
 
     task: PanmTask
 
@@ -171,8 +171,8 @@ class Mix(PanmTask):
     """Two alternating rules: for odd t x_{ceil(L / 2)}, for even t x_1, where t = 1 .. L."""
 
     rule: Literal["formula", "example"] = "formula"
-    """`formula`: section 3.1, as above. `example`: the different rule of Table 6, for odd t x_1 and for even t x_t. The
-    formula is our choice; it fits the printed numbers: 54% is one half right and the other at chance."""
+    """`formula`: section 3.1, as above. `example`: the different rule of Table 6, x_1 for odd t and x_t for even t. The
+    formula is our choice; it fits the printed scores: 54% is one half correct and the other at chance."""
     first_step: Literal[1, 0] = 1
     """The index of the first step, which determines the odd steps: 0 swaps the rules. The text and Table 6 have 1."""
 
@@ -191,26 +191,27 @@ class DynamicRecall(PanmTask):
 
     q is the token at a uniformly drawn place. The same token may occur at other places too, and the input does not show
     which of them was drawn. The task as described is therefore ambiguous: at lengths 9, 10, 20, 40 and 80 no network
-    can be right in more than 71.8, 69.4, 52.3, 38.4 and 29.6% of the answers. The paper prints 92, 89, 45, 22 and 16%
+    can be correct in more than 71.8, 69.4, 52.3, 38.4 and 29.6% of the answers. The paper prints 92, 89, 45, 22 and 16%
     for PANM and up to 90% for others; at 9 and 10 this requires a rule for the place, such as `occurrence="first"`.
     """
 
     left: Literal["even", "odd"] = "even"
-    """Lengths, without q, that ask for the left neighbour. As in Table 6 (length 10); the text does not say."""
+    """Lengths, without q, at which the answer is the left neighbour. As in Table 6 (length 10); the text does not
+    say."""
     occurrence: Literal["any", "first", "last"] = "any"
-    """Whose neighbour is asked for: that of the drawn place, or of the first or last occurrence of the token."""
+    """The occurrence of q whose neighbour is the answer: that at the drawn place, the first, or the last."""
     ends: Literal["wrap", "avoid"] = "wrap"
     """Treatment of a place without that neighbour. `wrap`: the first and the last token are neighbours. `avoid`: no
-    such place is drawn. Wrapping is our choice; a single token is its own neighbour either way."""
+    such place is drawn. Wrapping is our choice; a single token is its own neighbour in both cases."""
     answer: Literal["one", "rest"] = "one"
-    """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
-    text; the number of slots then shows where the answer starts, and nothing is ambiguous."""
+    """`one`: only the neighbour, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
+    text; the number of slots then reveals the place, so nothing is ambiguous."""
 
     def input_size(self, length):
         return length + 1
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the sequence with the query, and one token or up to all."""
+        """(N, M): the sequence with the query; one token, or up to all."""
         return capacity + 1, 1 if self.answer == "one" else capacity
 
     def problem(self, key, tokens, length):
@@ -233,7 +234,7 @@ class DynamicRecall(PanmTask):
         return Problem(inputs, answer, 1 if self.answer == "one" else length - start)
 
     def ceiling_at(self, length: int) -> float:
-        """The accuracy of the most common neighbour, if the place is not known: see `neighbour_ceiling`."""
+        """The accuracy of the most common neighbour, if the input does not show the place; see `neighbour_ceiling`."""
         if self.occurrence != "any" or self.answer == "rest":
             return 1.0
         return neighbour_ceiling(length, self.vocabulary, ring=self.ends == "wrap" or length == 1)
@@ -241,15 +242,16 @@ class DynamicRecall(PanmTask):
 
 @functools.cache
 def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
-    """Accuracy of the best guess of a token's right neighbour, given the token but not its place.
+    """Accuracy of the best guess of a token's right neighbour, if the token is known but not its place.
 
-    The place is uniform among all of a ring, or all but the last of a row. Let the token be its own neighbour at J of
-    its places and have another neighbour at R places; these neighbours are uniform and independent. The best guess is
-    the most common neighbour, so
+    The place is uniform among all places of a ring, or all but the last of a row. Let J be the number of the token's
+    places at which its neighbour is the same token, and R the number of its other places, whose neighbours are uniform
+    and independent. The best guess is the most common neighbour, so
 
         ceiling = V E[max(J, C_R)] / places,    C_R: the largest count of R balls in V - 1 cells,
 
-    where J and R follow from counting through the sequence. Exact; O(length^3 V). Left neighbours are the same.
+    where the distribution of J and R follows from a recursion along the sequence. Exact; O(length^3 V). The accuracy
+    for left neighbours is the same.
     """
     places = length if ring else length - 1
     p = 1 / vocabulary
@@ -259,7 +261,7 @@ def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
         return np.roll(chances, 1, axis)  # the wrapped entries are 0, since J + R <= places
 
     def run(token: np.ndarray, other: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities of (J, R), with the token or another one at the current place."""
+        """Joint probabilities of (J, R) with the token, and with another one, at the current place."""
         for _ in range(steps):
             token, other = (counted(token, 0) + other) * p, (counted(token, 1) + other) * (1 - p)
         return token, other
@@ -299,12 +301,13 @@ def most_in_a_cell(balls: int, cells: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class PanmPrioritySort(PanmTask):
-    """Tokens with a score each, from N(0, 1) -> the tokens by ascending score. The score is a channel."""
+    """Tokens, each with a score from N(0, 1) -> the tokens by ascending score. The score is a channel."""
 
     train_lengths: Lengths = (1, 10)
     """Smallest and largest training length, both included; the largest is the paper's L."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
-    """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
+    """Test lengths, ascending, as printed in Tables 11 and 12, although their labels 2, 4 and 8 (L + 1) would be 22, 44
+    and 88."""
     descending: bool = False
     """The highest score first, as in older code of the authors."""
 
@@ -323,19 +326,20 @@ class PanmPrioritySort(PanmTask):
 class IDSort(PanmTask):
     """Tokens in pairs with the same id, a vector from N(0, I) -> for each token, the token with the same id.
 
-    Pairs are drawn uniformly. The id takes `id_size` channels. With an odd number of tokens, one has an id of its own;
-    all of the paper's test lengths beyond L are odd.
+    Pairs are drawn uniformly. The id takes `id_size` channels. If the number of tokens is odd, one has no partner; all
+    test lengths of the paper beyond L are odd.
     """
 
     train_lengths: Lengths = (1, 10)
     """Smallest and largest training length, both included. Our choice; the text does not say."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
-    """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
+    """Test lengths, ascending, as printed in Tables 11 and 12, although their labels 2, 4 and 8 (L + 1) would be 22, 44
+    and 88."""
     id_size: PositiveInt = 8
     """Number of components of an id. Our choice."""
     alone: Literal["itself", "zero"] = "itself"
     """The answer for a token without a partner. `itself`: the token itself. `zero`: token 0, the argmax of an empty
-    one-hot target. Itself is our choice; PANM's 100% at 11 tokens allow either."""
+    one-hot target. `itself` is our choice; PANM's 100% at 11 tokens is possible with both."""
 
     @property
     def channels(self) -> int:
@@ -344,7 +348,7 @@ class IDSort(PanmTask):
 
     @property
     def chance(self) -> float:
-        """The chance of token 0, which may be certain for one token of an odd number."""
+        """The expected frequency of token 0, which for `zero` is certain for one token if their number is odd."""
         odd = np.arange(self.train_lengths[0], self.train_lengths[1] + 1)
         sure = np.mean(odd % 2 / odd) if self.alone == "zero" else 0
         return float(sure + (1 - sure) / self.vocabulary)
