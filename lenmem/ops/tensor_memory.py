@@ -63,7 +63,7 @@ def tensor_memory(
 
 
 def nested_read(
-    memory: Float[Array, "..."], *queries: Float[Array, "... k"], read_probability: Probability = 1.0
+    memory: Float[Array, "..."], *queries: Float[Array, "... _"], read_probability: Probability = 1.0
 ) -> Float[Array, "..."]:
     """Nested attention (section 6): contracts one level for each query, outermost first, p_r M mu(q_1) .. mu(q_m).
 
@@ -85,7 +85,7 @@ def nested_read(
 
 def nested_write(
     memory: Float[Array, "..."],
-    keys: Sequence[Float[Array, "... k"]],
+    keys: Sequence[Float[Array, "... _"]],
     value: Float[Array, "..."],
     write_probability: Probability = 1.0,
     erase_probability: Probability = 1.0,
