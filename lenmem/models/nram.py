@@ -153,7 +153,8 @@ class NRAM(FlatModel):
     registers: PositiveInt = 8
     """R: number of registers."""
     controller: Kind = "lstm"
-    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state instead of its hidden state; `feedforward`: no
+    state."""
     delay: NonNegativeInt = 1
     """Number of steps before the first answer."""
     integers: PositiveInt | None = None
