@@ -12,9 +12,8 @@ the Q = 14 modules. Arithmetic is modulo the number of integers of a row. Cost p
 In the paper, the input and the output of the machine are tapes. For pairs of sequences:
 
 * Input, laid out like the paper's arrays, with a pointer first and 0 at the end: cell 0 contains the address of the
-first
-  cell after the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; other cells are 0.
-  All registers start at 0. In aligned tasks, too, the machine starts when the complete input is on its tape.
+  first cell after the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; other cells
+  are 0. All registers start at 0. In aligned tasks, too, the machine starts when the complete input is on its tape.
 * Output: after `delay` steps, each step fills one answer slot with the content of the last register. Class k is the
   integer k + 1; the end symbol, if a task has one, is 0. The logits are log P, as in the paper's cost. The number of
   slots is known, so there is no halting.
