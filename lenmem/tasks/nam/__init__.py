@@ -6,21 +6,21 @@ lengths of a split occur equally often in its batches.
 
 Each task has two forms:
 
-* The free form (default): the model reads the problem, which ends with a delimiter, then fills the answer slots; only
-  the answer is scored. `Completion` puts mask tokens in these slots, as the paper does.
+* The free form (default): the model reads the problem, which ends with a delimiter, then fills the answer's slots; the
+  answer is scored. `Completion` fills these slots with mask tokens, as the paper does.
 * `whole_sequence=True`, as published: one row of fixed size, in which masks, pads and the end are ordinary tokens.
-  Output t belongs to input t, and loss and accuracy run over *all* positions, including copied inputs and pads. The
+  Answer t belongs to input t, and loss and accuracy cover *all* positions, including copied inputs and pads. The
   metrics `answer_*` cover the answer alone.
 
-A row starts at a random offset in a frame, with pads around it. The frame is as long as the longest row of its split,
-the longest example with 10, 13 or 16 digits; for n beyond the splits, as the longest example with n digits.
+A row is placed at a random offset, between pads, in a frame with the size of the longest row of its split: that of the
+longest example with 10, 13 or 16 digits, or with n digits if n is beyond the splits.
 
 Known differences from the published code:
 
-* In its palindrome data, input and target of the answer are swapped: the network sees the reversed digits and has to
-  output mask tokens, which needs no reversal. We do not copy that bug, so the printed palindrome scores are not
-  comparable with ours.
-* It has an unused start token, and its OD sets of two tasks have 11 to 14 and 15 to 18 digits; ours are the paper's.
+* In its palindrome data, input and target of the answer are swapped: the network sees the reversed digits and must
+  predict mask tokens, which requires no reversal. This bug is not reproduced, so the printed palindrome numbers cannot
+  be compared.
+* It has an unused start token, and its OD sets of two tasks have 11 to 14 and 15 to 18 digits; we use the paper's.
 * Its addition never uses the last possible offset.
 """
 

@@ -1,4 +1,4 @@
-"""The base class of the three tasks: the two forms, the frame, the lengths of a batch."""
+"""Common parts of the three tasks: the two forms, the frame, the lengths of a batch."""
 
 from __future__ import annotations
 
