@@ -165,7 +165,7 @@ def small(model: str, task: TableLookup | Arithmetic, steps: int = 12_000) -> Ex
     the first 1000 steps. Their last parameters are used: on 7 and 8 functions they guess (10 to 17%; with relative
     positions up to 24% late in training), so validation would select almost at random.
 
-    Transformers are trained one seed after another, which on one core is a fifth to a quarter faster than training three
+    Transformers are trained one seed after another, which on one core is 20 to 25% faster than training three
     seeds in one computation.
     """
     task = dataclasses.replace(task, batches="balanced")

@@ -4,8 +4,8 @@ lenmem train panm/id_sort_small
 lenmem reproduce panm/id_sort_small --rows id_sort-panm-small
 
 Rows: `id_sort-<model>-small`, and `id_sort-panm_a<n>_c<m>-small` with n Mode-1 and m Mode-2 pointers, as in Figure 8.
-The paper varies n only on Copy and Reverse; here such rows are compared with its PANM with 2 and 1 pointers. The queries
-of Mode 2 are computed from the values that Mode 1 read, so without Mode 1 there is no Mode 2 either.
+The paper varies n only on Copy and Reverse; here such rows are compared with its PANM with 2 and 1 pointers. The
+queries of Mode 2 are computed from the values that Mode 1 read, so without Mode 1 there is no Mode 2 either.
 
 Rows `id_sort-<model>-long` are the same with 20,000 steps.
 

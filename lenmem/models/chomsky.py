@@ -95,7 +95,7 @@ class MemoryCell(Part):
         return self.core.start(batch_shape), jnp.zeros((*batch_shape, self.memories, self.slots, self.width))
 
     def values(self, hidden: jax.Array, features: int) -> jax.Array:
-        """What is to be written, [B, features], from h."""
+        """The vectors to be written, [B, features], computed from h."""
         raise NotImplementedError
 
     def moved(self, memory: jax.Array, new: jax.Array, actions: jax.Array, *known: Any) -> jax.Array:

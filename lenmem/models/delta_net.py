@@ -6,7 +6,7 @@ al., "Gated Delta Networks", 2024 (arXiv 2412.06464); *negative eigenvalues*: Gr
 in Linear RNNs Through Negative Eigenvalues", 2024 (arXiv 2411.12537); *products*: Siems et al., "DeltaProduct", 2025
 (arXiv 2502.10297).
 
-The state S [d_h, d_h] of a head holds values under unit keys. Each step replaces a part of what is stored under a key:
+The state S [d_h, d_h] of a head maps unit keys to values. Each step replaces a part of the value stored under a key:
 
     q_t, k_t = mu(f(W_q x_t)), mu(f(W_k x_t)),  v_t = f(W_v x_t),  beta_t = c sigmoid(W_beta x_t)
     S_t = a_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T,  o_t = S_t q_t / sqrt(d_h)

@@ -9,9 +9,9 @@ keys [B, 2R, W], v write vectors [B, R, W]; r reads [B, R W]. Equation numbers a
 heads address M_{t-1} and write M_t; then the read heads address and read M_t. No learned parameter depends on N.
 Cost per step: O(H (X + R W + H) + R N (W + S)) with S shifts.
 
-The paper does not specify the initial memory. Here every slot holds the same small number, which learned fastest among
-the initialisations compared by Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518). All
-heads start at slot 0, so that shifts have an effect from the first step on.
+The paper does not specify the initial memory. Here every slot contains the same small number, which learned fastest
+among the initialisations compared by Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518).
+All heads start at slot 0, so that shifts have an effect from the first step on.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     reversed_answer  1 2 + 9 1 =  ->  3 0 1          only the sum (Cho et al. 2024, arXiv 2405.20671)
     index_hints      #7 2 #8 1 + #7 1 #8 9 =  ->  #7 3 #8 0 #9 1
 
-In the last format, a hint token before each digit denotes its place value, in the same way in all numbers. Hints are
-consecutive, from a random start (Zhou et al. 2024, arXiv 2402.09371), here with the lowest digit first. The answer
-contains hints too, and they are scored. Published lengths: 1 to 20 digits in training and up to 100 in the test
-(McLeish et al.), or 1 to 30 (Cho et al., whose numbers are `padded`).
+In the last format each digit follows a hint, a token for its place value, which is the same in all numbers: hints are
+consecutive from a random start (Zhou et al. 2024, arXiv 2402.09371), here with the lowest digit first. The answer
+contains the hints, and they are scored. Published lengths: 1 to 20 digits in training and up to 100 in the test
+(McLeish et al.), or 1 to 30 in training (Cho et al., whose numbers are `padded`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Addition(Task):
     unit: ClassVar[str] = "digits"
 
     format: Literal["plain", "reversed", "reversed_answer", "index_hints"] = "reversed"
-    """The order of digits, and whether hints precede them."""
+    """The order of the digits, and whether there are hints."""
     padded: bool = False
     """Both numbers are padded with zeros to n digits and the sum to n + 1, without an end symbol."""
     train_lengths: Lengths = (1, 20)  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -50,8 +50,8 @@ class Addition(Task):
     hints: PositiveInt = 128
     """Number of hint tokens. A sum of n + 1 digits needs n + 1."""
     positions: Literal["abacus", "coupled"] | None = None
-    """Positions for networks that use those of the task (`Transformer(positions="given")`): the place of a digit in its
-    number, or the same position for all digits with the same place value. See `DigitPositions`."""
+    """Positions that a network may use (`Transformer(positions="given")`): the position of a digit in its number, or
+    the same position for all digits with the same place value. See `DigitPositions`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +70,7 @@ class Addition(Task):
 
     @property
     def hinted(self) -> bool:
-        """Whether hints precede digits."""
+        """Whether there are hints."""
         return self.format == "index_hints"
 
     @property
@@ -161,13 +161,13 @@ class Addition(Task):
 
 @dataclasses.dataclass(frozen=True)
 class DigitPositions:
-    """Positions of digits.
+    """Positions of the digits of a sum. Other tokens get the first position or, with `abacus`, none.
 
     abacus     1, 2, 3, .. in each number, from its first digit on; 0 for other tokens (McLeish et al. 2024)
     coupled    w + 2 for a digit of weight 10^w, in all numbers; 1 for other tokens (Cho et al. 2024)
 
-    An answer slot has the position of its digit; the end symbol has the position after that of the highest digit.
-    Positions are at most M + 1 for M slots.
+    An answer slot has the position of its digit; the position of the end follows that of the highest digit. With M
+    slots the largest position is M + 1.
     """
 
     kind: Literal["abacus", "coupled"]

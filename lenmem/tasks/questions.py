@@ -1,7 +1,7 @@
 """Questions about stories, answered in words: bAbI (Weston et al. 2015, https://arxiv.org/abs/1502.05698).
 
-Le et al. (2024, section 3.4, appendix D.4, Table 3) merge the splits of each bAbI task and sort its questions by the
-length of the story. One network trains on the shorter 0.8 or 0.5 of all twenty tasks, and is tested on the longer rest.
+Le et al. (2024, section 3.4, appendix D.4, Table 3) merge all splits of a bAbI task, sort them by the length of the
+story, train on the shortest 80% or 50% of each task, jointly on all twenty tasks, and test on the longer ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Babi(TextTask):
     """A directory of the published files, such as tasks_1-20_v1-2/en-10k; `example`: nine tasks of generated
     stories."""
     tasks: tuple[Annotated[int, between(1, babi.TASKS)], ...] | None = None
-    """Numbers of the tasks that are learnt together. None: all twenty, or the nine of `example`."""
+    """Numbers of the tasks that are learnt together. None: all tasks of the directory (twenty; nine for `example`)."""
     train_share: UnitInterval = 0.8
     """Fraction of each task for training and validation, those with the shortest stories. The rest is the test."""
     validation_share: UnitInterval = 0.1

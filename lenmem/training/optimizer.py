@@ -139,7 +139,7 @@ class Optimizer:
     schedule: Schedule = Constant()
     """How the rate changes during training."""
     clip_norm: PositiveFloat | None = None
-    """Scale the whole gradient down to at most this L2 norm."""
+    """Scale the gradient of all parameters down to at most this L2 norm."""
     clip_value: PositiveFloat | None = None
     """Clip every entry of the gradient to [-clip_value, clip_value], before `clip_norm`."""
     weight_decay: NonNegativeFloat = 0.0

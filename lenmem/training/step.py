@@ -98,7 +98,8 @@ def initial_state(
 def pretrained(model: nn.Module) -> PyTree:
     """The parameters, or a part of them, that the model's method `pretrained` returns, if there is one.
 
-    Read on the host, at the start of a training alone: a trained network does not need them. ValueError as the method.
+    Read on the host, and only at the start of a training: a trained network does not need them. Raises the ValueError
+    of that method.
     """
     read = getattr(model, "pretrained", None)
     return {} if read is None else read()
