@@ -204,7 +204,7 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
             if "Unknown backend" not in str(error):  # JAX's error for a callback without a device
                 raise
             raise ValueError(
-                f"the {name} calls the host, which compiles only where a {target.platform} device is"
+                f"the {name} calls the host, which compiles only on a machine with a {target.platform} device"
             ) from error
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
         programs[name] = LoweredProgram(lowered, time.process_time() - started, count)

@@ -120,7 +120,7 @@ def curves_of(name: str) -> list[LengthCurve]:
     else:
         raise ValueError(f"there is no run, file or record {name}")
     if "curves" not in record or "where" not in record:
-        raise ValueError(f"{name} is no record of a row: it has no curves")
+        raise ValueError(f"{name} is not the record of a row: it has no curves")
     near, *far = (LengthCurve.from_dict(curve) for curve in record["curves"])
     for curve in far:
         new = ~np.isin(curve.lengths, near.lengths)

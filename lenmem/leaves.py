@@ -36,7 +36,7 @@ def check_fit(what: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], *,
     With `partial`, further saved leaves are allowed.
     """
     faults = [f"{name} is missing" for name in wanted if name not in saved]
-    faults += [f"{name} is one too many" for name in saved if name not in wanted and not partial]
+    faults += [f"{name} is unexpected" for name in saved if name not in wanted and not partial]
     for name, leaf in wanted.items():
         if name in saved and (got := _described(saved[name])) != (asked := _described(leaf)):
             faults.append(f"{name} is {got}, expected {asked}")

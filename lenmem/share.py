@@ -65,7 +65,7 @@ def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str,
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise ValueError(f"{path}: {name!r} lies below another parameter")
+                raise ValueError(f"{path}: {name!r} is below another parameter")
         if last in node:
             raise ValueError(f"{path}: {name!r} is both a parameter and a group of parameters")
         node[last] = jnp.asarray(value)

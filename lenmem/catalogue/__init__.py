@@ -56,7 +56,7 @@ def checked(name: str, directory: Path) -> list[str]:
     """The contents of a directory, as lines of text. Raises ValueError at the first file that is missing or wrong."""
     known = find(name)
     if not directory.is_dir():
-        raise ValueError(f"{directory} is no directory; {name} expects {known.expected[0]}")
+        raise ValueError(f"{directory} is not a directory; {name} expects {known.expected[0]}")
     return known.check(directory)
 
 

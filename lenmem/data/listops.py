@@ -148,7 +148,7 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
             f"(https://github.com/google-research/long-range-arena), with {', '.join(FILES.values())}"
         ) from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not plain text: byte {error.start} is no ASCII character") from None
+        raise ValueError(f"{path} is not plain text: byte {error.start} is not an ASCII character") from None
     if not lines or lines[0].split("\t") != ["Source", "Target"]:
         raise ValueError(f"{path}, line 1: got {_shown(''.join(lines[:1]))}; the header is Source, tab, Target")
     rows, values = [], []
@@ -158,9 +158,9 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
         unknown = next((word for word in words if word not in _IDS), None)
         ids = [_IDS[word] for word in words if word in _IDS]
         if unknown is not None:
-            problem = f"{unknown!r} is no symbol; there are {', '.join(_IDS)}"
+            problem = f"{unknown!r} is not a symbol; allowed are {', '.join(_IDS)}"
         elif not _is_expression(np.array(ids, int)):
-            problem = f"{_shown(source)} is no whole expression"
+            problem = f"{_shown(source)} is not a complete expression"
         elif len(value) != 1 or value not in "0123456789":
             problem = f"got {_shown(value)} after the tab; a value is one digit"
         else:

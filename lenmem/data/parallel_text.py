@@ -68,7 +68,7 @@ def read_lines(path: Path) -> list[str]:
                     if not lines[-1]:
                         raise ValueError(f"{path}, line {number}: it is empty; expected a sentence")
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            what = "it is cut off" if isinstance(error, EOFError) else "it is not a whole gzip file"
+            what = "it is cut off" if isinstance(error, EOFError) else "it is not a complete gzip file"
             raise ValueError(f"{path}, line {len(lines) + 1}: {what}") from None
     if not lines:
         raise ValueError(f"{path} is empty; expected a sentence on each line")

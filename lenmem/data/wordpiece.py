@@ -44,7 +44,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, ...]:
         if not piece:
             raise ValueError(f"{path}, line {number}: it is empty; expected a piece on each line")
         if piece in seen:
-            raise ValueError(f"{path}, line {number}: {piece!r} is on line {seen[piece]} too")
+            raise ValueError(f"{path}, line {number}: {piece!r} is also on line {seen[piece]}")
         seen[piece] = number
     missing = [piece for piece in SPECIAL if piece not in seen]
     if missing:

@@ -225,7 +225,7 @@ def growing_source(source: Source, steps: int) -> Source:
     if not steps:
         return source
     if not isinstance(source, FreshSource) or type(source).batch is not FreshSource.batch:
-        raise ValueError(f"lengths can grow where examples are fresh, from a FreshSource; got {type(source).__name__}")
+        raise ValueError(f"growing lengths need fresh examples, from a FreshSource; got {type(source).__name__}")
     return GrowingSource(source.task, source.split, source.batch_size, source, steps)
 
 
@@ -246,7 +246,7 @@ class RepeatedSource:
         batches = self.size // self.source.batch_size
         if batches < 1:
             raise ValueError(
-                f"a fixed set of {self.size} examples has no whole batch of {self.source.batch_size}; "
+                f"a fixed set of {self.size} examples is smaller than a batch of {self.source.batch_size}; "
                 "use a smaller batch_size or a larger set"
             )
         step = jnp.asarray(step)

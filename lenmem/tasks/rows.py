@@ -68,7 +68,7 @@ class RowTask(Task):
         rows = len(_tables(self)[split])
         if rows < batch_size and split == "train":
             raise ValueError(
-                f"the training split has {rows} examples, no whole batch of {batch_size}; use a smaller batch_size"
+                f"the training split has {rows} examples, fewer than a batch of {batch_size}; use a smaller batch_size"
             )
         if not rows:
             raise ValueError(f"the split {split!r} of this {type(self).__name__} has no examples")

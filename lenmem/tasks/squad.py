@@ -148,7 +148,7 @@ class Squad(RowTask):
         windows = self.contents.windows[split]
         given = windows.texts(answers)
         if not given:
-            raise ValueError(f"{len(answers[0])} windows are not all of any question; answer more of them")
+            raise ValueError(f"no question is complete in the first {len(answers[0])} windows; score more examples")
         pairs = [(text, [right for _, right in windows.questions[number].answers]) for number, text in given.items()]
         told = f"in percent, {len(pairs):,} questions"
         return {

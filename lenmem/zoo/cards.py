@@ -80,7 +80,7 @@ def free(name: str, zoo: Path) -> Path:
         raise ValueError(f"the name is {name!r}; it must be a path such as own/copy-gru")
     folder = zoo / name
     if name in shelf.entries() or (folder.is_dir() and any(folder.iterdir())):
-        raise ValueError(f"the zoo has {name} already; give another --name")
+        raise ValueError(f"the zoo already has {name}; give another --name")
     return folder
 
 

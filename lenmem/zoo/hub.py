@@ -58,10 +58,10 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
             directory = Path(scratch)
         missing = [file for file in cards.FILES if not (directory / file).is_file()]
         if missing:
-            raise ValueError(f"{source} is no network of a zoo: it has no {', '.join(missing)}")
+            raise ValueError(f"{source} is not a network of a zoo: it lacks {', '.join(missing)}")
         share.import_params(directory / "model.safetensors")  # raises for a damaged file
         if not shelf.is_record(shelf.read(directory / "model.json")):
-            raise ValueError(f"{source}: model.json is no record of a network")
+            raise ValueError(f"{source}: model.json is not the record of a network")
         target.mkdir(parents=True, exist_ok=True)
         for file in reversed(cards.FILES):  # the parameters last
             shutil.copyfile(directory / file, target / file)

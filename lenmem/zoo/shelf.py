@@ -185,7 +185,7 @@ def read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(), parse_constant=lambda _: None)
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from None
+        raise ValueError(f"{path} is not a JSON file: {error}") from None
 
 
 def is_record(content: Any) -> bool:
