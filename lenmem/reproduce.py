@@ -109,7 +109,7 @@ def reproduce(
     """Trains (or resumes), scores and records one row; returns the record.
 
     The run is in `runs/<paper>/<name>` and is resumed if it was interrupted; a finished run is scored again. The record
-    is `results/<paper>/<name>.json`, with the parameters of small networks beside it.
+    is `results/<paper>/<name>.json`. The parameters of small networks are saved next to it.
 
     Args:
         paper: the paper's name in `lenmem.papers`.

@@ -33,7 +33,7 @@ def trained_until_exact(
     seconds: float,
     report: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[PyTree, dict[str, Any]]:
-    """Every seed's parameters, and what a record says of the training, as `lenmem.reproduce.trained`.
+    """The parameters of all seeds, and the part of a record about the training, as in `lenmem.reproduce.trained`.
 
     The record also has `tries`, the number of networks that were trained for each seed, and `validation`, the best
     exact match of the selected network. The first round is the run in `directory`, the others are in its folders

@@ -56,7 +56,7 @@ written by `lenmem reproduce` and holds the values of every seed, the whole conf
 """
 
 OWN = [name for paper in papers.names() for name in papers.about(paper)["not_in_the_paper"]]
-"""Configurations whose networks are in no paper: they stand for a printed row only if no others do."""
+"""Configurations whose networks are in no paper. They represent a printed row only if no others do."""
 
 RULES = f"""
 ## Scorecard
@@ -160,13 +160,13 @@ def _mean_cell(record: Record) -> Record:
 
 
 def read_comparisons(results: Path) -> dict[str, Record]:
-    """All comparisons by `lenmem compare` below a directory, by their own directory."""
+    """All comparisons by `lenmem compare` below a directory, by the directory of each."""
     paths = sorted(results.glob("*/*/comparison.json"))
     return {path.parent.relative_to(results).as_posix(): json.loads(path.read_text()) for path in paths}
 
 
 def page(records: Sequence[Record], comparisons: Mapping[str, Record] = MappingProxyType({})) -> str:
-    """The whole file."""
+    """The complete page."""
     if not records and not comparisons:
         return HEAD + EMPTY
     parts = [HEAD, *([RULES, "\n".join(["", *_scorecard(records), ""])] if records else [])]
@@ -567,7 +567,7 @@ class Picture(NamedTuple):
 def pictures_of(
     records: Sequence[Record], comparisons: Mapping[str, Record] = MappingProxyType({})
 ) -> dict[str, Picture]:
-    """All pictures of the page, by their path beside it."""
+    """All pictures of the page, by their path relative to it."""
     found = {}
     tables = dict.fromkeys((record["paper"], record["table"]) for record in records)
     for paper, table in tables:

@@ -40,7 +40,7 @@ def run(script: Path) -> float:
     written if the notebook raises an error."""
     notebook: Any = jupytext.read(script)
     target = script.with_suffix(".ipynb")
-    if target.exists():  # keeps the identities of cells whose source stays
+    if target.exists():  # keeps the ids of cells with unchanged source
         known = {(cell.cell_type, cell.source): cell.id for cell in nbformat.read(target, as_version=4).cells}
         for cell in notebook.cells:
             cell.id = known.pop((cell.cell_type, cell.source), cell.get("id", ""))

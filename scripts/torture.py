@@ -173,7 +173,7 @@ def main() -> int:
         }
         root = Path(folder)
         if options.runs:
-            for warm in ("first", "whole"):  # the second one uses the compilation cache, and gives the time
+            for warm in ("first", "whole"):  # the second one uses the compilation cache and is timed
                 started = time.monotonic()
                 start(root / warm).join()
             seconds = time.monotonic() - started

@@ -37,7 +37,7 @@ def of_share(share: float, model: str) -> Experiment:
         checkpoint_every=1000,
         widths=3,
     )
-    evaluation = Evaluation(test_examples=2 * QUESTIONS, batch_size=32)  # more windows than there are
+    evaluation = Evaluation(test_examples=2 * QUESTIONS, batch_size=32)  # more than the number of windows
     return Experiment(task, make(MODELS[model], weights=WEIGHTS), training, evaluation)
 
 

@@ -76,7 +76,7 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """path -> its last part, or the whole path if two have the same last part."""
+    """path -> its last part, or the complete path if several have the same last part."""
     paths = list(paths)
     last = [path.rpartition(".")[2] for path in paths]
     return {path: name if last.count(name) == 1 else path for path, name in zip(paths, last, strict=True)}

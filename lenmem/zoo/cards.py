@@ -100,13 +100,12 @@ def card(entry: Entry) -> str:
         f"A {model} with {record['parameters']:,} parameters, trained for {record['steps']:,} steps on `{task}` of "
         f"length {low} to {high}, in {seeds} seeds"
         + (f", {dead} of which diverged" if dead else "")
-        + ". It answers one "
-        "question: does a network that was trained on short sequences still work on longer ones?",
+        + ". The question is whether a network that was trained on short sequences still works on longer ones.",
         "",
         *([f"The network and the task are those of {papers.about(paper)['title']}.", ""] if paper else []),
         "## Data",
         "",
-        "Examples of the task, which lenmem draws or reads with these settings:",
+        "Examples of the task, which lenmem generates or reads with these settings:",
         "",
         *_json(experiment["task"]),
         "## Exact match by length",
@@ -114,11 +113,11 @@ def card(entry: Entry) -> str:
         *_table(entry),
         "",
         f"Longest measured length with at least {shelf.MASTERED:.0%}, by seed: "
-        f"{', '.join(str(n) if n else 'none' for n in entry.reaches)}. Seed {entry.best_seed} goes furthest.",
+        f"{', '.join(str(n) if n else 'none' for n in entry.reaches)}. The best is seed {entry.best_seed}.",
         "",
         "## Limits",
         "",
-        f"Nothing is known beyond length {max(entry.exact, default=high)}, nor of other sizes of the task."
+        f"Lengths beyond {max(entry.exact, default=high)} and other sizes of the task were not measured."
         + ("" if entry.solved else " It does not work beyond its training lengths.")
         + (f" {record['notes']}" if record.get("notes") else ""),
         "",

@@ -58,7 +58,7 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
             directory = Path(scratch)
         missing = [file for file in cards.FILES if not (directory / file).is_file()]
         if missing:
-            raise ValueError(f"{source} is not a network of a zoo: it lacks {', '.join(missing)}")
+            raise ValueError(f"{source} is not a network of a zoo: it has no {', '.join(missing)}")
         share.import_params(directory / "model.safetensors")  # raises for a damaged file
         if not shelf.is_record(shelf.read(directory / "model.json")):
             raise ValueError(f"{source}: model.json is not the record of a network")

@@ -1,4 +1,4 @@
-"""Common parts of the three tasks: the two forms, the frame, the lengths of a batch."""
+"""The base class of the three tasks: the two forms, the frame, the lengths of a batch."""
 
 from __future__ import annotations
 
