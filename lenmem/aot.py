@@ -1,8 +1,8 @@
-"""Programs compiled for a TPU or GPU that need not be there: do they compile, do they fit, and what do they cost?
+"""Compilation of programs for a TPU or GPU that need not be present: whether they compile and fit, and their cost.
 
-XLA compiles for a described topology on any machine. libtpu and the CUDA plugin of JAX bring the compilers; the extra
-`aot` installs them. What comes out is what the compiler says: memory, operations, collectives, and for TPUs its own
-estimate of cycles. Nothing is run, so nothing here is a speed.
+XLA compiles for a described topology on any machine. The compilers are in libtpu and in JAX's CUDA plugin; the extra
+`aot` installs them. The results are those of the compiler: memory, operations, collectives, and for TPUs its estimate
+of cycles. Nothing is run, so no speed is measured.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Trainings that are begun again where the validation says that a seed is stuck.
+"""Restarts of seeds whose validation is not exact.
 
-A discrete machine is learned or it is not: a training ends with a validation without an error, or in a bad optimum from
-which more steps do not lead. So seeds that are not exact are begun again, from other initial parameters and data. A
-round trains as many networks as there are seeds, as one program; those of later rounds are shared out among the seeds
-that are stuck. A seed keeps its network with the best validation (ties: with the lower loss at the end).
+The training of a discrete machine ends either with a perfect validation or in a bad optimum that more steps do not
+leave. Seeds that are not exact are therefore trained again, from other initial parameters and with other data. A round
+trains as many networks as there are seeds, as one program; the networks of later rounds are distributed among the seeds
+that are not exact. For each seed, the network with the best validation is selected (in case of ties, that with the
+lowest final loss).
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ def trained_until_exact(
 ) -> tuple[PyTree, dict[str, Any]]:
     """Every seed's parameters, and what a record says of the training, as `lenmem.reproduce.trained`.
 
-    Also `tries`, how many networks were trained for each seed, and `validation`, the best exact match of the one that
-    is kept. The first round is the run in `directory`, the others are in its folders `round-2`, ...; rounds that are
-    there are not trained again. No round is begun after `seconds` of the processor for each seed. A later
-    round is drawn from another key, and nothing else is changed. Raises as `trained`.
+    The record also has `tries`, the number of networks that were trained for each seed, and `validation`, the best
+    exact match of the selected network. The first round is the run in `directory`, the others are in its folders
+    `round-2`, ...; existing rounds are not trained again. No round is started after `seconds` of processor time for
+    each seed. Rounds differ only in their random key. Raises the same errors as `trained`.
     """
     training, started = experiment.training, time.process_time()
     params, facts = trained(experiment, directory, report)
@@ -68,7 +69,7 @@ def _ranks(experiment: Experiment, directory: Path, facts: dict[str, Any]) -> np
     history = read_metrics(directory)
     name = f"{experiment.training.scored_split}/exact_match"
     scores = np.array([[float(x) for x in entry[name]] for entry in history if name in entry])
-    # Without validations nothing says that a seed is stuck.
+    # Without validations it is unknown which seeds are not exact.
     best = np.max(scores, axis=0) if len(scores) else np.ones(experiment.training.seeds)
     ranks = np.stack([best, -np.array([float(x) for x in history[-1]["loss"]])], axis=1)
     return np.where(np.array(facts["alive"])[:, None], ranks, -np.inf)

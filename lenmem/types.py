@@ -26,8 +26,8 @@ from jax.typing import DTypeLike
 class Batch(NamedTuple):
     """Pairs of sequences. Without the leading axis B it is one `Example`.
 
-    Masks are prefixes: a row is its real positions, then padding. Padding holds arbitrary values, and no result may
-    depend on them.
+    Masks are prefixes: a row consists of its real positions, then padding. Padding contains arbitrary values, and no
+    result may depend on them.
     """
 
     inputs: jax.Array
@@ -37,8 +37,8 @@ class Batch(NamedTuple):
     targets: jax.Array
     """int[B, M] token ids, or float[B, M, K]."""
     target_mask: jax.Array
-    """bool[B, M]: the answer slots that the model must fill. Their number must not reveal what the model cannot
-    know."""
+    """bool[B, M]: the answer slots that the model must fill. Their number must not reveal anything that the model
+    cannot know."""
     score_mask: jax.Array
     """bool[B, M]: the slots that are scored (a subset of `target_mask`). Models never see it."""
 
@@ -56,7 +56,7 @@ class Step(NamedTuple):
     valid: jax.Array
     """bool[B]: the step is real; False after a row's last answer."""
     deterministic: bool = True
-    """True outside training, where nothing is dropped or drawn. A constant of the program, not an array."""
+    """True outside training: no dropout, and no random draws. A constant of the program, not an array."""
 
 
 jax.tree_util.register_pytree_with_keys(
@@ -66,9 +66,9 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 STREAMS = ("dropout", "address", "gate")
-"""The random streams that a network may draw from in training, beside `params`."""
+"""The random streams that a network may use in training, in addition to `params`."""
 SOWN = ("traces", "losses")
-"""The collections to which a network may sow: what can be drawn, and what is added to the loss."""
+"""The collections to which a network may sow: values that can be drawn, and values that are added to the loss."""
 
 
 class PositionRule(Protocol):
@@ -94,7 +94,8 @@ class Spec:
     output_size: int
     """K: number of classes, bits or values of an answer slot."""
     channels: int = 0
-    """Float side channels beside the token: inputs are then float[N, vocabulary + channels], one-hot first."""
+    """Number of float channels in addition to the token: inputs are then float[N, vocabulary + channels], the one-hot
+    token first."""
     outputs: Literal["tokens", "multi_hot", "real"] = "tokens"
     """Type of an answer slot."""
     shared_ids: bool = False
@@ -112,9 +113,9 @@ class Spec:
     chance: float = 0.0
     """Expected token accuracy of a model that has only learnt the most frequent answer."""
     ceiling: float | None = None
-    """Best possible exact match if the task is ambiguous; None: 1."""
+    """Best possible token accuracy on the split `test` if the task is ambiguous; None: 1."""
     answers_are_columns: bool = False
-    """Answer ids are columns of the input, 0 .. N - 1; `output_size` is the most columns that there are."""
+    """Whether answer ids are columns of the input, 0 .. N - 1; `output_size` is then the largest number of columns."""
     separator: int | None = None
     """The token that ends the first of two segments of an input, for models that tell them apart."""
     position_rule: PositionRule | None = None
@@ -177,5 +178,6 @@ Dtype = DTypeLike | None
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a number is a concrete zero. A traced number of a sweep is not, so the part that it scales is kept."""
+    """Whether a number is a concrete zero. A traced number of a sweep is not, so the part that it scales is
+    computed."""
     return isinstance(value, int | float) and value == 0

@@ -1,7 +1,9 @@
 """The training of Ofner & Kern (2021) for Tables II, III and V, and the same comparison for a CPU.
 
-The paper's text does not give the learning rate, the bound on gradients, the width of the memory and the length of the
-sequences used for selection; these are our choice.
+Our copy of the paper's text lacks its formulas, and with them the learning rate, the width of the memory, the weight
+and the number of pairs of the regularisation, and the length of the sequences used for selection; the text does not
+specify the bound on gradients. These are our choice; the learning rate is that of Kingma & Ba (2015), to whom the paper
+refers.
 """
 
 import dataclasses
@@ -27,8 +29,8 @@ EXTENDED = {"slots": 500}
 
 
 def paper(task: DncTask, model: str = "STATEFUL-BASELINE") -> Experiment:
-    """One cell of Table II, as published: every 10th step the loss at length 30 is measured; the parameters with the
-    smallest mean over 500 of these losses are kept."""
+    """One cell of Table II, as published. The loss at length 30 is measured every 10th step, and the parameters with
+    the smallest mean over 500 of these losses are selected."""
     training = Training(
         steps=300_000,
         batch_size=64,
@@ -49,8 +51,8 @@ def paper(task: DncTask, model: str = "STATEFUL-BASELINE") -> Experiment:
 def small(task: DncTask, model: str = "STATEFUL-BASELINE", steps: int = 6000, **fields: Any) -> Experiment:
     """The same cell for a CPU: a shorter training with half the controller and heads, at a rate that falls to zero.
 
-    The parameters with the best mean accuracy over four successive scores at length 20 are kept. In so few steps, the
-    smallest loss at length 30, the criterion above, often belongs to a network that guesses.
+    The parameters with the best mean accuracy over four successive validations at length 20 are selected. In so few
+    steps, the smallest loss at length 30, the criterion of `paper`, often belongs to a network that guesses.
     """
     task = dataclasses.replace(task, selection_length=20)
     experiment = paper(task, model)

@@ -1,4 +1,4 @@
-"""Weight and number of pairs of the state regularisation, on sorting. The paper's text gives neither.
+"""Weight and number of pairs of the state regularisation, on sorting. Our copy of the paper's text lacks both.
 
 lenmem reproduce dnc/sort_sweep_small --rows sort-lambda0.1-k20-small
 

@@ -46,9 +46,10 @@ SPLITS = {"validation/exact_match": "id", "od_easy/exact_match": "od_easy", "exa
 
 
 def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
-    """One cell of Table 2 at the published size: Adam with L2, the rate shrinking by 2% in each epoch of 25,600.
+    """One cell of Table 2 at the published size: Adam with L2, and a rate that falls by 2% after each epoch of 25,600.
 
-    The parameters with the best OD-easy accuracy are kept, as in the paper.
+    The published script trains for 100 or 150 epochs, the paper says 200. The parameters with the best OD-easy accuracy
+    are selected, as in the paper.
     """
     training = Training(
         steps=200 * epochs,

@@ -3,7 +3,7 @@
 lenmem train nam/lra_image --task.origin /path/to/cifar-10-batches-bin
 lenmem reproduce nam/lra_image --rows image-nam_transformer     (reads CIFAR-10 through TensorFlow Datasets)
 
-Not measured: needs a GPU and the pictures. The printed numbers are missing in all texts that we have.
+Not measured: needs a GPU and the pictures. The printed numbers are missing in our copies of the paper.
 """
 
 from lenmem.tasks.lra import PixelImage

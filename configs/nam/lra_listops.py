@@ -4,7 +4,7 @@ lenmem train nam/lra_listops
 lenmem train nam/lra_listops --task.origin /path/to/lra_release/listops-1000
 lenmem reproduce nam/lra_listops --rows listops-nam_transformer
 
-Not measured: needs a GPU. The printed numbers are missing in all texts that we have.
+Not measured: needs a GPU. The printed numbers are missing in our copies of the paper.
 """
 
 from lenmem.tasks.lra import ListOps

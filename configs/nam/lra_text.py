@@ -3,7 +3,7 @@
 lenmem train nam/lra_text --task.origin /path/to/aclImdb
 lenmem reproduce nam/lra_text --rows text-nam_transformer     (reads IMDB through TensorFlow Datasets)
 
-Not measured: needs a GPU and the reviews. The printed numbers are missing in all texts that we have.
+Not measured: needs a GPU and the reviews. The printed numbers are missing in our copies of the paper.
 """
 
 from lenmem.tasks.lra import ByteText

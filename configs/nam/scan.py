@@ -3,7 +3,7 @@
 lenmem train nam/scan
 lenmem reproduce nam/scan --rows scan-lsam
 
-Not measured: 17 to 32 million parameters need a GPU. The printed numbers are missing in all texts that we have. The
+Not measured: 17 to 32 million parameters need a GPU. The printed numbers are missing in our copies of the paper. The
 paper reports the best test accuracy of any epoch, and so does this configuration (`running_ood`).
 """
 

@@ -5,12 +5,12 @@ lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
 
 D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
 the published code of Suzgun et al. (2019), without repeated words; D_2 has 1,618 words of these lengths. The parameters
-with the best of five scores on training words, one after each epoch, are kept. Rows: `dyck_<kinds>-<model>`;
-`panm_alone` has no network under its pointers. `panm_reads` has no controller: it is the Stack-RNN, with the pointers'
-reads as additional inputs of its output layer. The figure has no numbers.
+with the best of five scores on training words, one after each epoch, are selected. Rows: `dyck_<kinds>-<model>`;
+`panm_alone` is PANM without the Stack-RNN. `panm_reads` has no controller: it is the Stack-RNN, with the values the
+pointers read as additional inputs of its output layer. The figure has no numbers.
 
-Records: `results/panm/dyck_<kinds>-<model>.json`. In the text PANM is above the Stack-RNN at every length; ours is
-below it. A pointer's path does not depend on data, so it cannot lead to the bracket to be closed.
+Records: `results/panm/dyck_<kinds>-<model>.json`. According to the paper's text, PANM is above the Stack-RNN at every
+length; here it is below. A pointer's path does not depend on the data, so it cannot lead to the bracket to be closed.
 """
 
 from typing import NamedTuple

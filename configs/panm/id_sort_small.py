@@ -4,13 +4,13 @@ lenmem train panm/id_sort_small
 lenmem reproduce panm/id_sort_small --rows id_sort-panm-small
 
 Rows: `id_sort-<model>-small`, and `id_sort-panm_a<n>_c<m>-small` with n Mode-1 and m Mode-2 pointers, as in Figure 8.
-The paper varies n only on Copy and Reverse; here such rows stand beside its PANM with 2 and 1 pointers. Mode 2 queries
-with what Mode 1 read, so without Mode 1 there is neither.
+The paper varies n only on Copy and Reverse; here such rows are compared with its PANM with 2 and 1 pointers. The
+queries of Mode 2 are computed from the values that Mode 1 read, so without Mode 1 there is no Mode 2 either.
 
 Rows `id_sort-<model>-long` are the same with 20,000 steps.
 
 Records: `results/panm/id_sort-<model>-small.json`, after 3,000 steps; the paper trains for 100,000. One Mode-1 pointer
-is enough. The sorting is done by Mode 2.
+is sufficient, but Mode 2 is necessary.
 """
 
 from lenmem.tasks.panm import IDSort

@@ -109,7 +109,7 @@ class LengthCurve:
     def mean_beyond(self, metric: str = "token_accuracy") -> np.ndarray:
         """float[S]: the mean of a metric over the measured lengths above those of training.
 
-        With all of them it is the score of the Chomsky hierarchy's tasks. ValueError if none was measured.
+        If all of these lengths were measured, this is the score of the Chomsky-hierarchy tasks. ValueError if none was.
         """
         beyond = self.lengths > self.train_lengths[1]
         if not beyond.any():
@@ -185,7 +185,7 @@ def length_curve(
     Args:
         model: a Linen module with the model interface and a bound spec; or the network as an `Apply`.
         params: its parameters with a leading seed axis S on every leaf.
-        task: gives examples and metrics.
+        task: the source of examples and metrics.
         lengths: lengths in the task's unit, each at least 1, in any order; repetitions count once.
         samples: examples per length, at least 1.
         key: random key of the examples.
@@ -242,7 +242,7 @@ def length_curve(
 def lowered(
     apply: Apply, params: PyTree, task: Task, length: int, samples: int, key: jax.Array, *, batch_size: int = 64
 ) -> jax.stages.Lowered:
-    """The program of `length_curve` for one length, if that is the longest, lowered for the devices of its arrays.
+    """The program of `length_curve` for this length as the longest one, lowered for the devices of its arrays.
 
     `params` and `key` may be shapes with a sharding.
     """
@@ -253,7 +253,7 @@ def lowered(
 def _examples(
     task: Task, capacity: int, lengths: Sequence[int], samples: int, batch_size: int
 ) -> tuple[_AtLength, tuple[np.ndarray, np.ndarray]]:
-    """A source of the examples of a bucket, and the items that it is asked for."""
+    """A source of the examples of a bucket, and the items to draw from it."""
     most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
     batches = -(-samples // most)
     rows = -(-samples // batches)
@@ -293,7 +293,7 @@ class _AtLength:
 def _capacity(length: int, longest: int, smallest: int) -> int:
     """The next power of two, at least `smallest` and at most the longest length asked for.
 
-    Sizes may grow exponentially with the task's unit (depth of a tree), so no more than the longest is allocated.
+    Sizes may grow exponentially with the length (depth of a tree), so no more than the longest length is allocated.
     """
     return min(max(smallest, 1 << (length - 1).bit_length()), longest)
 

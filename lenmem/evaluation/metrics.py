@@ -31,8 +31,8 @@ Apply = Callable[..., jax.Array]
 """`(params, inputs, input_mask, target_mask, targets=None) -> outputs`: the network of one seed. Traced under the axis
 `SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
 Metrics = Callable[..., dict[str, jax.Array]]
-"""`(outputs, batch) -> metric -> float[B]`. One with a true attribute `forced` has a third argument: the outputs of the
-network when it is given the right answer so far."""
+"""`(outputs, batch) -> metric -> float[B]`. If it has a true attribute `forced`, there is a third argument: the outputs
+of the network under teacher forcing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ApplyModel:
     model: nn.Module
 
     def __call__(self, params: PyTree, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> Any:
-        """The model call for evaluation, without noise; with `targets`, given the right answer so far."""
+        """The model call for evaluation, without noise; with `targets`, under teacher forcing."""
         with parameters_fit():
             asked = (inputs, input_mask, target_mask)
             outputs: Any = self.model.apply({"params": params}, *asked, targets=targets, train=False)
@@ -64,7 +64,7 @@ class TaskMetrics:
     def __call__(
         self, outputs: jax.Array, batch: Batch, given_answers: jax.Array | None = None
     ) -> dict[str, jax.Array]:
-        """The task's metrics of the answers to a batch, and of the outputs given the right answers so far."""
+        """The task's metrics of the answers to a batch, and of the outputs under teacher forcing."""
         metrics = self.task.metrics(outputs, batch)
         if given_answers is not None:
             metrics = metrics | nats_and_slots(given_answers, batch)
@@ -88,7 +88,7 @@ def nats_and_slots(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def with_perplexity(means: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means over the same examples, with their perplexity, exp(mean nats / mean slots), in place of the two."""
+    """Means over the same examples, with the perplexity exp(mean nats / mean slots) in place of nats and slots."""
     if NATS not in means:
         return means
     rest = {name: value for name, value in means.items() if name not in (NATS, SLOTS)}
@@ -190,7 +190,7 @@ def dispatch(
     """`example_metrics` without waiting for the results, so the next program can compile while this one runs.
 
     `apply`, `metrics` and `source` are the key of the compile cache. If one of them is not hashable (because a field
-    holds an array or a list), the program is compiled for this call alone.
+    contains an array or a list), the program is compiled for this call alone.
     """
     seeds(params)
     if not hashable(apply, metrics, source):
@@ -199,7 +199,7 @@ def dispatch(
 
 
 def hashable(*values: Any) -> bool:
-    """Whether a compiled program can be kept for these: not if a field of one holds an array or a list."""
+    """Whether these can be the key of a compiled program: not if a field contains an array or a list."""
     try:
         hash(values)
     except TypeError:

@@ -21,7 +21,7 @@ class SetScores(NamedTuple):
     values: np.ndarray
     """float[S], 1 at best; NaN for seeds whose parameters are not finite."""
     told: str
-    """How they were computed."""
+    """A description of how they were computed."""
 
 
 def set_scores(

@@ -1,7 +1,8 @@
 """A controller's states over time: the curvature of their paths, and maps of the states.
 
-The analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E), for any network with an LSTM
-controller. All take the traces of a batch as `traces.collect` returns them; the paper uses 64 examples of length 30:
+These are the analyses of Ofner & Kern (arXiv 2110.09138, sections IV-D and IV-E, supplement E), for any network with an
+LSTM controller. They take the traces of a batch, as returned by `traces.collect`; the paper uses 64 examples of length
+30:
 
     controller_state float[B, T, d]    the LSTM's cell state, before any compression
     valid, decoding bool[B, T]         the real steps of a row; the steps from the first answer on
@@ -48,22 +49,22 @@ def states_of(traces: Mapping[str, np.ndarray], phase: Phase | None = None) -> S
 
 
 class Curvature(NamedTuple):
-    """How far the paths of a network's states are from straight lines."""
+    """The deviation of the paths of a network's states from straight lines."""
 
     mean: float
-    """Over all turns of all examples: 0 for straight lines, at most 2."""
+    """Mean over all turns of all examples: 0 for straight lines, at most 2."""
     by_example: np.ndarray
-    """float[B]: over each example's own turns; NaN for an example without turns."""
+    """float[B]: mean over the turns of each example; NaN for an example without turns."""
     explained: float
-    """Fraction of the states' variance that the principal components keep."""
+    """Fraction of the variance of the states that the principal components explain."""
 
 
 def curvature(traces: Mapping[str, np.ndarray], *, components: int = 20) -> Curvature:
     """Mean change of direction of state trajectories, both phases together.
 
-    The states c_t of all examples and steps are projected on their first principal components. Then
-    d_t = (c_{t+1} - c_t) / |c_{t+1} - c_t| and kappa_t = |d_{t+1} - d_t|, which is 2 sin(angle / 2) for a turn by that
-    angle. A step without movement, up to float32 precision, has no direction: its two turns are left out. Raises
+    The states c_t of all examples and steps are projected onto their first principal components. Then
+    d_t = (c_{t+1} - c_t) / |c_{t+1} - c_t| and kappa_t = |d_{t+1} - d_t|, which is 2 sin(angle / 2) for a turn by this
+    angle. A step without movement, up to float32 precision, has no direction, so its two turns are left out. Raises
     ValueError if no example has a turn.
     """
     states = states_of(traces)
@@ -109,9 +110,9 @@ def tsne_map(
 ) -> States:
     """The states of a phase, reduced to their principal components, in a t-SNE map (van der Maaten & Hinton 2008).
 
-    Needs scikit-learn, from the extra `lenmem[plot]`, which the paper used: about ten seconds for its 2,000 states.
-    Settings are the published ones; with the paper's version this means a random start. Needs more states than
-    `perplexity`.
+    Requires scikit-learn, from the extra `lenmem[plot]`, which the paper used, too; 2,000 states take about ten
+    seconds. The settings are the published ones; in the paper's version of scikit-learn this includes random
+    initialisation. The number of states must exceed `perplexity`.
     """
     try:
         from sklearn.manifold import TSNE  # pyright: ignore[reportMissingImports]
@@ -127,10 +128,10 @@ def tsne_map(
 
 
 def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
-    """int[B, T]: the symbol each step read, or while decoding the one it had to answer; -1 if there is none.
+    """int[B, T]: the symbol that each step read or, while decoding, its target; -1 if there is none.
 
     The different inputs of a batch are numbered from 0 in ascending order, and so are the different targets; the
-    numbers of the two phases are unrelated. For interfaces without a begin symbol: step t reads input t.
+    numbers of the two phases are unrelated. Only for interfaces without a begin symbol, in which step t reads input t.
     """
     decoding = np.asarray(trace_of(traces, "decoding"), bool)
     symbols = np.full(decoding.shape, -1)
@@ -141,7 +142,7 @@ def symbols_of(traces: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
         steps, mask = steps_of(traces, phase), np.asarray(mask)
         values = np.asarray(values)
         numbers = np.full(mask.shape, -1)
-        # Rounded, since equal values may have been computed in two ways.
+        # Rounded, because equal values may have been computed in different ways.
         flat = np.round(values.reshape(*mask.shape, -1)[mask], 6)
         numbers[mask] = np.unique(flat, axis=0, return_inverse=True)[1].ravel()
         place = np.arange(decoding.shape[1]) - (np.argmax(decoding, axis=1)[:, None] if phase == "decoding" else 0)

@@ -20,9 +20,10 @@ METRICS = ("token_accuracy", "exact_match")
 def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRICS, rows: int = 20) -> Table:
     """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
 
-    Training lengths are marked. With more than `rows` lengths an even selection is shown, which includes the ends of
-    the training and test ranges and of the curve; the caption says so. NaN (all seeds of a curve diverged, or the curve
-    lacks a length) is shown as a dash. If a task is ambiguous, a last column has the best possible token accuracy.
+    Training lengths are marked. With more than `rows` lengths an evenly spaced selection is shown, which includes the
+    ends of the training and test ranges and of the curve; the caption mentions it. NaN (all seeds of a curve diverged,
+    or the curve lacks a length) is shown as a dash. If a task is ambiguous, the last column is the best possible token
+    accuracy.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -78,7 +79,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
 def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accuracy", columns: int = 14) -> Table:
     """Models x lengths: the metric of the median seed, in percent. For many models; `curve_table` is for few.
 
-    With more than `columns` lengths an even selection is shown, as in `curve_table`.
+    With more than `columns` lengths an evenly spaced selection is shown, as in `curve_table`.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -98,7 +99,8 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
 
 
 def tables_that_fit(curves: Sequence[LengthCurve], console: Console) -> list[Table]:
-    """Curves side by side if they fit the console; otherwise models x lengths, as many as fit, for each metric."""
+    """Curves side by side if they fit the console; otherwise, for each metric, a table of models x lengths that
+    fits."""
     wide = console.options.update_width(10_000)
 
     def fits(table: Table) -> bool:

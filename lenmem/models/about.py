@@ -1,4 +1,4 @@
-"""One-line descriptions and sources of the models, for the README's table."""
+"""One-line descriptions and sources of the models, for `lenmem list` and the table of networks in the documentation."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ),
     ("slantm", "slantm_s"): ("the same on the sphere; heads move by rotations", "Yang & Rush 2017"),
     ("ram", "ram_tape"): (
-        "random-access memory with content keys, and also with a tape head",
+        "random-access memory with keys from the controller, and with a tape head in addition",
         "baselines of the same paper",
     ),
     ("lstm", "gru"): ("recurrent encoder-decoders of one or more layers", "baselines"),
-    ("elman",): ("Elman network with rectified units", "Delétang et al. 2023"),
+    ("elman",): ("Elman network with ReLU", "Delétang et al. 2023"),
     ("attention",): ("recurrent encoder, decoder with additive attention", "baseline"),
     ("location_attention", "hybrid_attention"): (
-        "the decoder of `attention` with attention by location, and by content and location",
+        "the same with attention by location, and by both content and location",
         "baselines of Le et al. 2024",
     ),
     ("pointer_network",): ("answers by pointing at tokens of the input", "Vinyals et al. 2015"),
@@ -25,7 +25,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Nam & Seo 2022",
     ),
     ("lsam", "lsam_cell"): (
-        "an LSTM whose cell state is a matrix memory: the two-layer model of the paper, and the cell alone",
+        "an LSTM whose cell state is a memory matrix: the paper's two-layer model, and a single layer",
         "Nam & Seo 2022",
     ),
     ("nam_transformer", "linear_transformer"): (
@@ -33,11 +33,11 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Nam & Seo 2022",
     ),
     ("bert", "universal_transformer", "lstm_attention"): (
-        "BERT-shaped Transformer, Universal Transformer, and bidirectional LSTMs with attention between them",
+        "Transformer of BERT's shape, Universal Transformer, and two bidirectional LSTMs with attention between them",
         "baselines of the same paper",
     ),
     ("transformer", "transformer_none", "transformer_learned"): (
-        "post-norm Transformer encoder with sinusoidal, without, and with learned positions",
+        "post-norm Transformer encoder with sinusoidal positions, without positions, and with learned positions",
         "baselines",
     ),
     ("transformer_xl", "transformer_rotary", "transformer_alibi", "transformer_t5", "transformer_fire"): (
@@ -49,12 +49,12 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Ruoss et al. 2023",
     ),
     ("transformer_stick_breaking", "transformer_forgetting"): (
-        "the Transformer without positions, whose attention takes the nearest match on the left, or forgets by gates",
+        "Transformer without positions; its attention takes the nearest match on the left, or fades by forget gates",
         "Tan et al. 2025, Lin et al. 2025",
     ),
     ("looped_transformer",): ("one causal layer, applied once for every column of a row", "Fan et al. 2024"),
     ("transformer_seq2seq", "transformer_seq2seq_relative", "transformer_seq2seq_universal"): (
-        "encoder-decoder Transformer with cached decoding; with relative positions; with one layer's weights for all",
+        "encoder-decoder Transformer; with relative positions; with weights shared by all layers",
         "Csordás et al. 2021",
     ),
     ("ndr",): (
@@ -62,11 +62,11 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Csordás et al. 2022",
     ),
     ("ndr_relative_gate", "ndr_absolute_relative_gate"): (
-        "the same with relative positions, and gated between relative and absolute positions",
+        "the same with attention by relative positions, and by a gated mixture of relative and absolute positions",
         "ablations of the same paper",
     ),
     ("transformer_shared", "transformer_relative", "transformer_geometric"): (
-        "Transformers with one layer's weights for all, without a gate",
+        "Transformers with weights shared by all layers and without a gate: absolute, relative, geometric attention",
         "baselines of the same paper",
     ),
     ("act", "act_relative", "act_geometric"): (
@@ -78,7 +78,8 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "baselines of the same paper",
     ),
     ("dnc", "dnc_stateless"): (
-        "differentiable neural computer: writes to free or similar slots, reads by content and in order; stateless",
+        "differentiable neural computer: writes to free or similar slots, reads by content or in the order of writing; "
+        "with a stateless controller",
         "Graves et al. 2016",
     ),
     ("dnc_peephole", "dnc_compression", "dnc_regularized", "dnc_compression_regularized"): (
@@ -90,7 +91,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "ablations of the same paper",
     ),
     ("dnc_improved",): (
-        "the same with masked lookup, erasure of freed slots, and sharper links",
+        "the DNC with masked lookup, erasure of freed slots, and sharpened links",
         "Csordás & Schmidhuber 2019",
     ),
     ("ntm",): ("neural Turing machine: heads that look up by content and shift", "Graves et al. 2014"),
@@ -99,50 +100,51 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "baselines of Csordás et al. 2022",
     ),
     ("panm", "panm_paper", "panm_published"): (
-        "pointers that move over physical addresses and never see data; as in the paper's text; as in its code",
+        "pointers that move over physical addresses and never see data: our defaults, the paper's text, its code",
         "Le et al. 2024",
     ),
-    ("panm_beyond",): ("the same, carrying only the pointers, for lengths far from training", "ours"),
+    ("panm_beyond",): ("PANM whose only state is its pointers, for lengths far beyond training", "ours"),
     ("transformer_panm",): ("encoder-decoder Transformer with PANM as its last layer", "Le et al. 2024"),
     ("bert_span", "bert_span_panm"): (
-        "BERT that answers with a piece of its input, from weights in a directory; and with PANM's controller",
+        "BERT that answers with a span of its input, with weights from a directory; and with PANM's controller",
         "Devlin et al. 2019, Le et al. 2024",
     ),
     ("neural_stack",): ("LSTM with a stack whose pushes and pops have a strength", "Grefenstette et al. 2015"),
     ("stack_rnn",): (
-        "Elman network with an average of pushed and popped stacks",
+        "Elman network with a stack that is the average of its pushed and its popped version",
         "Joulin & Mikolov 2015, Suzgun et al. 2019",
     ),
     ("stack_rnn_vector", "stack_lstm"): (
-        "rectified Elman network and LSTM with stacks of vectors, which can also be left as they are",
+        "Elman network with ReLU, and LSTM, with stacks of vectors and a no-op",
         "Delétang et al. 2023",
     ),
     ("tape_rnn",): (
-        "rectified Elman network with circular tapes, which move by one cell or by the length of the input",
+        "Elman network with ReLU and circular tapes, which move by one cell or by the length of the input",
         "Delétang et al. 2023",
     ),
     ("nram",): ("registers of random integers, connected to fixed modules by a controller", "Kurach et al. 2016"),
     ("two_way", "two_way_indexed"): (
-        "a finite control whose heads walk over the input, an automaton once trained; with an index too (`_indexed`)",
+        "finite-state control with heads that walk over the input; rounded to an automaton after training; "
+        "with an index by value (`_indexed`)",
         "ours",
     ),
-    ("answer_automaton",): ("a table of the next answer for each input and last answer", "ours, after Jordan 1986"),
+    ("answer_automaton",): ("a table with the next answer for each input and last answer", "ours, after Jordan 1986"),
     ("pushdown",): (
-        "a finite control with a stack of symbols, which is a pushdown automaton once it is trained",
+        "finite-state control with a stack of symbols; rounded to a pushdown automaton after training",
         "ours",
     ),
     ("esbn",): ("an LSTM that sees keys bound to inputs, but never the inputs", "Webb et al. 2021"),
     ("delta_net", "delta_net_negative"): (
-        "layers of the delta rule, which erases before it writes; with writes that may reflect (`_negative`)",
+        "layers of the delta rule, which erases before it writes; with negative eigenvalues (`_negative`)",
         "Schlag et al. 2021, Yang et al. 2024, Grazzi et al. 2024",
     ),
     ("gated_delta_net", "delta_product"): (
         "the same with decay and an output gate; with two writes per position",
         "Yang et al. 2024, Siems et al. 2025",
     ),
-    ("mamba2",): ("layers of a state space whose decay is one number for each head", "Dao & Gu 2024"),
+    ("mamba2",): ("state space layers with one scalar decay per head", "Dao & Gu 2024"),
     ("mlstm", "slstm"): (
-        "layers of LSTMs with exponential gates: with a matrix memory, and with scalar cells that see the last output",
+        "LSTM layers with exponential gates: with a memory matrix, and with scalar cells that see the last output",
         "Beck et al. 2024",
     ),
 }

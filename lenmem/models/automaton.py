@@ -1,14 +1,14 @@
-"""Automaton of answers: a learned table that gives the next answer from the last answer and the input.
+"""Automaton of answers: a learned table with the next answer for each input and last answer.
 
-Ours. A Jordan network (Jordan 1986), whose state is its last answer, reduced to a table: for an input token x and a
-last answer a, one of K or none at the first step, the logits of the next answer are
+This network is ours. It is a Jordan network (Jordan 1986), whose state is its last answer, reduced to a table: for an
+input token x and a last answer a, which is one of K or, at the first step, none, the logits of the next answer are
 
     z_t = E[x_t, a_{t-1}],
 
-one free vector for each pair. In training a_{t-1} is the right answer (teacher forcing), afterwards the network's own,
-argmax z_{t-1}. Nothing but a token is carried from step to step, so the network is a finite automaton. If its table is
-right, which steps of short sequences show, it is right at every length. It can do what has answers at each input that
-follow from the last answer and the input, such as word problems of groups.
+one free vector for each pair. In training a_{t-1} is the target (teacher forcing), afterwards the network's own answer,
+argmax z_{t-1}. Its only state is a token, so the network is a finite automaton. All entries of its table occur in short
+sequences; if they are correct, the network is correct at every length. It can solve tasks with an answer at each input
+that depends only on the last answer and the input, such as word problems of groups.
 
 Parameters: X (K + 1) K for X input tokens. Cost per step: O(K).
 """
@@ -29,7 +29,7 @@ class AnswerAutomaton(FlatModel):
     """An automaton whose states are its answers, for tokens that are answered one by one."""
 
     spread: PositiveFloat = 0.1
-    """Standard deviation of the first logits."""
+    """Standard deviation of the initial logits."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:

@@ -1,4 +1,4 @@
-"""BERT that answers with a piece of its input, alone and with PANM's controller (Le et al. 2024, section 3.4, Table 4).
+"""BERT that answers with a span of its input, alone and with PANM's controller (Le et al. 2024, section 3.4, Table 4).
 
 Devlin, Chang, Lee & Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
 NAACL 2019, https://arxiv.org/abs/1810.04805: post-norm layers with GELU over the sum of piece, position and segment
@@ -8,12 +8,12 @@ last piece of the answer:
     l_t[n] = w_t . M[n] + b_t,  t = 1, 2                                                      BERT
     l_t[n] = w_t . M[n] + b_t + g_o([*p_t^a, *p_t^c, h_t^c]) . M[n] / sqrt(d)                  BERT + PANM
 
-"PANM appends the Controller to BERT to predict the start and end" is all that the paper says. Here its memory is M,
+The paper says only that "PANM appends the Controller to BERT to predict the start and end". Here PANM's memory is M,
 BERT's last states of question and context, in their order. The controller makes two steps, one for each end of the
-answer, without an input z_t. An answer is a column, so what the MLP g_o makes of a step is a query, whose dot product
-with a column's state is added to BERT's own logit. Pointers start at the first and the last column; h_0^c is the last
-state, through a linear map to the controller's width. The paper's sizes give 112.3 million parameters, 108.9 of BERT
-and 3.4 of PANM; the paper says "around 114 million" for both. The equations of PANM are in `lenmem.nn.pointers`.
+answer, without an input z_t. The MLP g_o maps the output of each step to a query, whose dot product with the state of a
+column is added to BERT's own logit for that column. Pointers start at the first and the last column; h_0^c is a linear
+map of the last state. With the paper's sizes there are 112.3 million parameters, 108.9 in BERT and 3.4 in PANM; the
+paper says "around 114 million" for both models. The equations of PANM are in `lenmem.nn.pointers`.
 
 `weights` is a directory in Hugging Face's format, from which a training starts (`lenmem.models.hugging_face`).
 
@@ -44,7 +44,7 @@ from lenmem.ops.pointers import Similarity
 from lenmem.types import PyTree, Spec, Step
 
 IMPOSSIBLE = -1e9
-"""The logit of a column that is not there."""
+"""The logit of a padded column."""
 gelu = functools.partial(nn.gelu, approximate=False)
 
 
@@ -138,7 +138,7 @@ class SpanHead(Part):
 
 
 class BertSpans(FlatModel):
-    """BERT, or BERT with PANM, for answers that are a piece of the input. The defaults are the size of BERT-base."""
+    """BERT, or BERT with PANM, for answers that are a span of the input. The default size is that of BERT-base."""
 
     hidden_size: PositiveInt = 768
     """d: width of the states and of the embeddings."""

@@ -1,26 +1,26 @@
 """The recurrent networks of the Chomsky-hierarchy study: Elman, and controllers with stacks or tapes.
 
 Delétang et al., "Neural Networks and the Chomsky Hierarchy", ICLR 2023 (arXiv 2207.02098), with its published code. A
-controller sees the first cell of each of its n memories beside the input: the top of a stack, or the cell under the
-head of a tape. From its new state it then pushes a vector onto each stack, pops it or leaves it
+controller sees the input and the first cell of each of its n memories: the top of a stack, or the cell under the head
+of a tape. From its new state it then pushes a vector onto each stack, pops the stack or leaves it unchanged
 (`lenmem.ops.superposition_stack`, after Joulin & Mikolov 2015), or writes to each tape and moves it, by one cell or by
-the length of the input (`lenmem.ops.write_and_move`). So it sees what it wrote one step later.
+the length of the input (`lenmem.ops.write_and_move`). What it writes is seen one step later.
 
 Notation: x input [B, X]; h hidden state [B, H]; S memories [B, n, T, W], the cells in sight first; a actions; v values
-to be written [B, n, W]; L the number of inputs of the row. An Elman network (Elman 1990) has rectified units here
+to be written [B, n, W]; L the number of inputs of the row. An Elman network (Elman 1990) has ReLU here
 instead of tanh. A step of it is
 
     h = relu(W_x [x; S_0] + b_x + W_h h + b_h),   a = softmax(W_a h + b_a) per memory,   v = W_v h + b_v,
     stack:  S = a_push [v; S_0 .. S_{T-2}] + a_pop [S_1 .. S_{T-1}; 0] + a_no_op S
     tape:   C = [v; S_1 .. S_{T-1}],  S = a_1 C + a_2 roll(C, -1) + a_3 roll(C, 1) + a_4 roll(C, -L) + a_5 roll(C, L)
 
-and a linear head answers from relu(h). For tapes, v comes from an MLP with two rectified hidden layers. The published
-code takes one softmax over the actions of all stacks, so that several stacks share one unit of probability; here each
-has its own, which for one stack is the same. It also takes L from the batch, whose rows are equally long there; here
-each row has its own L. State and memories start at zero, inputs are one-hot. The cells' weights start as normals of
-standard deviation 1 / sqrt(fan-in), truncated at two standard deviations (for the LSTM it is the deviation after
-truncation), biases as zero. No parameter depends on T. Values pushed deeper than T are lost; tapes are circular, and a
-jump by L is one by L modulo T.
+and a linear head answers from relu(h). For tapes, v is the output of an MLP with two hidden layers with ReLU. In the
+published code, one softmax runs over the actions of all stacks, so the probabilities of all stacks together sum to 1;
+here each stack has its own softmax, which is the same for one stack. The published code takes L from the batch, whose
+rows have equal lengths; here each row has its own L. State and memories start at zero, inputs are one-hot. The cells'
+weights are initialised as normals of standard deviation 1 / sqrt(fan-in), truncated at two standard deviations (for the
+LSTM this is the deviation after truncation), biases as zero. No parameter depends on T. Values pushed deeper than T are
+lost. Tapes are circular, and jumps are by L modulo T.
 
 Cost per step: O(H (X + H + n W) + n T W).
 """
@@ -50,7 +50,7 @@ def truncated(key: jax.Array, shape: tuple[int, ...], dtype: Dtype = jnp.float32
 
 
 class ElmanCell(Part):
-    """One step of a rectified Elman network. The carry is h [B, hidden_size], and so is the output."""
+    """One step of an Elman network with ReLU. The carry is h [B, hidden_size], and so is the output."""
 
     hidden_size: int = 256
 
@@ -95,7 +95,7 @@ class MemoryCell(Part):
         return self.core.start(batch_shape), jnp.zeros((*batch_shape, self.memories, self.slots, self.width))
 
     def values(self, hidden: jax.Array, features: int) -> jax.Array:
-        """What is to be written, [B, features], from h."""
+        """The vectors to be written, [B, features], computed from h."""
         raise NotImplementedError
 
     def moved(self, memory: jax.Array, new: jax.Array, actions: jax.Array, *known: Any) -> jax.Array:
@@ -104,7 +104,7 @@ class MemoryCell(Part):
 
     @nn.compact
     def __call__(self, carry: tuple[PyTree, ...], step: Step) -> tuple[tuple[PyTree, ...], jax.Array]:
-        """Reads, thinks, then writes."""
+        """Reads the first cells, updates the state, then writes."""
         state, memory, *known = carry
         seen = memory[..., 0, :]
         flat = seen.reshape(*seen.shape[:-2], -1).astype(step.inputs.dtype)
@@ -166,7 +166,7 @@ class TapeCell(MemoryCell):
 
 
 class Elman(FlatModel):
-    """A rectified Elman network. It answers at each input if the task is aligned, else after the input."""
+    """An Elman network with ReLU. It answers at each input if the task is aligned, else after the input."""
 
     hidden_size: PositiveInt = 256
     """H: width of the hidden state."""
@@ -182,7 +182,7 @@ class VectorStackRNN(FlatModel):
     """A recurrent network with stacks of vectors. It answers at each input if the task is aligned, else after it."""
 
     controller: Controller = "elman"
-    """A rectified Elman network, or an LSTM."""
+    """An Elman network with ReLU, or an LSTM."""
     hidden_size: PositiveInt = 256
     """H: width of the hidden state."""
     stacks: PositiveInt = 1
@@ -212,7 +212,7 @@ class TapeRNN(FlatModel):
     """A recurrent network with tapes. It knows the length of the input, and cannot take causal tasks."""
 
     controller: Controller = "elman"
-    """A rectified Elman network, or an LSTM."""
+    """An Elman network with ReLU, or an LSTM."""
     hidden_size: PositiveInt = 256
     """H: width of the hidden state."""
     tapes: PositiveInt = 1

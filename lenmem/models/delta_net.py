@@ -6,7 +6,7 @@ al., "Gated Delta Networks", 2024 (arXiv 2412.06464); *negative eigenvalues*: Gr
 in Linear RNNs Through Negative Eigenvalues", 2024 (arXiv 2411.12537); *products*: Siems et al., "DeltaProduct", 2025
 (arXiv 2502.10297).
 
-The state S [d_h, d_h] of a head holds values under unit keys. Each step replaces a part of what is stored under a key:
+The state S [d_h, d_h] of a head maps unit keys to values. Each step replaces a part of the value stored under a key:
 
     q_t, k_t = mu(f(W_q x_t)), mu(f(W_k x_t)),  v_t = f(W_v x_t),  beta_t = c sigmoid(W_beta x_t)
     S_t = a_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T,  o_t = S_t q_t / sqrt(d_h)
@@ -14,11 +14,11 @@ The state S [d_h, d_h] of a head holds values under unit keys. Each step replace
 
 with f a short convolution and SiLU, mu normalisation to unit length, and a_t = 1 without decay. This is the write of
 Neural Attention Memory (`ops.nam_write`) with p_w = p_e = beta. LSAM (`lenmem.models.nam`) has the same write, but its
-keys depend on its last read, so that it must go step by step; here they depend on the input alone.
+keys depend on its last read, so it must be computed step by step; here they depend on the input alone.
 
-The eigenvalues of I - beta k k^T are 1 and 1 - beta. With c = 1 they are positive, and in finite precision no such
-network can compute parity; with c = 2 (`negative_eigenvalues`) the step may reflect. n `products` of reflections in a
-step can permute n + 1 things. Cost per position: O(d^2 + n d d_h), in parallel over chunks (`ops.linear_recurrence`).
+The eigenvalues of I - beta k k^T are 1 and 1 - beta. With c = 1 they are positive, and no such network of finite
+precision can compute parity. With c = 2 (`negative_eigenvalues`) the step may reflect. A step with n `products` can
+permute n + 1 elements. Cost per position: O(d^2 + n d d_h), in parallel over chunks (`ops.linear_recurrence`).
 """
 
 from __future__ import annotations
@@ -90,18 +90,18 @@ class DeltaRule(Part):
 class DeltaNet(ResidualModel):
     """Residual layers of the delta rule.
 
-    The state-tracking experiments of Grazzi et al. have two layers of width 128 with four heads, as the defaults;
-    those of Siems et al. one layer without convolutions.
+    The defaults are those of the state-tracking experiments of Grazzi et al.: two layers of width 128 with four heads.
+    The experiments of Siems et al. have one layer without convolutions.
     """
 
     negative_eigenvalues: bool = False
-    """beta in (0, 2), not (0, 1): a write may reflect what is stored."""
+    """beta is in (0, 2) instead of (0, 1), so a write may reflect the stored value."""
     decay: bool = False
     """Gated DeltaNet: the state decays by a factor a_t that depends on the input."""
     products: PositiveInt = 1
     """n: writes per position, each with its own key, value and strength."""
     kernel_size: NonNegativeInt = 4
-    """Positions that the short convolutions see; 0: there are none."""
+    """Kernel size of the short convolutions; 0: there are none."""
     gated_output: bool = False
     """Multiply the normalised read by silu(W_g x)."""
 

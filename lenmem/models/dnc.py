@@ -5,14 +5,14 @@ Schmidhuber, "Improving Differentiable Neural Computers Through Memory Masking, 
 Sharpness Control", ICLR 2019 (arXiv 1904.10278). Ofner & Kern, "State-Space Constraints Can Improve the Generalisation
 of the Differentiable Neural Computer to Input Sequences With Unseen Length", 2021 (arXiv 2110.09138).
 
-A controller reads the input and the last reads, and controls one write head and R read heads of a memory. A write goes
-to the slots with similar content, or to the least used ones; a read goes to similar content, or to the slots written
-before or after the last read. Ofner & Kern keep the controller's states near each other, by squashing them or by a
-loss, so that longer sequences cause no states that were unseen in training.
+A controller sees the input and the last read values, and moves one write head and R read heads over a memory. The write
+head selects slots with similar content or the least used slots. A read head selects slots with similar content, or the
+slots written before or after those it read last. Ofner & Kern keep the controller's states near each other, by
+squashing them or by a loss, so that longer sequences do not lead to states that were unseen in training.
 
 Notation: x input [B, X]; h controller output [B, H]; M memory [B, N, W] of N slots; u usage [B, N]; L temporal link
 [B, N, N] and p precedence [B, N]; w^w write weights [B, N]; w^r and r^r weights [B, R, N] and values [B, R, W] of the
-read heads. No learned parameter depends on N, so a trained machine runs with any number of slots.
+read heads. No learned parameter depends on N, so a trained machine can run with any number of slots.
 Cost per step: O(H (X + R W + H) + N^2 + R N (N + W)).
 """
 
@@ -46,7 +46,10 @@ SQUASHED: dict[str, Any] = {
     "forward_sharpness": oneplus,
     "backward_sharpness": oneplus,
 }
-"""Functions that bring commands into their range; the others are linear. Read modes: (backward, content, forward)."""
+"""Functions that map commands to their ranges; other commands are unbounded. Read modes: (backward, content, forward).
+
+Strengths are 1 + softplus as in Graves et al.; DeepMind's code, which Ofner & Kern extended, uses the softplus alone.
+"""
 
 
 class Access(NamedTuple):
@@ -120,11 +123,11 @@ class DNCCell(Part):
         return DNCState(self.cell.start(batch_shape, steps), access, zeros(heads * self.width))
 
     def __call__(self, state: DNCState, step: Step) -> tuple[DNCState, jax.Array]:
-        """Controller, write, read."""
+        """Applies the controller, writes, then reads."""
         step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=step.deterministic))
         controller, hidden, commands = controlled(self, state, step)
         commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
-        # The backward pass recomputes the step from the state before it, which avoids storing several [N, N] matrices.
+        # The backward pass recomputes the step instead of storing several [N, N] matrices.
         access, reads = jax.checkpoint(self.advance, prevent_cse=False)(state.access, commands)
 
         self.sow("traces", "read_weights", access.read_weights)
@@ -143,7 +146,7 @@ class DNCCell(Part):
 
     @nn.nowrap
     def advance(self, state: Access, commands: dict[str, jax.Array]) -> tuple[Access, jax.Array]:
-        """Write, then read: the access after the step, and the concatenated read values."""
+        """Writes, then reads: returns the new access state, and the concatenated read values."""
         memory, usage, link, precedence, write_weights, read_weights = state
         free, keys = commands["free_gates"], commands["write_key"]
 
@@ -154,7 +157,7 @@ class DNCCell(Part):
         allocation_gate = commands["allocation_gate"]
         chosen = allocation_gate * allocation + (1 - allocation_gate) * content[..., 0, :]
         write_weights = commands["write_gate"] * chosen
-        if self.deallocation:  # erase freed slots, instead of only lowering their usage
+        if self.deallocation:  # also erase the content of freed slots
             memory = memory * ops.retention(read_weights, free)[..., None]
         memory = ops.erase_and_write(memory, write_weights[..., None, :], commands["erase"], commands["write_vector"])
         link, precedence = ops.update_temporal_link(link, precedence, write_weights)
@@ -174,7 +177,7 @@ class DNCCell(Part):
 
 
 class RegularizedDNCCell(DNCCell):
-    """A DNC with a loss that pulls the nearest cell states of its controller together (Ofner & Kern, section III-E)."""
+    """A DNC with a loss that pulls similar cell states of its controller together (Ofner & Kern, section III-E)."""
 
     regularization: float = 0.1
     nearest_pairs: int = 20
@@ -191,7 +194,7 @@ class RegularizedDNCCell(DNCCell):
 
 
 class DNC(FlatModel):
-    """A differentiable neural computer that reads the input, then answers; while answering its input is zero."""
+    """A differentiable neural computer that reads the input, then answers. While it answers, its input is zero."""
 
     hidden_size: PositiveInt = 128
     """Width of the controller."""
@@ -202,14 +205,15 @@ class DNC(FlatModel):
     read_heads: PositiveInt = 4
     """R: number of read heads; there is one write head."""
     controller: Kind = "lstm"
-    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state instead of its hidden state; `feedforward`: no
+    state."""
     compression: bool = False
     """Squash the controller's cell state by a tanh."""
     regularization: NonNegativeFloat = 0.0
-    """lambda: weight of the loss 1 - mean of the largest cosines of cell states. 0: none. The paper does not give
-    it."""
+    """lambda: weight of the loss 1 - mean of the k largest cosines of pairs of cell states. 0: no such loss. Our copy
+    of the paper lacks the value."""
     nearest_pairs: PositiveInt = 20
-    """k: number of nearest pairs of cell states in the regularisation. The paper does not give it."""
+    """k: number of nearest pairs of cell states in that loss. Our copy of the paper lacks the value."""
     masking: bool = False
     """Content lookup with masks that select columns (Csordás & Schmidhuber)."""
     deallocation: bool = False
@@ -217,9 +221,9 @@ class DNC(FlatModel):
     link_sharpness: bool = False
     """Sharpen the weights that follow the temporal link (Csordás & Schmidhuber)."""
     plain_lengths: bool = False
-    """Cosine lengths without the 1e-6 under the root, as in the code of Csordás & Schmidhuber."""
+    """Lengths in cosines are |x|, as in the code of Csordás & Schmidhuber, and not sqrt(|x|^2 + 1e-6)."""
     stop_usage_gradient: bool = True
-    """No gradient through the write weights into the usage, as in the published code."""
+    """Stop the gradient from the usage to the write weights, as in the published code."""
     clip: float | None = 20.0
     """Bound on the controller's output and state and on the answer, as in the published code."""
     forget_bias: float = 0.0
@@ -231,7 +235,7 @@ class DNC(FlatModel):
     dropout: UnitInterval = 0.0
     """Dropout of the embedded input."""
     answer: Literal["after_input", "last_input"] = "after_input"
-    """Whether a single answer is given after the input and a delimiter, or at the last input (Csordás et al. 2022)."""
+    """Whether a single answer is read after the input and a delimiter, or at the last input (Csordás et al. 2022)."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:

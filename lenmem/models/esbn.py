@@ -1,9 +1,9 @@
 """The emergent symbol binding network (ESBN).
 
-Webb, Sinha & Cohen, "Emergent Symbols through Binding in External Memory", ICLR 2021 (arXiv 2012.14601). Two streams
-are connected only by a memory: embeddings of the input are stored as values, each with a key written by an LSTM; an
-embedding that occurs again retrieves the key it was bound to. The LSTM sees the retrieved keys and never an embedding,
-so it computes with its own symbols: what it learns on some inputs transfers to others.
+Webb, Sinha & Cohen, "Emergent Symbols through Binding in External Memory", ICLR 2021 (arXiv 2012.14601). A memory binds
+each embedding of the input to a key that an LSTM writes. When an embedding occurs again, its key is retrieved. The LSTM
+sees the retrieved keys and never an embedding, so it computes with its own symbols, and what it learns from some inputs
+transfers to others.
 
 Notation: z embedding [B, E], normalised over the sequence; h controller output [B, H]; k_w key written, k_r key read
 with its confidence [B, K + 1]; g gate [B, 1]; memory of keys M_k [B, K, slots] and values M_v [B, E, slots]. A step is
@@ -13,10 +13,10 @@ with its confidence [B, K + 1]; g gate [B, 1]; memory of keys M_k [B, K, slots] 
 
 and the first k_r is zero. Cost per step: O(H (H + K) + slots (K + E)).
 
-The paper answers once, at a final step with z = 0. Here a row is `[inputs | zeros]`: after the inputs there is one step
-with z = 0, which binds nothing, for every answer slot. In aligned tasks answer t is given at step t + 1, the first one
-that sees the retrieval of input t. Answers are functions of h alone: the network can recognise a token only by how
-similar its embeddings are to each other.
+The paper's network answers once, at a final step with z = 0. Here a row is `[inputs | zeros]`: after the inputs there
+is one step for every answer slot, with z = 0, which appends nothing. In aligned tasks answer t is read at step t + 1,
+the first one that sees the key retrieved for input t. Answers are functions of h alone, so they depend on the
+embeddings only through their similarities.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class ESBNCell(AppendOnlyCell, Part):
 
 
 class ContextNorm(nn.Module):
-    """Each feature normalised over a row's real positions, then scaled and shifted; zeros at padding."""
+    """Normalises each feature over a row's real positions, then scales and shifts it; zeros at padding."""
 
     param_dtype: Dtype = jnp.float32
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]. A single position gives the shift."""
+        """[B, N, d], bool[B, N] -> [B, N, d]. The result for a single position is the shift."""
         scale = self.param("scale", nn.initializers.ones, states.shape[-1:], self.param_dtype)
         shift = self.param("shift", nn.initializers.zeros, states.shape[-1:], self.param_dtype)
         real = mask[..., None]

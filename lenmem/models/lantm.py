@@ -3,16 +3,16 @@
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, https://arxiv.org/abs/1611.02854.
 
 An LSTM controls two heads in a continuous key space. At each step a head moves by a group action that the controller
-emits. The write head leaves an entry (key, value, strength) at its position. The read head returns a mean of the
-values, weighted by the distances of their keys. The moves form a group of isometries, so a trail of keys written with
-one repeated move can be read again, from its start or backwards, at any length. This is the source of the length
-generalisation.
+emits. The write head stores an entry (key, value, strength) whose key is its position. The read head returns a mean of
+the values, weighted by the distances of their keys. The moves form a group of isometries, so a trail of keys written
+with one repeated move can be read again, from its start or backwards, at any length. Length generalisation comes from
+this property.
 
 Notation: h controller output [B, H]; q read head and q_w write head [B, d]; a action; t gate of the old head against a
 proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i
 read weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
 
-Where the authors' code differs from the paper, there is a field; the defaults reproduce their table.
+Where the authors' code differs from the paper, a field selects between them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from lenmem.types import Step
 ReadWeighting = Literal["inverse_square", "softmax"]
 RotationInterpolation = Literal["angle", "trigonometric"]
 MIN_TEMPERATURE = 1e-6
-"""Keeps the softmax finite if the controller emits a temperature of zero."""
+"""Added to the temperature, so that the softmax stays finite."""
 STRENGTH_OFFSET = -10.0
-"""The initial memory is almost absent: its strength is sigmoid(b - 10)."""
+"""The strength of the initial entry is sigmoid(b - 10), so the entry has almost no weight at first."""
 
 
 class Head(NamedTuple):
@@ -221,12 +221,14 @@ class LANTM(FlatModel):
     bound_action: bool = True
     """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""
     read_gate_bias: float = -10.0
-    """Bias of the read head's random-access gate. The paper favours Lie access for both heads; its code has 0 here. As
-    published (0), one of three seeds solved reverse (`results/lantm`); with -10 all three did."""
+    """Bias of the read head's random-access gate. The paper favours Lie access for both heads; its code has 0 here.
+    With 0 no seed of three solved reverse, with -10 all three did (`reverse-lantm-open_read_gate-L` and
+    `reverse-lantm-L` in `results/lantm`)."""
     write_gate_bias: float = -10.0
-    """Bias of the write head's random-access gate: at first it moves by group actions only."""
+    """Bias of the write head's random-access gate. With -10 the head initially moves by group actions only."""
     action_interpolation: bool = False
-    """A head may repeat its last action (appendix B); the two biases above also apply to these gates."""
+    """Mix the new action of a head with its last one, by a gate (appendix B). The two biases above also apply to these
+    gates."""
     rotation_interpolation: RotationInterpolation = "angle"
     """Interpolate a rotation's angle (the paper), or its cosine and sine (the published code)."""
     initialization: Init = "fan_in"

@@ -1,13 +1,14 @@
-"""The looped Transformer: one block, applied as often as the problem is long.
+"""The looped Transformer: one block, applied as many times as the row has columns.
 
 Fan et al., "Looped Transformers for Length Generalization", 2024 (arXiv 2409.15647). With x the embedded columns,
 inputs and blank answer slots, and T the number of loops,
 
     h_0 = 0,  h_i = Block(h_{i-1} + x) for i = 1 .. T,  logits = W LN(h_T)
 
-The block has causal attention and no positions, so that order enters through what each column may see. The loss is that
-of the last loop. The paper gives T for each task as a function of its length; here T is the number of a row's columns,
-or a constant. A row stops after its own T loops: others, and padding, do not change it.
+The block has causal attention and no position encodings; the order of the columns matters because a column sees only
+those before it. The loss is that of the last loop. In the paper T is, for each task, a function of the length; here T
+is the number of a row's columns, or a constant. Each row stops after its own T loops, so other rows and padding do not
+affect it.
 
 Cost: O(T ((N + M)^2 d + (N + M) d (d + feedforward_size))), with T of the longest row.
 """

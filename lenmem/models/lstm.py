@@ -1,7 +1,7 @@
 """LSTM and GRU encoder-decoders without memory: the baselines that do not generalise to longer sequences.
 
-The whole input must pass through a state of fixed width: a stack of recurrent layers reads
-`[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on. This is the baseline of
+A stack of recurrent layers reads `[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on.
+All information about the input must pass through a state of fixed width. This is the baseline of
 Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017 (1-4 LSTM layers of 256, embedding 128), and of most later
 work. LSTM: Hochreiter & Schmidhuber 1997; GRU: Cho et al. 2014. Cost per step: O(layers H^2).
 """

@@ -1,16 +1,17 @@
-"""Mamba-2: a state space whose decay is one number for each head.
+"""Mamba-2: a state space model with one scalar decay per head.
 
 Dao & Gu, "Transformers are SSMs: Generalized Models and Efficient Algorithms Through Structured State Space Duality",
-ICML 2024 (arXiv 2405.21060). The state S [P, N] of a head decays and adds an outer product; nothing is erased by key:
+ICML 2024 (arXiv 2405.21060). At each step the state S [P, N] of a head decays and an outer product is added. Unlike in
+DeltaNet, nothing is erased by key:
 
     [z : x : B : C : s]_t = W_in u_t,   [x : B : C] = silu(convolution([x : B : C]))
     D_t = softplus(s_t + b),   a_t = exp(-A D_t)
     S_t = a_t S_{t-1} + D_t x_t B_t^T,   o_t = S_t C_t + D x_t
     y_t = W_out RMSNorm(o_t * silu(z_t))
 
-with inner width 2 d shared by H heads of width P = 2 d / H, and B and C [N] shared by all heads. All eigenvalues are
-positive: in finite precision it cannot compute parity (Grazzi et al. 2024). Cost per position: O(d^2 + d N), in
-parallel over chunks (`ops.linear_recurrence`).
+with inner width 2 d, divided among H heads of width P = 2 d / H, and B and C [N] shared by all heads. All eigenvalues
+are positive, so a network of finite precision cannot compute parity (Grazzi et al. 2024). Cost per position: O(d^2 + d
+N), in parallel over chunks (`ops.linear_recurrence`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class StateSpace(Part):
 
 
 class Mamba2(ResidualModel):
-    """Residual layers of Mamba-2's state space; as published without feed-forward networks."""
+    """Residual layers of Mamba-2; by default without feed-forward networks, as published."""
 
     feedforward_size: PositiveInt | None = None
     state_size: PositiveInt = 64
@@ -64,7 +65,7 @@ class Mamba2(ResidualModel):
     expansion: PositiveInt = 2
     """Inner width, relative to `hidden_size`."""
     kernel_size: PositiveInt = 4
-    """Positions that the short convolution sees."""
+    """Kernel size of the short convolution."""
 
     @nn.nowrap
     def mixer(self, depth: float, name: str) -> nn.Module:

@@ -1,15 +1,16 @@
 """Neural Attention Memory as a Transformer and as a recurrent network: NAM-Transformer and LSAM.
 
 Nam & Seo, "Neural Attention Memory", https://arxiv.org/abs/2302.09422. A memory is a matrix M that maps unit keys to
-values. Writing adds an outer product and may first erase the key's old value; reading multiplies by a unit query:
+values. Reading multiplies M by a unit query; writing adds an outer product and can erase the key's old value:
 
     RD(M, q, p) = p M q        WR(M, k, v, p_w, p_e) = M + p_w v k^T - p_e M k k^T        (section 3.1)
 
-Without erasure, writing a sequence is a sum, which gives a linear attention: the *NAM-Transformer* (section 4). With
-erasure, M replaces an LSTM's cell state: the *LSAM* (section 5.1). `lenmem.models.namtm` uses M as a tape.
+Without erasure, the memory of a sequence is a sum, which gives a linear attention: the *NAM-Transformer* (section 4).
+With erasure, M replaces the cell state of an LSTM: the *LSAM* (section 5.1). `lenmem.models.namtm` uses M as a tape.
 
 Notation: d width of the states, H heads of width d_h = d / H, x_t input [B, d], h_t state [B, d], M_t memory
-[B, H, d_h, d_h], mu normalisation to unit length. Cost per position: O(d^2 + d d_h) for both; LSAM is sequential.
+[B, H, d_h, d_h], mu normalisation to unit length. Cost per position: O(d^2 + d d_h) for both. LSAM is computed step by
+step.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ from lenmem.types import Step
 
 
 class NAMTransformer(Numbered, Streaming, FlatModel):
-    """Transformer encoder on normalised outer-product attention (section 4), with mask tokens for the answer.
+    """Transformer encoder with normalised outer-product attention (section 4), and mask tokens for the answer.
 
-    `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the quadratic one;
-    the three differ only in their attention. On causal tasks position t sees only positions 0 .. t, and the first two
-    can read an endless sequence token by token, with a memory of fixed size (`step`).
+    `attention="linear"` is the Linear Transformer (Katharopoulos et al. 2020), `attention="softmax"` the usual one; the
+    three differ only in their attention. On causal tasks position t sees only positions 0 .. t. There, outer-product
+    and linear attention can read an endless sequence token by token, with a memory of fixed size (`step`).
 
-    The paper's sizes for the Long Range Arena: ListOps and text 4 layers, width 256, 4 heads, MLP 1024; image 1 layer,
-    width 128, 8 heads of 8, MLP 128, dropout 0.3. Its code lets padding write into the memory (`mask_padding=False`)
-    and answers at a begin token (`column="first"`).
+    The sizes of the paper's code for the Long Range Arena: ListOps and text 4 layers, width 256, 4 heads, MLP 1024;
+    image 1 layer, width 128, 8 heads of width 8 (the text says 16), MLP 128, dropout 0.3. That code lets padding write
+    into the memory (`mask_padding=False`) and answers at a begin token (`column="first"`).
     """
 
     hidden_size: PositiveInt = 128
@@ -56,16 +57,17 @@ class NAMTransformer(Numbered, Streaming, FlatModel):
     feedforward_size: PositiveInt = 512
     """Hidden width of the feed-forward networks."""
     attention: Mixing = "outer_product"
-    """The kind of attention that mixes the values."""
+    """The kind of attention."""
     mask_padding: bool = True
-    """Padding writes nothing. False, as in the published code: results depend on the padded length."""
+    """Ignore padding. False: padding is written too, as in the published code, so results depend on the padded
+    length."""
     attention_size: PositiveInt | None = None
     """Width of queries, keys and values, all heads together; None: `hidden_size`."""
     dropout: UnitInterval = 0.1
     """Dropout of hidden units, layer outputs and embeddings."""
     positions: PositionEncoding = "sinusoidal"
-    """Added to the states: `sinusoidal`, `learned`; or `none`. With softmax attention any encoding of `Transformer`;
-    the other kinds of attention have no logits for pairs."""
+    """`sinusoidal` or `learned`, which are added to the states, or `none`. Softmax attention also takes the other
+    encodings of `Transformer`, which change the logits of pairs; the other kinds of attention have no such logits."""
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token."""
 
@@ -89,12 +91,12 @@ class NAMTransformer(Numbered, Streaming, FlatModel):
 
     @nn.nowrap
     def whole_only(self) -> str | None:
-        """None, or the reason why this network needs a whole sequence at once."""
+        """None, or the reason why this network cannot read a sequence in pieces."""
         spec = require_spec(self.spec, self)
         if spec.alignment != "aligned" or not spec.causal:
             return "answer t must depend on inputs 0 .. t alone, so the task must be aligned and causal"
         if self.attention == "softmax":
-            return "softmax attention needs all earlier keys; outer_product and linear keep their sum"
+            return "softmax attention needs all earlier keys; outer_product and linear store only a sum"
         if self.positions == "learned" or self.random_positions:
             return "a stream has no longest length; allowed are the positions sinusoidal and none, not random ones"
         return None
@@ -113,7 +115,7 @@ class LSAMState(NamedTuple):
 
 
 class LSAMCell(Part):
-    """One layer of LSAM in one direction, as a recurrent cell; `run` processes a whole sequence faster."""
+    """One layer of LSAM in one direction, as a recurrent cell. `run` processes a complete sequence faster."""
 
     hidden_size: int = 128
     heads: int = 4
@@ -128,7 +130,7 @@ class LSAMCell(Part):
 
     @nn.compact
     def weights(self, width: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """W_x, W_h and b of one linear map of [x : h] for [q : k : v] and <p_r, p_w>."""
+        """W_x, W_h and b of the linear map from [x : h] to [q : k : v] and <p_r, p_w>."""
         fan_in, features = width + self.hidden_size, 3 * self.hidden_size + 2 * self.heads
         init = linear_init("fan_in", fan_in)
         kernel = self.param("kernel", init, (fan_in, features), self.param_dtype)
@@ -136,7 +138,7 @@ class LSAMCell(Part):
         return kernel[:width], kernel[width:], bias
 
     def advance(self, state: LSAMState, commands: jax.Array) -> LSAMState:
-        """(h_{t-1}, M_{t-1}) to (h_t, M_t), given W [x : h] + b [B, 3d + 2H]."""
+        """(h_{t-1}, M_{t-1}) and the commands W [x : h] + b [B, 3d + 2H] -> (h_t, M_t)."""
         # [q_t : k_t : v_t] = W_qkv [x_t : h_{t-1}] + b_qkv  and  <p_r, p_w> = sigmoid(W_rw [x_t : h_{t-1}] + b_rw)
         commands, d = commands.astype(jnp.float32), self.hidden_size
         query, key, value = (
@@ -159,7 +161,7 @@ class LSAMCell(Part):
         return state, state.hidden
 
     def run(self, states: jax.Array, mask: jax.Array, memory: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
-        """[B, N, d], bool[B, N], M_0 (None: 0) -> h_1 .. h_N [B, N, d], and each row's memory after its last input."""
+        """[B, N, d], bool[B, N], M_0 (None: 0) -> h_1 .. h_N [B, N, d], and the memory after each row's last input."""
         of_input, of_hidden, bias = self.weights(states.shape[-1])
         states, of_input, of_hidden, bias = promote_dtype(states, of_input, of_hidden, bias, dtype=self.dtype)
         start = self.start(mask.shape[:1])
@@ -176,12 +178,13 @@ class LSAMCell(Part):
 
 
 class LSAMEncoder(Part):
-    """The paper's two-layer LSAM. Layer 2 starts from layer 1's final memory, so it can look up any input.
+    """The paper's two-layer LSAM. Layer 2 starts from the final memory of layer 1, so it can look up any input.
 
         layer 1   x1 = x + Wo [LSAM forward : LSAM backward], H/2 heads each;   x2 = LN(x1 + FFN(x1))
         layer 2   LN(relu(drop(Wo LSAM(x2)))), forward, H heads, M_0 = both directions' final memories
 
-    with Wo = relu(drop(Linear)). If `causal`, layer 1 has H heads forward and layer 2 an empty memory.
+    with Wo(x) = relu(drop(Linear(x))). If `causal`, layer 1 has H forward heads and layer 2 starts with an empty
+    memory.
     """
 
     heads: int = 4
@@ -227,8 +230,9 @@ class LSAMEncoder(Part):
 class LSAM(FlatModel):
     """Long Short-term Attention Memory: the paper's bidirectional two-layer model, with mask tokens for the answer.
 
-    There are no positions: order enters through the recurrence. The paper's size is `LSAM(hidden_size=1024, heads=8,
-    feedforward_size=2048)`: 17.4 M parameters. On causal tasks both layers read forward, and the second starts empty.
+    There are no position encodings, because the recurrence depends on the order. The paper's size is
+    `LSAM(hidden_size=1024, heads=8, feedforward_size=2048)`: 17.4 M parameters. On causal tasks both layers read
+    forward, and the second starts with an empty memory.
     """
 
     hidden_size: PositiveInt = 128

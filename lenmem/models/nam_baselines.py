@@ -1,7 +1,7 @@
-"""The baselines of Nam & Seo's table 2: Universal Transformer, a BERT-shaped Transformer, and LSTMs with attention.
+"""The baselines of Nam & Seo's table 2: Universal Transformer, a Transformer of BERT's shape, and LSTMs with attention.
 
 "Neural Attention Memory", https://arxiv.org/abs/2302.09422, section 5.3. All three are encoders of the input followed
-by a mask token for each answer slot, so they are directly comparable with LSAM and NAM-TM.
+by a mask token for each answer slot, so they can be compared directly with LSAM and NAM-TM.
 
     Universal Transformer   Dehghani et al., ICLR 2019, https://arxiv.org/abs/1807.03819; without halting
     BERT                    Devlin et al. 2019, https://arxiv.org/abs/1810.04805
@@ -68,8 +68,8 @@ class UniversalTransformer(Numbered, FlatModel):
     """Universal Transformer: one layer applied `steps` times, with sinusoidal signals for position and step.
 
     The paper's size: `UniversalTransformer(hidden_size=1536, steps=8, heads=24, feedforward_size=1536, kernel_size=3)`.
-    We count 23.7 M parameters and the paper's code 26.0 M: it has another linear map of 1536 x 1536 after the
-    embedding, which does not increase what an embedding can represent.
+    It has 23.7 M parameters here and 26.0 M in the paper's code, which has another linear map of 1536 x 1536 after the
+    embedding. This map does not change the set of functions.
     """
 
     hidden_size: PositiveInt = 128
@@ -121,11 +121,12 @@ class BERTEncoder(TransformerEncoder):
 
 
 class BERT(Numbered, FlatModel):
-    """BERT-shaped Transformer encoder: learned absolute positions and masked completion.
+    """Transformer encoder of BERT's shape, with learned absolute positions and mask tokens for the answer.
 
     Positions beyond the longest training row are never trained, which is one reason why it fails on longer ones. The
-    paper's size, BERT-medium: `BERT(hidden_size=512, layers=8, heads=8, feedforward_size=2048)`. We count 25.5 M
-    parameters and the paper's code 28.7 M: it holds a ninth, unused layer, from which the eight are copied.
+    paper's size is BERT-medium: `BERT(hidden_size=512, layers=8, heads=8, feedforward_size=2048)`. It has 25.5 M
+    parameters here and 28.7 M in the paper's code, which contains an unused ninth layer, of which the others are
+    copies.
     """
 
     hidden_size: PositiveInt = 128

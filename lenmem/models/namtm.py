@@ -2,8 +2,8 @@
 
 Nam & Seo, "Neural Attention Memory", https://arxiv.org/abs/2302.09422, section 5.2. A tape T = sum_i v_i e_i^T maps
 positions e_i to values. A head is a vector over positions; reading and writing (`lenmem.models.nam`) with heads as keys
-makes T a Turing tape. A second tape K holds a key for each position. Read in reverse it is a jump table that moves the
-head to the position where a key was written. No parameter depends on the length of the tapes.
+makes T a Turing tape. A second tape K stores a key at each position. Its transpose is a jump table: reading it with a
+query moves the head to the position where a similar key was written. No parameter depends on the length of the tapes.
 
 Notation: P tapes of width d_t = d / P, L positions, T and K [B, P, d_t, L], heads H_r and H_w [B, P, L], action
 probabilities p_action for each head, gates p_r and p_w for each tape, v value, k unit key, q_jump unit query. One step:
@@ -12,9 +12,11 @@ probabilities p_action for each head, gates p_r and p_w for each tape, v value, 
     K' = WR(K, H_w, k, p_w, p_w)        H_jump = RD(K'^T, q_jump, 1)
     H' = p_left roll^-1(H) + p_noop H + p_right roll(H) + p_jump H_jump, for both heads
 
-All commands come from x and a controller that never sees the reads. So only the heads and K run in sequence, and the
-reads of all steps follow from the heads at once (`ops.nam_scan`). Cost: O(P L) per step for the heads and O(d L) for K,
-which is left out if nothing jumps; O(N d L) for the reads.
+The paper's text lists the read of the tape before the write; here, as in the authors' code, R is read from T'.
+
+All commands come from x and a controller that never sees the reads. Therefore only the heads and K are computed step by
+step; the reads of all steps are then computed from the heads at once (`ops.nam_scan`). Cost: O(P L) per step for the
+heads and O(d L) for K, which is left out if no transition needs it; O(N d L) for the reads.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from lenmem.nn.module import Part
 
 
 class NAMTuringLayer(Part):
-    """One NAM-TM layer over a sequence, from a given tape (None: empty), with an empty key tape. See `NAMTM`."""
+    """One NAM-TM layer over a sequence. It starts from a given tape (None: empty) and an empty key tape. See
+    `NAMTM`."""
 
     tapes: int = 4
     transitions: tuple[Transition, ...] = (LEFT, NO_OP, RIGHT, JUMP)
@@ -50,7 +53,7 @@ class NAMTuringLayer(Part):
     def __call__(
         self, states: jax.Array, mask: jax.Array, tape: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
-        """x [B, N, d], bool[B, N], T -> (a linear map of the reads [B, N, d], the final T)."""
+        """x [B, N, d], bool[B, N], T -> (a linear map of the reads [B, N, d], the T after the last step)."""
         (batch, length), width = mask.shape, states.shape[-1]
         controls = self.controls(states, mask)
         positions, origin = self.positions(length)
@@ -78,7 +81,7 @@ class NAMTuringLayer(Part):
 
     @nn.nowrap
     def positions(self, length: int) -> tuple[int, int]:
-        """(L, the initial cell of the heads). By default heads cannot wrap around: `length` steps fit on both sides."""
+        """(L, the initial cell of the heads). By default the tape is so long that no head reaches its ends."""
         if self.tape_length is not None:
             if self.tape_length < 1:
                 raise ValueError(f"tape_length is {self.tape_length}; allowed are None and lengths from 1 on")
@@ -121,9 +124,9 @@ class NAMTuringLayer(Part):
 
 
 class NAMTuringEncoder(Part):
-    """Layers that all read src = LN(drop(Linear(x))) and pass on their tape.
+    """Layers that all read LN(drop(Linear(x))); each starts from the final tape of the layer before.
 
-    The output is relu(drop(LN(R))) for the last layer's reads R.
+    The output is relu(drop(LN(R))) for the reads R of the last layer.
     """
 
     layers: tuple[NAMTuringLayer, ...]
@@ -132,7 +135,7 @@ class NAMTuringEncoder(Part):
 
     @property
     def causal(self) -> bool:
-        """Whether output t depends only on inputs 0 .. t. With several layers, the tape passed on holds all inputs."""
+        """Whether output t depends only on inputs 0 .. t: not with several layers, which pass on the final tape."""
         return len(self.layers) == 1 and self.layers[0].causal
 
     @nn.compact
@@ -151,11 +154,11 @@ class NAMTuringEncoder(Part):
 
 
 class NAMTM(FlatModel):
-    """NAM Turing machine with mask tokens for the answer: layer 2 starts from layer 1's final tape.
+    """NAM Turing machine with mask tokens for the answer.
 
-    Both layers read the input. The reads of the first layer are dropped; its results are passed on by its tape. The
-    controller is bidirectional, so the first step may know the whole input. On causal tasks there is one layer, with a
-    forward controller.
+    All layers read the input, and each starts from the final tape of the layer before. Only the last layer's reads are
+    used. The controller is bidirectional, so each step can depend on the complete input. On causal tasks there is one
+    layer, with a forward controller.
 
     The paper's size is `NAMTM(hidden_size=1024, tapes=8, tape_length=32)`: 19.1 M parameters; without JUMP
     `jump=False, controller="lstm"`: 18.0 M. Its tape of 32 cells is circular, and shorter than its inputs.
@@ -172,11 +175,11 @@ class NAMTM(FlatModel):
     rules: tuple[Transition, ...] = ()
     """Additional transitions."""
     tape_length: PositiveInt | None = None
-    """L: length of circular tapes on which heads start at cell 0. None: long enough that no head wraps around, so the
-    result is that of an endless tape."""
+    """L: length of the circular tapes, on which heads start at cell 0. None: long enough that no head wraps around, so
+    the result is that of an infinite tape."""
     normalize_heads: bool = False
-    """Read and write with heads of unit length. The paper does not: jumps may make heads grow, and erasure
-    overshoot."""
+    """Read and write with heads normalised to unit length. The paper does not do this; jumps can then make heads longer
+    than 1, so that writes erase too much."""
     controller: Literal["gru", "lstm"] = "gru"
     """The recurrent network that controls the heads."""
     published_heads: bool = False

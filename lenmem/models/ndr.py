@@ -1,11 +1,11 @@
 """The Neural Data Router (Csordás, Irie & Schmidhuber, ICLR 2022, https://arxiv.org/abs/2110.07732).
 
-A Transformer encoder with one layer, applied `steps` times. A *copy gate* lets a column wait, unchanged, until its
-operands are computed, and *geometric attention* finds the nearest match to the left or to the right, at any distance.
+A Transformer encoder that applies one layer `steps` times. A *copy gate* leaves a column unchanged until its operands
+have been computed, and *geometric attention* finds the nearest match to the left or to the right, at any distance.
 Trained on shallow expressions, it evaluates deeper ones.
 
-Notation: column i of N holds h_i, of width d; the equations are in `lenmem.nn.ndr` and `lenmem.nn.act`. The class also
-covers the Transformers of tables 1-3 and 6 (see its fields, and the names in `lenmem.models`).
+Notation: h_i is the state of column i = 1 .. N, of width d. The equations are in `lenmem.nn.ndr` and `lenmem.nn.act`.
+The class also covers the Transformers of tables 1-3, 5 and 6 (see its fields, and the names in `lenmem.models`).
 
 Cost per step: O(N^2 d + N d (d + d_FF)), for every kind of attention.
 """
@@ -43,7 +43,7 @@ EmbeddingInit = Literal["normal", "kaiming", "xavier"]
 
 
 class DataFlowEncoder(Numbered):
-    """An encoder that runs `depth`, which ignores padding, and zeros padded columns before and after.
+    """An encoder that applies `depth`. It sets padded columns to zero, before and after.
 
     Traces `column` bool[B, N]: the real columns.
     """
@@ -79,7 +79,7 @@ class NDR(Numbered, FlatModel):
     hidden_size: PositiveInt = 256
     """d: width of the states and of the embedding."""
     steps: PositiveInt = 14
-    """Number of times the layer is applied: the depth of the deepest expression, and a few more."""
+    """Number of times the layer is applied. It should exceed the depth of the deepest expression by a few."""
     test_steps: PositiveInt | None = None
     """Steps outside training; None: `steps`."""
     heads: PositiveInt = 1
@@ -87,19 +87,20 @@ class NDR(Numbered, FlatModel):
     feedforward_size: PositiveInt = 512
     """d_FF: hidden width of the feed-forward network that updates a column."""
     attention: Kind = "geometric"
-    """`geometric`: the nearest match. `relative`: Transformer-XL. `absolute_relative`: gated between relative and
-    absolute positions. `absolute`: by content, with sinusoidal positions added to the embedding. Any other encoding of
-    `Transformer`: by content with that encoding."""
+    """`geometric`: attends to the nearest match. `relative`: relative positions of Transformer-XL. `absolute_relative`:
+    a gated mixture of relative and absolute positions. `absolute`: sinusoidal positions, added to the embedding. Any
+    other position encoding of `Transformer`: softmax attention with that encoding."""
     gated: bool = True
-    """Layers with a copy gate; otherwise post-norm Transformer layers."""
+    """Whether the layer has a copy gate; otherwise it is a post-norm Transformer layer."""
     update: Update = "norm"
-    """The last function in the update of gated layers: LayerNorm, or tanh if attention is not geometric."""
+    """The last function in the update of a gated layer: `norm`, with geometric attention, or `tanh`, with the
+    others."""
     gate_size: PositiveInt | None = None
     """Hidden width of the copy gate's network; None: d."""
     normalize: bool = False
     """Normalise the geometric weights of each target to sum 1."""
     dropout: UnitInterval = 0.5
-    """Dropout of attention outputs and of hidden units (without a gate also of the feed-forward outputs)."""
+    """Dropout of attention outputs and of hidden units; without a gate also of the feed-forward outputs."""
     key_dropout: UnitInterval = 0.1
     """Dropout of attention keys."""
     gate_drop: UnitInterval = 0.1
@@ -113,16 +114,16 @@ class NDR(Numbered, FlatModel):
     ponder_penalty: NonNegativeFloat = 0.03
     """Weight of the halting remainders in the loss."""
     published_penalty: bool = False
-    """Average remainders over all columns of a batch, including padding up to its longest row, as in the published
-    code. False: over the real columns of each row."""
+    """Average the remainders over all columns of a batch, including padding up to its longest row, as in the published
+    code. False: average over the real columns of each row."""
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token."""
     block_size: PositiveInt | None = None
-    """Targets of geometric attention that are processed at a time, for long inputs; None: all."""
+    """Number of targets that geometric attention processes at a time, for long inputs; None: all."""
     tolerance: UnitInterval | None = None
     """Geometric attention stops when at most this probability is left; None: it processes all keys."""
     remat: bool = False
-    """Recompute each step in the backward pass: memory of one step, a third more time."""
+    """Recompute each step in the backward pass. Training then needs the memory of one step, and a third more time."""
 
     @property
     def embedding_std(self) -> float:

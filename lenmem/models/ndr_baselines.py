@@ -1,7 +1,7 @@
 """The recurrent baselines of Csordás et al. (ICLR 2022, tables 1-3): LSTM and bidirectional LSTM.
 
-Layers of one or two directions read the row. A single answer is read from their final states, several answers position
-by position. There is no attention and no external memory. The paper's Transformers are fields of
+LSTM layers read the row in one or two directions. A single answer is computed from their final states, several answers
+position by position. There is no attention and no external memory. The paper's Transformers are variants of
 `lenmem.models.ndr.NDR`. Cost per symbol: O(layers H^2).
 """
 
@@ -46,13 +46,13 @@ class TorchLSTMCell(LSTMCell):
 
 
 class LSTMEncoder(Part):
-    """LSTM layers in one or two directions; each reads all directions of the one below. An encoder."""
+    """LSTM layers in one or two directions; each layer reads both directions of the layer below. An encoder."""
 
     hidden_size: int
     layers: int = 1
     bidirectional: bool = False
     summary: bool = False
-    """Return the final states of a row, in every column, instead of the states."""
+    """Return the row's final states in every column, instead of the state of each column."""
     published_readout: bool = False
     dropout: float = 0.0
 
@@ -99,7 +99,7 @@ class LSTMClassifier(FlatModel):
     layers: PositiveInt = 1
     """Number of layers."""
     bidirectional: bool = False
-    """Half of the cells read backwards."""
+    """Read in both directions, with half of the cells each."""
     embedding_size: PositiveInt = 16
     """Width of the input embedding."""
     dropout: UnitInterval = 0.5
@@ -107,10 +107,12 @@ class LSTMClassifier(FlatModel):
     begin: bool = True
     """Read a begin token first, if the task has a single answer. The published networks do not."""
     end: bool = True
-    """Read an end token last, if the task has a single answer. Published: only with two directions."""
+    """Read an end token last, if the task has a single answer. The published networks do so only with two
+    directions."""
     published_readout: bool = False
-    """Answer from the states that the published code reads, by a bug: with two or more layers in two directions it does
-    not read the last layer but, with an even number of layers, the backward states of the middle and the last."""
+    """Answer from the same states as the published code, which has a bug: with two or more bidirectional layers it does
+    not read both directions of the last layer. With an even number of layers it reads the backward states of the middle
+    and the last layer."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:

@@ -1,9 +1,9 @@
 """The neural stack: an LSTM with a stack whose pushes and pops have a strength.
 
 Grefenstette et al., "Learning to Transduce with Unbounded Memory", NeurIPS 2015 (arXiv 1506.02516), sections 3.1 and
-3.4. At each step the controller pops and pushes with strengths between 0 and 1, and then sees the topmost strength of 1
-of the stack. Values are never overwritten: the memory grows by one slot per step, and the strengths say how much of
-each value is still on the stack. So it can reverse sequences of any length.
+3.4. At each step the controller pops and pushes with strengths between 0 and 1, and then reads the top of the stack,
+down to a total strength of 1. Values are never overwritten: the memory grows by one slot per step, and the strengths
+tell how much of each value is still on the stack. A neural stack can reverse sequences of any length.
 
 Notation: h controller output [B, H]; u, d strengths of pop and push [B]; v value pushed [B, W]; s strengths [B, T] of T
 slots, one for each step of a row; V values [B, W, T]; r read [B, W]. Equation numbers are the paper's. A row also
@@ -37,15 +37,15 @@ class StackState(NamedTuple):
     strengths: jax.Array
     """s, [B, T]."""
     time: jax.Array
-    """float[B]: number of steps so far, the slot of the next value. A float, since the whole state is
+    """float[B]: number of steps so far, which is the slot of the next value. A float, because the state is
     differentiated."""
 
 
 class NeuralStackCell(AppendOnlyCell, Part):
     """One step of a neural stack; see `NeuralStack` for the fields. Its output is tanh(W_o h + b_o).
 
-    Only the values are append-only. Strengths change and belong to the state. A training step therefore stores the
-    values once, not once per time step.
+    Only the values are append-only, so training stores them once and not once per time step. The strengths change, and
+    are a part of the state.
     """
 
     hidden_size: int = 256
@@ -74,7 +74,7 @@ class NeuralStackCell(AppendOnlyCell, Part):
         return state, zeros(self.width, slots), jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
 
     def advance(self, state: StackState, memory: jax.Array, filled: jax.Array, step: Step):
-        """Section 3.4: pop, push, read. Ignores `filled`, which lacks pushes while answering; strengths have them."""
+        """Section 3.4: pops, pushes and reads. Ignores `filled`, which lacks the values pushed while answering."""
         inputs = jnp.concatenate([step.inputs, state.read.astype(step.inputs.dtype)], axis=-1)
         controller = self.controller.update(state.controller, inputs)
         hidden = controller[1]

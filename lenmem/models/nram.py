@@ -1,22 +1,22 @@
 """The neural random-access machine (NRAM).
 
 Kurach, Andrychowicz & Sutskever, "Neural Random-Access Machines", ICLR 2016 (arXiv 1511.06392). R registers and the
-cells of a tape hold distributions over the integers 0 .. M - 1. At each step a controller connects registers and 14
+cells of a tape contain distributions over the integers 0 .. M - 1. At each step a controller connects registers and 14
 fixed modules (arithmetic, comparisons, reading and writing the tape) to a circuit, whose outputs are the next
-registers. It sees only the probability that each register is 0, so no parameter depends on M, and pointers work in the
-same way at any length.
+registers. The controller sees only the probability that each register is 0, so no parameter depends on M, and pointers
+work in the same way at any length.
 
 Notation: h controller output [B, H]; r registers [B, R, M]; tape [B, M, M]; wires: the registers, then the outputs of
-the Q = 14 modules. All sums are modulo the number of integers of a row. Cost per step: O(H (H + Q (R + Q)) + M^2).
+the Q = 14 modules. Arithmetic is modulo the number of integers of a row. Cost per step: O(H (H + Q (R + Q)) + M^2).
 
-The paper gives the machine a tape and reads a tape. For pairs of sequences:
+In the paper, the input and the output of the machine are tapes. For pairs of sequences:
 
-* Input, laid out like the paper's arrays, with a pointer first and 0 at the end: cell 0 holds the address of the first
-  cell after the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; other cells hold 0.
-  All registers start at 0. Aligned tasks are read in the same way, the whole input first.
+* Input, laid out like the paper's arrays, with a pointer first and 0 at the end: cell 0 contains the address of the
+  first cell after the array; token k of the vocabulary at position i is the integer k + 1 in cell i + 1; other cells
+  are 0. All registers start at 0. In aligned tasks, too, the machine starts when the complete input is on its tape.
 * Output: after `delay` steps, each step fills one answer slot with the content of the last register. Class k is the
   integer k + 1; the end symbol, if a task has one, is 0. The logits are log P, as in the paper's cost. The number of
-  slots is given, so there is no halting.
+  slots is known, so there is no halting.
 * A row of n inputs has as many integers as its tokens, classes and addresses need: max(V + 1, K + 1, n + 2). This does
   not depend on the other rows of the batch. `integers` sets one number for all rows instead.
 """
@@ -117,7 +117,7 @@ class NRAMCell(Part):
         return NRAMState(self.cell.start(tape.shape[:1], 0), registers, tape, integers)
 
     def __call__(self, state: NRAMState, step: Step) -> tuple[NRAMState, jax.Array]:
-        """The controller, then one run of its circuit."""
+        """Applies the controller, then its circuit."""
         seen = state.registers[..., 0].astype(self.dtype or self.param_dtype)
         controller, hidden = self.cell(state.controller, step._replace(inputs=seen))
         commands = cut(self.interface(hidden).astype(jnp.float32), self.command_shapes)
@@ -133,8 +133,8 @@ def circuit(
 ) -> tuple[jax.Array, jax.Array]:
     """Section 3.1: the modules in order, then the registers and the tape after the step.
 
-    An argument is a mean of the wires before its module, a new register a mean of all wires; `wiring` holds the
-    weights.
+    An argument of a module is a mean of the wires before it, and a new register is a mean of all wires, with the
+    weights `wiring`.
     """
     wires, written = registers, tape
     for name, (_, module) in MODULES.items():
@@ -153,7 +153,8 @@ class NRAM(FlatModel):
     registers: PositiveInt = 8
     """R: number of registers."""
     controller: Kind = "lstm"
-    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state instead of its hidden state; `feedforward`: no
+    state."""
     delay: NonNegativeInt = 1
     """Number of steps before the first answer."""
     integers: PositiveInt | None = None

@@ -1,17 +1,17 @@
 """The neural Turing machine (NTM).
 
-Graves, Wayne & Danihelka, "Neural Turing Machines", 2014 (arXiv 1410.5401), sections 3 and 4. A controller controls
-heads on a memory of N slots. Each head goes to similar content or stays at its position, and from there shifts to a
-neighbouring slot. It can therefore look up values and step through them in the order of writing.
+Graves, Wayne & Danihelka, "Neural Turing Machines", 2014 (arXiv 1410.5401), sections 3 and 4. A controller moves heads
+over a memory of N slots. Each head moves to similar content or stays at its position, and then shifts to a neighbouring
+slot. It can therefore look up values and step through them in the order of writing.
 
-Notation: h controller output [B, H]; M memory [B, N, W]; w weights of R write heads, then R read heads [B, 2R, N]; k, v
-keys and write vectors [B, R, W]; r reads [B, R W]. Equation numbers are the paper's. In a step the write heads address
-M_{t-1} and write M_t, which the read heads address and read. No learned parameter depends on N.
+Notation: h controller output [B, H]; M memory [B, N, W]; w weights of R write heads, then R read heads [B, 2R, N]; k
+keys [B, 2R, W], v write vectors [B, R, W]; r reads [B, R W]. Equation numbers are the paper's. In each step the write
+heads address M_{t-1} and write M_t; then the read heads address and read M_t. No learned parameter depends on N.
 Cost per step: O(H (X + R W + H) + R N (W + S)) with S shifts.
 
-The paper does not specify the initial memory. Here every slot holds the same small number, which learned fastest among
-the initialisations compared by Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518). All
-heads start at slot 0, so that shifts have an effect from the first step on.
+The paper does not specify the initial memory. Here every slot contains the same small number, which learned fastest
+among the initialisations compared by Collier & Beel, "Implementing Neural Turing Machines", 2018 (arXiv 1807.08518).
+All heads start at slot 0, so that shifts have an effect from the first step on.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class NTMState(NamedTuple):
     controller: PyTree
     memory: jax.Array
     weights: jax.Array
-    """The write heads', then the read heads', [B, 2R, N]."""
+    """Weights of the write heads, then of the read heads, [B, 2R, N]."""
     reads: jax.Array
-    """[B, R W]."""
+    """The last read values, [B, R W]."""
 
 
 class NTMCell(Part):
@@ -73,16 +73,16 @@ class NTMCell(Part):
         self.interface = make_interface(shapes, **self.dtypes)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> NTMState:
-        """The controller's initial state, a memory of one small number, and all heads at slot 0."""
+        """The controller's initial state, a memory filled with a small number, and all heads at slot 0."""
         memory = jnp.full((*batch_shape, self.slots, self.width), START_VALUE)
         weights = jnp.zeros((*batch_shape, 2 * self.heads, self.slots)).at[..., 0].set(1)
         reads = jnp.full((*batch_shape, self.heads * self.width), START_VALUE)
         return NTMState(self.cell.start(batch_shape, steps), memory, weights, reads)
 
     def __call__(self, state: NTMState, step: Step) -> tuple[NTMState, jax.Array]:
-        """Controller, write, read."""
+        """Applies the controller, writes, then reads."""
         controller, hidden, commands = controlled(self, state, step)
-        # The backward pass recomputes the step from the state before it.
+        # The backward pass recomputes the step.
         memory, weights, reads = jax.checkpoint(access, prevent_cse=False)(state.memory, state.weights, commands)
 
         write_weights, read_weights = jnp.split(weights, 2, axis=-2)
@@ -117,7 +117,7 @@ def move(memory, weights, keys, strengths, gates, shifts, sharpness) -> jax.Arra
 
 
 class NTM(FlatModel):
-    """A neural Turing machine that reads the input, then answers; while answering its input is zero."""
+    """A neural Turing machine that reads the input, then answers. While it answers, its input is zero."""
 
     hidden_size: PositiveInt = 100
     """Width of the controller."""
@@ -128,9 +128,10 @@ class NTM(FlatModel):
     heads: PositiveInt = 1
     """R: number of write heads and of read heads."""
     shifts: PositiveInt = 3
-    """Number of shifts: 3 are -1, 0 and 1."""
+    """Number of allowed shifts. 3: -1, 0 and 1."""
     controller: Kind = "lstm"
-    """`lstm`; `peephole`: an LSTM that feeds back its cell state, not its hidden state; `feedforward`: no state."""
+    """`lstm`; `peephole`: an LSTM that feeds back its cell state instead of its hidden state; `feedforward`: no
+    state."""
     clip: float | None = 20.0
     """Bound on the controller's output and state and on the answer."""
     forget_bias: float = 0.0

@@ -3,18 +3,18 @@
 Le, Nguyen, Do, Venkatesh & Tran, "Enhancing Length Extrapolation in Sequential Models with Pointer-Augmented Neural
 Memory", 2024, https://arxiv.org/abs/2404.11870 (TMLR 2024, with code at https://github.com/thaihungle/PANM).
 
-An encoder turns the input into a memory with one slot per position. Each slot is bound to a physical address: a binary
-number, counted up from a base that is drawn for every training sequence. Pointer units move over addresses and never
-see data, so the rules they learn ("the next address") hold for new data and new positions. The value at a pointer is
-read from the memory (Mode 1), is used as a query for related values (Mode 2), and goes directly to the answer.
-Equations 1 to 7 are in `lenmem.nn.pointers`.
+An encoder turns the input into a memory with one slot per position. Each slot has a physical address, a binary number.
+Addresses are consecutive, and the first one, the base, is drawn at random for every training sequence. Pointer units
+compute addresses from addresses and never see data, so the rules they learn ("the next address") hold for new data and
+new positions. The value at a pointer is read from the memory (Mode 1), is used as a query for related values (Mode 2),
+and is passed directly to the answer. Equations 1 to 7 are in `lenmem.nn.pointers`.
 
-Notation: M memory [B, N, d]; A addresses [B, N, b] of b bits; p_B, p_E base and end address, of the first and the last
-slot; p a pointer, *p the value that it points at; w its weights over the slots; H_a address heads of width H, H_c
-content heads; z_t an additional input of the controller: nothing in open loop, the last answer under teacher forcing,
-or the output of another decoder. Cost per step: O(H_a (H^2 + N H) + H_c N d + H (H + (H_a + H_c) d)).
+Notation: M memory [B, N, d]; A addresses [B, N, b] of b bits; p_B, p_E base and end address, which are those of the
+first and the last slot; p a pointer, *p the value at its address; w its weights over the slots; H_a address heads of
+width H, H_c content heads; z_t an additional input of the controller: nothing in open loop, the last answer under
+teacher forcing, or the output of another decoder. Cost per step: O(H_a (H^2 + N H) + H_c N d + H (H + (H_a + H_c) d)).
 
-The paper, the authors' code, and the defaults here (the best at copying up to 80 tokens):
+The variants of the paper, of the authors' code, and our defaults, which were the best at copying up to 80 tokens:
 
     ==================  ======================  ==========================================  =====================
     .                   `PAPER`                 `PUBLISHED`                                 default
@@ -26,22 +26,23 @@ The paper, the authors' code, and the defaults here (the best at copying up to 8
     attention           cosine                  scaled dot product of linear maps           cosine x temperature
     g_a, g_c, g_o       one hidden layer, 128   linear                                      as in the paper
     controller reads    Mode 1, Mode 2, z       z, Mode 1, an additive attention over M     as in the paper
-    Mode-2 weights      as they are             dropout 0.5                                 as in the paper
+    Mode-2 weights      no dropout              dropout 0.5                                 as in the paper
     base at test        0                       random                                      0
     ==================  ======================  ==========================================  =====================
 
-Not adopted from the code: batches with more than one row mix up the addresses in pointers (a reshape instead of a
-transposition); address 0 is drawn twice as often as others; the additive attention has a ReLU, here tanh; the projected
-values go through two successive linear maps, here one. Its controller starts from the forward GRU's last state, here
-from the last slot, which differs by a constant vector, the backward GRU's state at the end delimiter. The order of the
-bits makes no difference to learned maps.
+Some details of the code are not reproduced. In batches with more than one row, it mixes the pointers of different rows
+(a reshape instead of a transposition). It draws address 0 twice as often as others. Its additive attention has a ReLU
+(here tanh), and projected values pass through two successive linear maps (here one). Its controller starts from the
+last state of the forward GRU; here it starts from the last slot, which differs by the state of the backward GRU at the
+end delimiter, a constant vector. The order of the bits is reversed, which makes no difference to learned maps.
 
-`BEYOND` is for lengths far from training. A softmax over the slots of short memories only learns to distinguish nearby
-addresses: four bits suffice for 10 inputs, and repeat after 16 slots. Here pointers choose from the whole address
-space, in which the memory is repeated: pointing at a wrong address then reads a wrong value. Adding 1 to a binary
-number needs carries; the longer a carry, the rarer it is, and copying fails at carries that were not learned. Addresses
-are therefore phases, for which adding 1 is a rotation. Nothing else is carried from step to step: units have no state,
-the memory holds the bare tokens, and the answer is made from the values at the pointers.
+`BEYOND` is our variant for lengths far beyond training. A softmax over the slots of short memories only learns to
+distinguish nearby addresses: for 10 inputs the last four bits suffice, but these repeat after 16 slots. Here pointers
+choose from all 2^b addresses, over which the memory is repeated, so that in training, too, a wrong address gives a
+wrong value. Adding 1 to a binary number requires carries; long carries are rare in training, and copying fails at
+carries that were not learned. Addresses are therefore phases, for which adding 1 is a rotation. The pointers are the
+only state: the units are feed-forward, the memory contains the input tokens themselves, and the answer is computed from
+the values at the pointers.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ Sharpening = Literal["none", "evaluation", "straight_through"]
 Decoder = Literal["none", "stack_rnn"]
 
 PAPER: dict[str, Any] = {"encoder": "lstm", "delimiters": False, "attention": "cosine"}
-"""The fields of PANM as in the paper's text."""
+"""The fields for PANM as in the paper's text."""
 PUBLISHED: dict[str, Any] = {
     "hidden_size": 128,
     "bits": 8,
@@ -90,7 +91,7 @@ PUBLISHED: dict[str, Any] = {
     "dropout": 0.5,
     "test_base": "random",
 }
-"""The fields of PANM as in its authors' code."""
+"""The fields for PANM as in its authors' code."""
 BEYOND: dict[str, Any] = {
     "encoder": "none",
     "bits": 8,
@@ -100,11 +101,11 @@ BEYOND: dict[str, Any] = {
     "candidates": "space",
     "address_code": "phases",
 }
-"""The fields of a PANM whose steps are all the same map, at any length."""
+"""The fields for a PANM whose only state is its pointers."""
 
 
 class Encoded(Part):
-    """M: the output of `PANM.encoder` on embedded inputs. A bidirectional encoder sums its directions."""
+    """The encoder of `PANM`, whose output for embedded inputs is M. A bidirectional encoder sums its directions."""
 
     kind: Encoder = "bigru"
     hidden_size: int = 256
@@ -130,7 +131,7 @@ class Encoded(Part):
 
 
 class AnswerHead(Part):
-    """g_o: the decoder's output to logits or values."""
+    """g_o, which maps the decoder's output to logits or values."""
 
     features: int
     mlp_size: int | None = 128
@@ -144,37 +145,41 @@ class AnswerHead(Part):
 class PANM(FlatModel):
     """Pointer-Augmented Neural Memory; `PANM(**PAPER)`, `PANM(**PUBLISHED)` and `PANM(**BEYOND)` are presets.
 
-    If answers are aligned with inputs (Dyck languages) there are no encoder and no delimiters: the memory is the
-    embedded inputs so far, and z_t is the current one or the output of a `decoder`.
+    If answers are aligned with inputs (Dyck languages), there is no encoder and there are no delimiters. The memory
+    then consists of the embedded inputs so far, and z_t is the current input or the output of a `decoder`.
     """
 
     hidden_size: PositiveInt = 256
     """H: width of encoder, pointer units and controller."""
     embedding_size: PositiveInt | None = None
-    """Width of the embeddings; None: one-hot, as in the paper. A Transformer encoder embeds in `hidden_size`."""
+    """Width of the embeddings; None: one-hot, as in the paper. With a Transformer encoder it is `hidden_size`."""
     encoder: Encoder = "bigru"
-    """The encoder. `bigru`: GRUs in both directions, summed. `none`: slots hold the embedded inputs themselves."""
+    """The encoder. `bigru`: GRUs in both directions, summed. `none`: the slots contain the embedded inputs
+    themselves."""
     delimiters: bool = True
-    """Slots for a begin and an end symbol around the inputs, at which base and end pointer start."""
+    """Add slots for a begin and an end symbol around the inputs. The base and the end pointer start there."""
     bits: PositiveInt = 10
-    """b: bits of an address. There must be more addresses, 2^b, than slots in the (padded) memory."""
+    """b: bits of an address. The (padded) memory must have fewer than 2^b slots."""
     address_heads: NonNegativeInt = 2
     """H_a: pointers that start at the base, the end and the middle address, in this order; 0 to 3."""
     content_heads: NonNegativeInt = 1
     """H_c: heads of Mode 2; 0 to 2."""
     attention: Similarity = "cosine_temperature"
-    """`cosine`: equations 2 and 5. `cosine_temperature`: times a learned number per head. `dot`: as published."""
+    """`cosine`: equations 2 and 5. `cosine_temperature`: cosines times a learned number for each head. `dot`: as in the
+    published code."""
     mlp_size: PositiveInt | None = 128
     """Hidden width of the MLPs g_a, g_c and g_o; None: linear maps."""
     controller: Controller = "gru"
-    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and its own additive attention over M. `none`: the
-    answer is made from the heads' reads and z_t."""
+    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and its own additive attention over M. `none`: there is
+    no controller; the answer is computed from the values that the heads read and z_t."""
     pointer_unit: Unit = "gru"
-    """`gru`: equation 1. `feedforward`: an MLP of the last pointer alone, so that all steps are the same map."""
+    """`gru`: equation 1. `feedforward`: an MLP of the last pointer, without a state."""
     candidates: Candidates = "memory"
-    """A pointer mixes the addresses of the memory's slots, or all 2^b addresses, over which the memory is repeated."""
+    """A pointer is a mean of the addresses of the memory's slots (`memory`), or of all 2^b addresses, over which the
+    memory is repeated (`space`)."""
     sharpening: Sharpening = "none"
-    """Round pointers to the address of their largest weight: never; outside training; always (straight-through)."""
+    """When pointers are rounded to the address with the largest weight: never (`none`), outside training
+    (`evaluation`), or always, with the gradient of the softmax (`straight_through`)."""
     address_code: Code = "bits"
     """Representation of addresses: bits 0 and 1, `signs` -1 and 1, or `phases`, for which adding 1 is a linear map."""
     test_base: TestBase = "zero"
@@ -182,10 +187,10 @@ class PANM(FlatModel):
     dropout: UnitInterval = 0.0
     """Dropout of the Mode-2 weights."""
     decoder: Decoder = "none"
-    """The network below the pointers, whose output is then z_t. `stack_rnn` has 8 units (section 3.2) and needs answers
-    aligned with inputs. (`lenmem.models.TransformerSeq2Seq` uses PANM as its decoder's last layer.)"""
+    """A network whose output is z_t. `stack_rnn` has 8 units (section 3.2) and requires answers that are aligned with
+    inputs. (`lenmem.models.TransformerSeq2Seq` has PANM as the last layer of its decoder.)"""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
-    """z_t: nothing, or the previous answer (in training the target; otherwise the model's own greedy one)."""
+    """z_t: nothing, or the previous answer (in training the target; otherwise the model's own greedy answer)."""
     layers: PositiveInt = 2
     """Layers of a Transformer encoder."""
     heads: PositiveInt = 4

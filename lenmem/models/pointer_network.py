@@ -1,17 +1,18 @@
 """Pointer Network (Vinyals, Fortunato & Jaitly, NeurIPS 2015, https://arxiv.org/abs/1506.03134).
 
-An encoder turns the input into a memory with one state per position, and a decoder answers each slot by pointing at one
-of them: its output is the attention itself. Labels here are tokens, not positions, so the probability of a token is the
-total weight of the positions that hold it (as in the baseline of Le et al. 2024, https://arxiv.org/abs/2404.11870).
+An encoder turns the input into a memory with one state per position. For each answer slot, a decoder points at one of
+these positions: its output is the attention itself. Here answers are tokens, not positions, so the probability of a
+token is the total weight of the positions with this token (as in the baseline of Le et al. 2024,
+https://arxiv.org/abs/2404.11870).
 
 Notation: a_ij is the weight of position j in answer slot i, x_j the one-hot token there (for inputs with channels,
 their one-hot part). With K answer classes
 
     p_i = sum_j a_ij x_j,     output_i = log((1 - f) p_i + f / K)        with f = 1e-6
 
-so a token that does not occur in the input gets log f / K and no gradient, and the outputs are log-probabilities. The
-answer's end symbol, if the task has one, is also pointed at: at the end delimiter after the input. Weight on tokens
-that are not answers (ids from K on) is lost; a softmax of the outputs compensates for it.
+so the outputs are log-probabilities, and a token that does not occur in the input gets log(f / K) and no gradient. To
+answer with the end symbol, if the task has one, the decoder points at the end delimiter after the input. Weight on
+tokens that are not answers (ids from K on) is lost; a softmax of the outputs compensates for it.
 
 Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 """
@@ -38,10 +39,10 @@ FLOOR = 1e-6
 
 
 class SymbolMemory(Part):
-    """[an encoder's states of the embedded inputs | the one-hot symbol at each position]. An encoder of raw inputs.
+    """An encoder with outputs [states of `encoder` for the embedded inputs | the one-hot symbol at each position].
 
-    The last of the `spec.vocabulary` + 1 symbols is the answer's end, at the end delimiter; if answers have no end
-    symbol it occurs nowhere. The begin position holds no symbol.
+    The last of the `spec.vocabulary` + 1 symbols marks the end delimiter; if answers have no end symbol, it does not
+    occur. The begin position has no symbol.
     """
 
     encoder: nn.Module
@@ -66,7 +67,7 @@ class LogMixture(nn.Module):
 
     @nn.compact
     def __call__(self, symbols: jax.Array) -> jax.Array:
-        """The end symbol counts towards the class `end_id`; a class without a symbol gets the floor."""
+        """The end symbol belongs to the class `end_id`. A class without a symbol gets the floor."""
         spec, classes = self.spec, self.spec.output_size
         known = min(spec.vocabulary, classes)
         answers = jnp.zeros((*symbols.shape[:-1], classes), symbols.dtype).at[..., :known].set(symbols[..., :known])
@@ -81,13 +82,13 @@ class PointerNetwork(FlatModel):
     hidden_size: PositiveInt = 256
     """Number of cells of the decoder, and of each direction of the encoder."""
     embedding_size: PositiveInt = 128
-    """Width of the embedding of inputs. Answers are fed back one-hot."""
+    """Width of the embedding of inputs. Answers that are fed back are one-hot."""
     cell: CellKind = "lstm"
     """The kind of all cells."""
     bidirectional: bool = False
     """Whether the encoder reads in both directions."""
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
-    """Input of the decoder in addition to its last read: nothing, or the answer so far."""
+    """Input of the decoder in addition to the value read last: nothing, or the answer so far."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:

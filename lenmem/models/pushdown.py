@@ -1,11 +1,12 @@
-"""Pushdown transducer: a finite control with a stack of symbols, which is an automaton once it is trained.
+"""Pushdown transducer: a finite-state control with a stack of symbols, rounded to an automaton after training.
 
-Ours, the causal sister of `two_way`. A deterministic pushdown automaton with output, made differentiable: at each step
-the control sees its state, the top of the stack and the input. It pushes a symbol, pops one or does neither, and
-changes its state. Then it answers. In training the state is a distribution over K symbols and the stack the average of
-the stacks after each action (Joulin & Mikolov 2015), so that gradients flow. Outside training the action, the pushed
-symbol and the state are rounded to the likeliest one (`rounding`): the machine is discrete, and if it is right in every
-local situation, then it is right at every length and every depth.
+This network is ours; it is for causal tasks, which `lenmem.models.two_way` cannot take. It is a deterministic pushdown
+automaton with output, made differentiable. At each step the control sees its state, the top of the stack and the input.
+It pushes a symbol, pops one or does neither, changes its state, and answers. In training the state is a distribution
+over K symbols, and the stack is the average of the stacks after each action (Joulin & Mikolov 2015), so that there are
+gradients. Outside training the action, the pushed symbol and the state are rounded to the most likely ones
+(`rounding`). The rounded machine is discrete: if it is right in every local situation, it is right at every length and
+depth.
 
 Notation: x input [B, X]; s state [B, K]; S stack [B, T, W], top first, each slot one symbol of W, or zeros below the
 bottom. A step is
@@ -14,8 +15,8 @@ bottom. A step is
     S <- a_push [n; S_0 .. S_{T-2}] + a_pop [S_1 .. S_{T-1}; 0] + a_no_op S
     output relu(W_v [s, S_0, x])
 
-each map with a bias. The state starts as its first symbol, the stack empty. It is as deep as there are inputs, and one
-more. Cost per step: O((K + W + X) hidden), and O(T W) for the stack in training, O(1) when rounded.
+where each map has a bias. The state starts as its first symbol, and the stack starts empty. T is the number of inputs
+plus one. Cost per step: O((K + W + X) hidden), and for the stack O(T W) in training and O(1) when rounded.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lenmem.ops.stacks import IndexStack, superposition_stack
 from lenmem.types import Step
 
 ACTIONS = ("push", "pop", "no_op")
-"""What can be done with the stack at a step."""
+"""The actions on the stack."""
 
 
 class PushdownCell(Part):
@@ -56,7 +57,7 @@ class PushdownCell(Part):
     def __call__(
         self, carry: tuple[jax.Array, jax.Array | IndexStack], step: Step
     ) -> tuple[tuple[jax.Array, jax.Array | IndexStack], jax.Array]:
-        """Look, act, answer."""
+        """Reads the top of the stack, acts, and answers."""
 
         def linear(name: str, size: int, seen: jax.Array) -> jax.Array:
             return Linear(size, **self.dtypes, name=name)(seen)
@@ -98,7 +99,7 @@ class Pushdown(FlatModel):
     letters: PositiveInt = 8
     """W: number of symbols for the stack."""
     rounding: Literal["none", "evaluation"] = "evaluation"
-    """Round state, action and pushed symbol outside training. `none`: use the machine of the training."""
+    """Round state, action and pushed symbol outside training. `none`: do not round."""
     embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 

@@ -4,8 +4,8 @@ Yang & Rush, "Lie-Access Neural Turing Machines", ICLR 2017, section 2 and appen
 https://arxiv.org/abs/1611.02854.
 
 As in `lenmem.models.lantm`, an LSTM appends an entry (key, value, strength) at each step and reads a weighted mean of
-the values. But keys and read address are vectors that the controller emits directly, compared by their inner product.
-RAM/tape can also address the left or right neighbours, in order of writing, of its last read.
+the values. Unlike there, the controller emits the keys and the read address directly, and they are compared by their
+inner product. RAM/tape can also address the left or right neighbours (in the order of writing) of its last read.
 
 Notation: h controller output [B, H]; q read address [B, d]; Sigma memory of keys k_i [B, d, slots], values v_i
 [B, m, slots], strengths s_i [B, slots]; w_i read weights; rho read value [B, m]; k_L, k_R mean keys left and right of
@@ -155,7 +155,7 @@ class RAM(FlatModel):
     embedding_size: PositiveInt = 14
     """Width of the input embedding."""
     key_size: PositiveInt = 20
-    """d: width of a key. The paper's grid has 2 and 20; 20 won in 14 of 16 of its published configurations."""
+    """d: width of a key. The paper's grid has 2 and 20; 14 of its 16 published configurations have 20."""
     initialization: Init = "fan_in"
     """`fan_in`: Torch's default. `uniform`: U(-1, 1) (table A.1's "1"), except for the embedding."""
     forget_bias: float | None = 1.0
@@ -185,9 +185,9 @@ class RAMTape(RAM):
     """RAM that can also move like a tape head: q mixes the emitted address with k_L and k_R (appendix A)."""
 
     key_size: PositiveInt = 2
-    """d: width of a key. The paper's grid has 2 and 20; 2 won in 9 of 16 of its published configurations."""
+    """d: width of a key. The paper's grid has 2 and 20; 9 of its 16 published configurations have 2."""
     sharpening: bool = False
-    """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper searched over this."""
+    """Sharpen the read weights by a coefficient gamma >= 1 that the controller emits. The paper tried both settings."""
     sharpening_order: Literal["before_strengths", "after_strengths"] = "before_strengths"
     """Sharpen exp(gamma <q, k>) before the strengths (the published code), or w^gamma after them (the paper)."""
 

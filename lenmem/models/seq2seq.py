@@ -3,11 +3,11 @@
 Content: Bahdanau, Cho & Bengio, "Neural Machine Translation by Jointly Learning to Align and Translate", ICLR 2015,
 https://arxiv.org/abs/1409.0473. Location: Luong, Pham & Manning, "Effective Approaches to Attention-based Neural
 Machine Translation", EMNLP 2015, https://arxiv.org/abs/1508.04025. Hybrid, a baseline of Le et al. (2024,
-https://arxiv.org/abs/2404.11870): both means of the memory, concatenated.
+https://arxiv.org/abs/2404.11870): the results of both kinds of attention, concatenated.
 
 An encoder, by default bidirectional, turns the input into a memory with one state per position. A decoder fills one
-answer slot per step. Each step reads a mean of the memory, weighted by a small network of the decoder's state and each
-entry (content), or by a linear map of the decoder's state alone (location).
+answer slot per step. Each step reads a weighted mean of the memory. The weights are computed by a small network from
+the decoder's state and each entry (content), or by a linear map from the decoder's state alone (location).
 
 Cost: O(N H^2) for the encoder, O(M (H^2 + N H)) for the decoder.
 """
@@ -43,9 +43,10 @@ class Attention(FlatModel):
     embedding_size: PositiveInt = 128
     """Width of the embeddings of inputs and fed-back answers."""
     attention: AttentionKind = "content"
-    """Whether weights depend on the content of the entries, on their location, or one head on each (`hybrid`)."""
+    """Whether weights depend on the content of the entries, on their location, or both, in two heads (`hybrid`)."""
     max_positions: PositiveInt = 512
-    """Longest input for attention by location, including padding. Locations beyond training stay untrained."""
+    """Longest input for attention by location, including padding. Weights of locations beyond training are
+    untrained."""
     cell: CellKind = "gru"
     """The kind of all cells."""
     bidirectional: bool = True

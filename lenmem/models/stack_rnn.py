@@ -11,8 +11,8 @@ pushed [B, W]. A step is
     h~ = h + W_sh S_0,  h = tanh(W_x x + W_h h~),  a = softmax(W_a h),  n = sigmoid(W_n h)
     S = a_push [n; S_0 .. S_{T-2}] + a_pop [S_1 .. S_{T-1}; 0] (+ a_no_op S)
 
-each map with a bias. Hidden state and stack start at zero. No parameter depends on T; values pushed deeper than T are
-lost. Cost per step: O(H (X + H + W) + T W).
+where each map has a bias. Hidden state and stack start at zero. No parameter depends on T; values pushed deeper than T
+are lost. Cost per step: O(H (X + H + W) + T W).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StackRNNCell(Part):
 
     @nn.compact
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        """Read the top, then push and pop."""
+        """Reads the top, then pushes and pops."""
 
         def linear(name, size):
             return Linear(size, **self.dtypes, name=name)
@@ -71,7 +71,7 @@ class StackRNN(FlatModel):
     slots: PositiveInt = 104
     """T: depth of the stack. No parameter depends on it, so a trained network can be evaluated with more."""
     no_op: bool = False
-    """A third action: leave the stack unchanged."""
+    """Add a third action, which leaves the stack unchanged."""
     embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 

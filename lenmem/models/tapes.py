@@ -46,7 +46,7 @@ class Transition:
     """A rule by which a head may move. A new rule is a frozen dataclass: `NAMTM(rules=(Mine(),))`."""
 
     looks_at: ClassVar[tuple[Literal["values", "keys"], ...]] = ()
-    """The tapes that the rule reads. Each costs O(d L) per step."""
+    """The tapes that the rule reads. Each adds a cost of O(d L) per step."""
 
     @property
     def reach(self) -> int:
@@ -74,7 +74,7 @@ class Shift(Transition):
 
 @dataclasses.dataclass(frozen=True)
 class Jump(Transition):
-    """JUMP: H_jump = K'^T q_jump, the positions with keys similar to the query. Neither bounded nor normalised."""
+    """JUMP: H_jump = K'^T q_jump, the positions whose keys are similar to the query. It is not normalised."""
 
     looks_at: ClassVar[tuple[Literal["values", "keys"], ...]] = ("keys",)
 
@@ -99,9 +99,9 @@ def run_heads(
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """The read and write heads used at each step, and with `jumps` H_jump: [B, P, N, L] each.
 
-    `mask` bool[B, N], `start` [L] where both heads begin, `tape` the initial T. With `normalize` the heads are used at
-    unit length, but stored as they are. With `published` the write head moves from the read head's position, as in the
-    published code. H_jump is None if no transition reads keys.
+    `mask` bool[B, N]; `start` [L], the initial position of both heads; `tape`, the initial T. With `normalize` the
+    heads are normalised for reads and writes, but not in the carry. With `published` the write head moves from the read
+    head's position, as in the published code. H_jump is None if no transition reads keys.
     """
     looked_at = {name for transition in transitions for name in transition.looks_at}
     tapes = Tapes(tape if "values" in looked_at else None, jnp.zeros_like(tape) if "keys" in looked_at else None)

@@ -1,8 +1,8 @@
-"""The Transformer (Vaswani et al., NeurIPS 2017, https://arxiv.org/abs/1706.03762), as one encoder.
+"""The Transformer (Vaswani et al., NeurIPS 2017, https://arxiv.org/abs/1706.03762), as an encoder.
 
-The input and a mask token for each answer slot go through post-norm attention layers in one pass, and the answer is
-read at the masks; a task with a single answer slot is read at an end token. Positions are absolute and sinusoidal,
-which makes it the baseline that fails beyond its training length, or encoded in another way (`positions`).
+Post-norm attention layers process the input and a mask token for each answer slot in one pass, and the answer is read
+at the masks. If a task has a single answer slot, the answer is read at an end token. By default positions are absolute
+and sinusoidal; with these the network fails beyond its training length. `positions` selects other encodings.
 `shared_weights` applies one layer repeatedly, as in a Universal Transformer (Dehghani et al. 2019).
 
 Cost: O(layers ((N + M)^2 d + (N + M) d (d + feedforward_size))).
@@ -39,12 +39,12 @@ class Transformer(Numbered, FlatModel):
     dropout: UnitInterval = 0.1
     """Dropout of attention weights, hidden units, layer outputs and embeddings."""
     positions: Literal[PositionEncoding, "given"] = "sinusoidal"
-    """Added to the states: `sinusoidal`, `learned`, or learned for positions that are `given` by the task and shifted
-    at random, up to `max_positions`, in training. In the attention: `relative` (Transformer-XL), `rotary`, `alibi`,
-    `t5`, `fire`. Or `none`."""
+    """Position encoding. Added to the states: `sinusoidal`; `learned`; or `given`, which is learned for positions that
+    the task gives, and in training shifts them at random, up to `max_positions`. In the attention: `relative`
+    (Transformer-XL), `rotary`, `alibi`, `t5`, `fire`. Or `none`."""
     attention: Weighting = "softmax"
-    """The weights of attention: `softmax`; `stick_breaking` (Tan et al. 2025), which takes the nearest match to the
-    left; `forgetting` (Lin et al. 2025), where gates that depend on the input fade what is to the left."""
+    """The weights of attention: `softmax`; `stick_breaking` (Tan et al. 2025), which takes the nearest match on the
+    left; `forgetting` (Lin et al. 2025), where input-dependent gates reduce the weights of earlier positions."""
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token."""
 

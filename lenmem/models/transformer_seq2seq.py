@@ -2,9 +2,10 @@
 
 After Csordás, Irie & Schmidhuber, "The Devil is in the Detail: Simple Tricks Improve Systematic Generalization of
 Transformers", EMNLP 2021, https://arxiv.org/abs/2108.12284: post-norm layers with ReLU, the input between a begin and
-an end symbol, and an output layer tied to the embedding of fed-back answers. Its generalisation depends on details that
-are fields here: kinds of positions, the scale of embeddings, weights shared by all layers (a Universal Transformer
-without halting). The layers are in `lenmem.nn.transformer` and `lenmem.nn.transformer_decoder`.
+an end symbol, and an output layer tied to the embedding of fed-back answers. The paper shows that generalisation
+depends on details, which are fields here: the position encoding, the scale of embeddings, and weights shared by all
+layers (a Universal Transformer without halting). The layers are in `lenmem.nn.transformer` and
+`lenmem.nn.transformer_decoder`.
 
 The paper's variants are combinations of `embedding` and `positions`:
 
@@ -15,10 +16,11 @@ The paper's variants are combinations of `embedding` and `positions`:
 
 With `pointers`, the decoder's last layer is Pointer-Augmented Neural Memory; see `lenmem.models.panm`.
 
-Training fills all answer slots in one pass with teacher forcing; testing fills them one by one with a cache, choosing
-the likeliest symbol at each.
+In training, all answer slots are filled in one pass with teacher forcing. Otherwise they are filled one by one with a
+cache, each with the most likely symbol.
 
-Cost with E and L layers: E of O(N^2 d) + O(N d d_FF), and L of O(M (M + N) d) + O(M d d_FF), d_FF at least d.
+Cost: O(N^2 d + N d d_FF) for each layer of the encoder, O(M (M + N) d + M d d_FF) for each layer of the decoder, with
+d_FF at least d.
 """
 
 from __future__ import annotations
@@ -113,7 +115,7 @@ class TransformerSeq2Seq(Numbered, FlatModel):
     embedding: Variant = "scaledinit"
     """Initialisation of embeddings, and scale of embeddings and positions; see above."""
     tied: bool = True
-    """Tie the output layer to the embedding of fed-back answers. Without such an embedding, use a linear map."""
+    """Tie the output layer to the embedding of fed-back answers. Without such an embedding it is a linear map."""
     feedback: Feedback = "teacher_forced"
     """Input of the decoder: the answer so far (in training the target; otherwise its own greedy answer), or nothing."""
     dropout: UnitInterval = 0.1

@@ -1,14 +1,14 @@
-"""Multi-head two-way transducer: a finite control with heads that walk over the input, and never drift.
+"""Multi-head two-way transducer: a finite-state control with heads that walk over the input.
 
-Ours. A multi-head two-way finite automaton with output, made differentiable. The memory is the input between a begin
-and an end symbol, and is never written. A few heads start at its two ends. At each step the control moves each head and
-reads what is under it, and then changes its state and answers. A step is the same map at every time and place: nothing
-but the state, one of K, and the places of the heads is carried from step to step.
+This network is ours. It is a multi-head two-way finite automaton with output, made differentiable. The memory is the
+input between a begin and an end symbol, and is read-only. Heads start at its two ends. At each step the control moves
+each head, reads the symbols under the heads, and then changes its state and answers. All steps apply the same function;
+only the state, one of K symbols, and the positions of the heads are passed from step to step.
 
-In training a head is a distribution over the slots and the state one over K symbols, so that gradients flow. Outside
-training both are rounded (`rounding`): a head is at one slot, the state is one symbol. The rounded machine is an
-automaton. It has no numbers that could drift, so if it is right in every local situation, then it is right at every
-length.
+In training a head is a distribution over the slots, and the state a distribution over K symbols, so that there are
+gradients. Outside training both are rounded (`rounding`): a head is at one slot, and the state is one symbol. The
+rounded machine is an automaton. Errors cannot accumulate in it, so if it is right in every local situation, it is right
+at every length.
 
 Notation: M memory [B, N, d], one-hot; H heads h with places p_h [B, N]; r_h = sum_n p_h[n] M[n]; s state [B, K]; x the
 symbol that is read, or a blank while answering. A step:
@@ -17,17 +17,19 @@ symbol that is read, or a blank while answering. A step:
     p_h <- shift_h (sum_j jump_h[j] p_j + jump_h[left] L_h p_h + jump_h[right] R_h p_h)
     v = relu(W_v [s, r, x])            s <- softmax(W_s v)            output [sum_h gate_h r_h, v]
 
-A jump goes to the place of a head j (its own: none), or to the nearest slot on one side that matches a pattern of the
-head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -R .. R slots, and stops at the ends. The machine first
-takes a step for each slot of the memory, reading it once from left to right as x, then one for each answer.
+A jump goes to the position of a head j (its own position means no jump), or to the nearest slot on one side that
+matches a pattern of the head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -R .. R slots, and stops at the
+ends. The machine first makes a step for each slot of the memory, with the slots from left to right as x, and then a
+step for each answer.
 
-With an `index`, a head may follow it between jump and shift: p_h <- follow_h[none] p_h + follow_h[next] X_h p_h +
-follow_h[equal] Y_h p_h, to the next slot in the order of a column of M, or to the next one with the same value in a
-column. Which column is a softmax over them for each head and move, rounded like all else. Inputs that are float
-channels are then columns of the index alone. The control does not see them, so it has finitely many situations.
+With an `index`, a head may also move by it between jump and shift: p_h <- follow_h[none] p_h + follow_h[next] X_h p_h +
+follow_h[equal] Y_h p_h. The first move goes to the next slot in the order of the values in a column of M, the second to
+the next slot with the same value in a column. Each head chooses the column of each move by a softmax, which is rounded
+like the other choices. Float channels of the input are then columns of the index only. The control does not see them,
+so its number of situations is finite.
 
-Cost per step: O(H N (H + N)) in training, and O(H) for the heads when rounded; O((K + H d) hidden) for the control.
-The index takes O(d N (N + log N)) in training and O(H N log N) when rounded, once.
+Cost per step: for the heads O(H N (H + N)) in training and O(H) when rounded; for the control O((K + H d) hidden).
+The index costs, once, O(d N (N + log N)) in training and O(H N log N) when rounded.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ STAY = 2.0
 
 
 class InputMemory(NamedTuple):
-    """What the heads walk over."""
+    """The memory over which the heads walk."""
 
     values: jax.Array
     """M, [B, N, d]."""
@@ -71,7 +73,7 @@ class InputMemory(NamedTuple):
 
 
 class MachineState(NamedTuple):
-    """What is carried from step to step."""
+    """The carry."""
 
     symbol: jax.Array
     """s, [B, K]."""
@@ -90,8 +92,8 @@ class Unchanged(nn.Module):
 
 
 class Machine(Part):
-    """The control and its heads, a cell whose shared argument is the memory. Inputs are x [B, d + 1], and the output
-    is [sum_h gate_h r_h, v]."""
+    """The control and its heads: a cell with inputs x [B, d + 1], the memory as a shared argument, and outputs
+    [sum_h gate_h r_h, v]."""
 
     hidden_size: int = 64
     states: int = 16
@@ -100,13 +102,13 @@ class Machine(Part):
     jumps: bool = True
     index: bool | Literal["channels"] = False
     channels: tuple[int, int] = (0, 0)
-    """The first column of M that is a channel, and their number."""
+    """The first column of M that is a channel, and the number of channels."""
     rounded: bool = False
     sharpest: float = 1.0
     certain: float = 0.0
     eager: float = 1.0
     train: bool = False
-    """Rows are sharp or certain, as drawn from the stream `gate`."""
+    """Whether sharp and certain rows are drawn, from the stream `gate`."""
 
     def setup(self):
         def linear(size: int) -> Linear:
@@ -128,7 +130,7 @@ class Machine(Part):
         return MachineState(jax.nn.one_hot(first, self.states), heads, self.read(memory, heads))
 
     def __call__(self, carry: MachineState, step: Step, memory: InputMemory) -> tuple[MachineState, jax.Array]:
-        """One step of the machine, in rows that are valid: the others keep their state."""
+        """One step of the machine. Rows that are not valid keep their state."""
 
         def control(layer: Linear, reads: jax.Array) -> jax.Array:
             return nn.relu(layer(jnp.concatenate([carry.symbol, reads.reshape(len(reads), -1), step.inputs], axis=-1)))
@@ -147,8 +149,8 @@ class Machine(Part):
 
     @nn.nowrap
     def chosen(self, logits: jax.Array, memory: InputMemory) -> jax.Array:
-        """Softmax of logits [B, ..., C], as sharp as the row is; rounded in certain rows, with the same gradient, and
-        if the machine is rounded: the largest weight as 1 and the others as 0."""
+        """Softmax of logits [B, ..., C], times the row's sharpness. In certain rows, and if the machine is rounded, the
+        largest weight becomes 1 and the others 0; in certain rows the gradient is that of the softmax."""
 
         def by_row(x: jax.Array) -> jax.Array:
             return x.reshape(-1, *[1] * (logits.ndim - 1))
@@ -162,7 +164,7 @@ class Machine(Part):
         return weights + jax.lax.stop_gradient(jnp.where(by_row(memory.certain), rounded - weights, 0))
 
     def memory(self, values: jax.Array, mask: jax.Array) -> InputMemory:
-        """[B, N, d], bool[B, N] -> the memory, with where each head's jumps would land from each slot."""
+        """[B, N, d], bool[B, N] -> the memory, with the targets of each head's jumps from each slot."""
         values = jnp.where(mask[..., None], values, 0).astype(jnp.float32)
         last = jnp.sum(mask, axis=-1) - 1
         index = ()
@@ -183,7 +185,7 @@ class Machine(Part):
 
     @nn.nowrap
     def read(self, memory: InputMemory, heads: jax.Array) -> jax.Array:
-        """r, [B, H, d]: what is under the heads."""
+        """r, [B, H, d]: the symbols under the heads."""
         if self.rounded:
             return jnp.take_along_axis(memory.values, heads[..., None], axis=1)
         return jnp.einsum("bhn,bnd->bhd", heads, memory.values)
@@ -192,8 +194,8 @@ class Machine(Part):
     def moved(
         self, heads: jax.Array, jump: jax.Array, shift: jax.Array, memory: InputMemory, follow: jax.Array | None = None
     ) -> jax.Array:
-        """The heads after jumps and shifts with these logits, [B, H (H + 2)] and [B, H (2 R + 1)]; `follow`
-        [B, 3 H]."""
+        """The heads after jumps, moves by the index and shifts, with logits [B, H (H + 2)], `follow` [B, 3 H] and
+        [B, H (2 R + 1)]."""
         count = self.heads
         jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
         distances = jnp.arange(-self.reach, self.reach + 1)
@@ -206,7 +208,7 @@ class Machine(Part):
 
     @nn.nowrap
     def jumped(self, heads: jax.Array, logits: jax.Array, memory: InputMemory) -> jax.Array:
-        """The heads after jumps with these logits, [B, H, H + 2]: to a head, or to the match on the left or right."""
+        """The heads after jumps with logits [B, H, H + 2]: to another head, or to the match on the left or right."""
         count, tables = self.heads, (memory.left, memory.right)
         if self.rounded:
             others = jnp.broadcast_to(heads[:, None], (*heads.shape, count))
@@ -220,7 +222,7 @@ class Machine(Part):
 
     @nn.nowrap
     def followed(self, heads: jax.Array, logits: jax.Array | None, memory: InputMemory) -> jax.Array:
-        """The heads after they have followed the index, with these logits [B, 3 H], or none."""
+        """The heads after moves by the index with logits [B, 3 H], if there is an index."""
         if logits is None:
             return heads
         logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
@@ -231,7 +233,7 @@ class Machine(Part):
 
     @nn.nowrap
     def through(self, heads: jax.Array, table: jax.Array) -> jax.Array:
-        """Where the moves of a table, [B, H, N, N] or rounded int[B, H, N], take the heads."""
+        """The heads after the moves of a table, [B, H, N, N] or rounded int[B, H, N]."""
         if self.rounded:
             return jnp.take_along_axis(table, heads[..., None], axis=-1)[..., 0]
         return jnp.einsum("bhm,bhmn->bhn", heads, table)
@@ -259,34 +261,35 @@ class TwoWayDecoder(Part):
 
 
 class TwoWay(FlatModel):
-    """Multi-head two-way transducer. Answers come after the whole input; causal tasks are refused."""
+    """Multi-head two-way transducer. It answers after the complete input, so it cannot take causal tasks."""
 
     hidden_size: PositiveInt = 64
     """Width of the two hidden layers of the control."""
     states: PositiveInt = 16
     """K: number of symbols of the state."""
     heads: PositiveInt = 3
-    """H: number of heads. The second one starts at the end of the input, the others at its begin."""
+    """H: number of heads. The second one starts at the end of the input, the others at the beginning."""
     reach: PositiveInt = 2
-    """R: how far a head may walk in a step, in either direction."""
+    """R: number of slots that a head may walk in a step, in either direction."""
     jumps: bool = True
-    """Heads may jump. False, an ablation: they only walk (and follow an index)."""
+    """Whether heads may jump. False is an ablation: they only walk (and follow an index)."""
     reading: bool = True
-    """A step for each symbol of the input before the first answer. False, an ablation: the machine answers at once."""
+    """Make a step for each symbol of the input before the first answer. False is an ablation: the machine answers at
+    once."""
     index: bool | Literal["channels"] = False
-    """Heads may follow an index of the input by one of its columns. Channels are then columns of the index alone.
-    `channels`: the index has no other columns, so there is none on a task without channels."""
+    """Whether heads may move by an index of the input. Channels are then columns of the index only. `channels`: the
+    index has only the channels as columns, so there is no index on a task without channels."""
     rounding: Literal["none", "evaluation"] = "evaluation"
-    """Round heads and state outside training. `none`: use the machine of the training."""
+    """Round heads and state outside training. `none`: do not round."""
     sharpest: PositiveFloat = 1.0
-    """In training, all logits of a row's moves and state are multiplied by a factor between 1 and this one, drawn for
-    each example, uniform in its logarithm. An answer that lives on mixtures is then wrong in the sharp rows."""
+    """In training, all logits of a row's moves and state are multiplied by a factor between 1 and this value, drawn for
+    each example log-uniformly. Answers that rely on mixtures of positions or states are then wrong in sharp rows."""
     certain: Annotated[float, between(0, 1)] = 0.0
-    """Share of the examples of a training batch whose moves and state are rounded, with the gradient of the softmax
+    """Fraction of the examples of a training batch whose moves and state are rounded, with the gradient of the softmax
     (straight-through). Patterns of jumps are not rounded."""
     eager: PositiveFloat = 1.0
-    """Factor of the logits of the jumps' patterns. They are nearly parameters themselves, so Adam moves them by about
-    its rate in each step: with a factor of 1, a sure pattern takes thousands of steps."""
+    """Factor of the logits of the jumps' patterns. These logits are nearly parameters themselves, so Adam changes them
+    by about its learning rate in each step. With a factor of 1, a decided pattern takes thousands of steps."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:

@@ -1,20 +1,22 @@
-"""xLSTM: LSTMs with exponential gates, whose cell is a matrix (mLSTM) or scalars that see the last output (sLSTM).
+"""xLSTM: LSTMs with exponential gates and a matrix memory (mLSTM), or scalar cells that see the last output (sLSTM).
 
-Beck et al., "xLSTM: Extended Long Short-Term Memory", NeurIPS 2024 (arXiv 2405.04517). Exponential gates could
-overflow, so all is divided by e^{m_t}, which cancels in the output:
+Beck et al., "xLSTM: Extended Long Short-Term Memory", NeurIPS 2024 (arXiv 2405.04517). Exponential gates can overflow,
+so all states are divided by e^{m_t}, a factor that cancels in the output:
 
     m_t = max(log sigmoid(f_t) + m_{t-1}, i_t),  f'_t = exp(log sigmoid(f_t) + m_{t-1} - m_t),  i'_t = exp(i_t - m_t)
 
-*mLSTM* (section 2.3): the matrix C stores values under keys, n sums the keys, and the gates do not see the state.
+*mLSTM* (section 2.3): the matrix C maps keys to values, n is a sum of the keys, and the gates do not see the state.
 
     C_t = f'_t C_{t-1} + i'_t v_t k_t^T,  n_t = f'_t n_{t-1} + i'_t k_t,  h_t = C_t q_t / max(|n_t . q_t|, e^{-m_t})
 
-It is a linear recurrence, computed in parallel over chunks (`ops.linear_recurrence`); n is one more row of C, for a
-value of 1. *sLSTM* (section 2.2): the gates i, f, z, o are linear in the input and, within a head, in the last output.
+This is a linear recurrence, computed in parallel over chunks (`ops.linear_recurrence`); n is computed as another row of
+C, for a value of 1. *sLSTM* (section 2.2): the gates i, f, z, o are linear in the input and, within a head, in the last
+output.
 
     c_t = f'_t c_{t-1} + i'_t tanh(z_t),  n_t = f'_t n_{t-1} + i'_t,  y_t = sigmoid(o_t) c_t / n_t
 
-It is not linear and goes step by step. Of the two only sLSTM can compute parity. Cost per position: O(d^2 + d d_h).
+This recurrence is not linear, and is computed step by step. Of the two, only sLSTM can compute parity. Cost per
+position: O(d^2 + d d_h).
 """
 
 from __future__ import annotations

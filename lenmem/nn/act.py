@@ -1,9 +1,9 @@
 """Recurrence over depth: one layer applied repeatedly, for a fixed number of steps or with adaptive halting per column.
 
 A *layer* is a Linen module `(states [B, N, d], mask bool[B, N]) -> states [B, N, d]`, for instance one of
-`lenmem.nn.transformer`; it may take `deterministic` and further inputs of the encoder. Both modules are encoders
-(`lenmem.nn.interfaces`) that scan over depth, so compile time does not grow with it. Values that the layer sows are
-stacked over the steps. Random streams are split between them.
+`lenmem.nn.transformer`; it may also take `deterministic` and further inputs of the encoder. Both modules are encoders
+(`lenmem.nn.interfaces`). They scan over depth, so compile time does not depend on the number of steps. Values that the
+layer sows are stacked over the steps, and each step draws its own random numbers.
 """
 
 from __future__ import annotations
@@ -74,17 +74,18 @@ class AdaptiveSteps(Part):
     """Adaptive computation time (Graves 2016) for each column i, as in appendix A of Csordás et al. (2022). An encoder.
 
         q_t = sigmoid(w . h_{t-1} + b)                                (11)   from the state before the layer
-        T = min(steps, first t at which q_1 + .. + q_t > threshold)   (12)
+        T = min(steps, first t at which q_1 + .. + q_t > threshold)   (12)   >= in the paper
         p_t = q_t for t < T,  R = 1 - sum_{t < T} q_t for t = T       (13-14)
         o = sum_{t <= T} p_t h_t                                      (15)   over the states after the layer
 
-    "graves" (A) is this rule. "dehghani" (U) is that of the Universal Transformer: o_t = (1 - p_t) o_{t-1} + p_t h_t,
-    and a column still running at the last step has no remainder, p_T = q_T. Halted columns are still transformed, and
-    may be attended to; only their output o stays fixed.
+    The variant "graves" ("A" in table 6) is this rule. "dehghani" ("U") is the rule of the Universal Transformer:
+    o_t = (1 - p_t) o_{t-1} + p_t h_t, and a column that has not halted by the last step has no remainder, p_T = q_T.
+    Halted columns are still transformed and can still be attended to; only their output o stays fixed.
 
-    Sows `penalty` times the mean of R over a row's real columns, averaged over rows, to "losses". As published
-    (`published_penalty`), all rows count as long as the longest row of the batch, so the loss of a row depends on the
-    other rows. Traces `halting` [B, N]: p_t; 0 after T. Padded columns never run; their output is zero.
+    Sows `penalty` times the mean of R over a row's real columns, averaged over rows, to "losses". With
+    `published_penalty`, the sum of each row is divided by the length of the longest row of the batch instead, so the
+    loss of a row depends on the other rows. Traces `halting` [B, N]: p_t; 0 after T. Padded columns never run; their
+    output is zero.
     """
 
     layer: nn.Module
@@ -128,6 +129,6 @@ class AdaptiveSteps(Part):
         weight = jnp.where(halts, rest, jnp.where(running, chance, 0))
         self.sow("traces", "halting", weight)
         states = told(self.layer, states, *seen, deterministic=deterministic)
-        kept = 1.0 if self.variant == "graves" else 1 - weight[..., None]
-        output = kept * output + weight[..., None] * states
+        decay = 1.0 if self.variant == "graves" else 1 - weight[..., None]
+        output = decay * output + weight[..., None] * states
         return states, output, total + weight, remainder + rest, running & ~halts

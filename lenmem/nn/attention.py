@@ -1,4 +1,4 @@
-"""Attention: multi-head scaled dot products; by a small network, and by location."""
+"""Multi-head scaled dot-product attention, additive attention, and attention by location."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Mixing = Literal["outer_product", "linear", "softmax"]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The storage of attention parameters. Saved networks differ in it; the computation is the same."""
+    """The storage of attention parameters, which differs between saved networks. The computation is the same."""
 
     nested: bool = False
-    """The four maps are in their own scope, `projections`."""
+    """The four linear maps are in their own scope, `projections`."""
     merge: str = "out"
     """The name of the output map."""
     flat: bool = False
@@ -41,7 +41,7 @@ class Layout:
 
 
 class Entries(NamedTuple):
-    """The memory of attention: N entries with precomputed keys and values."""
+    """The entries that queries attend to: N entries with precomputed keys and values."""
 
     keys: jax.Array
     """[B, N, heads, d_head]."""
@@ -102,13 +102,13 @@ class MultiHeadAttention(Part):
     for each head; q, k and v are linear in the states, and `encoding` computes s from positions and transforms q. The
     softmax is in float32. Keys and values can be precomputed (`entries`). Traces `attention` [B, heads, Q, N].
 
-    Two other weightings are for states that attend to themselves, and only to the left. With `stick_breaking` (Tan et
-    al. 2025) a state takes the nearest match before it. With `forgetting` (Lin et al. 2025) each state l has a gate
-    f_l = sigmoid(w . h_l + b) for each head, and a weight is multiplied by the gates since its entry, f_{j+1} .. f_i.
+    Two other weightings are for causal self-attention. With `stick_breaking` (Tan et al. 2025) a state takes the
+    nearest match before it. With `forgetting` (Lin et al. 2025) each state l has a gate f_l = sigmoid(w . h_l + b) for
+    each head, and the weight of entry j for query i is multiplied by the gates f_{j+1} .. f_i.
 
-    Weights are [B, heads, Q, N]. A broken stick needs none unless they are traced or dropped, or a state sees less than
-    all real ones before it, or positions add to the logits: it is then `ops.stick_breaking_attention`, a kernel on a
-    TPU.
+    Weights are [B, heads, Q, N]. Stick-breaking attention computes no weights, but calls
+    `ops.stick_breaking_attention` (a kernel on a TPU), unless weights are traced or dropped, positions add to the
+    logits, or `seen` hides some of the earlier real states.
     """
 
     features: int
@@ -186,9 +186,10 @@ class MultiHeadAttention(Part):
         *,
         deterministic: bool = True,
     ) -> jax.Array:
-        """[B, Q, e], which attend to `Entries`, or to themselves -> [B, Q, d]; zeros where nothing is visible.
+        """States [B, Q, e] attend to `Entries`, or to themselves -> [B, Q, d]; zeros where nothing is visible.
 
-        `seen` is bool[B, N], the real states, or bool[B or 1, Q or 1, N], the states visible to each query.
+        `seen` for self-attention: bool[B, N], the real states, or bool[B or 1, Q or 1, N], the states visible to each
+        query.
         """
         query, mask = self.projections("query", queries), None
         if not isinstance(seen, Entries):
@@ -231,7 +232,7 @@ class MultiHeadAttention(Part):
 
 
 class MemoryAttention(MultiHeadAttention):
-    """Multi-head attention without biases, which may mix values without a softmax.
+    """Multi-head attention without biases, with one of three kinds of weights.
 
     Nam & Seo, https://arxiv.org/abs/2302.09422, section 4.1:
 
@@ -239,16 +240,17 @@ class MemoryAttention(MultiHeadAttention):
         linear          y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / sum_s phi(k_s).phi(q_i), phi = elu + 1
         softmax         y_i = sum_s softmax_s(q_i.k_s / sqrt(d_k)) v_s
 
-    The three share everything else, so a comparison isolates the attention. Cost for N states of width d:
-    O(N d^2 / heads) for the first two, O(N^2 d) for softmax.
+    The three are the same in all other respects, so that comparisons isolate the attention. Cost for N states of width
+    d: O(N d^2 / heads) for the first two, O(N^2 d) for softmax.
 
-    Where the collection `memory` is mutable, the first two, if causal, start from the sums in it, and leave there those
-    with these states: a sequence may come in pieces (`NAMTransformer.step`).
+    If the first two are causal and the collection `memory` is mutable, they start from the sums in this collection and
+    store there the sums including these states, so a sequence can be read in pieces (`NAMTransformer.step`).
     """
 
     mixing: Mixing = "outer_product"
     mask_padding: bool = True
-    """Keys of padding write nothing. In the published code they do; results then depend on the padded length."""
+    """Ignore padding. False: padding is written too, as in the published code, so results depend on the padded
+    length."""
     use_bias: bool = False
     kernel_init: nn.initializers.Initializer = glorot()
 
@@ -303,8 +305,8 @@ class AdditiveAttention(Part):
 class LocationAttention(Part):
     """Attention by location, independent of content (Luong, Pham & Manning 2015, Eq. 8): weights softmax(W q + b).
 
-    Each of `max_positions` locations has its own weights. Those beyond the longest training input are never trained.
-    The softmax runs over the real positions of a row.
+    Each of `max_positions` locations has its own row of W. Rows beyond the longest training input are never trained.
+    The softmax is over the real positions of a row.
     """
 
     max_positions: int

@@ -25,11 +25,12 @@ class AttentionDecoder(Part):
 
         c_i = sum_j a_ij m_j,  a_i = AdditiveAttention(s_{i-1}, m),  s_i = cell(s_{i-1}, [y_i; c_i]),  output [s_i; c_i]
 
-    With `attention="location"` a_i = LocationAttention(s_{i-1}). With "hybrid" c_i is [content's c_i; location's c_i].
+    With `attention="location"` a_i = LocationAttention(s_{i-1}). With "hybrid" c_i is the concatenation of the c_i of
+    both kinds of attention.
 
-    The initial carry is the cell's own plus tanh of a linear map of the memory at the first and the last real position
-    (the final states of the backward and the forward direction). Traces `attention` [B, N]; if hybrid, the two kinds
-    in turn.
+    The initial carry is that of the cell plus tanh of a linear map of the memory at the first and the last real
+    position, which are the final states of the backward and the forward direction. Traces `attention` [B, N]; if
+    hybrid, for both kinds in turn.
     """
 
     cell: nn.Module
@@ -76,14 +77,14 @@ class AttentionDecoder(Part):
 class PointingDecoder(Part):
     """A recurrent decoder that points at the input (Vinyals, Fortunato & Jaitly 2015): a decoder for `EncoderDecoder`.
 
-    The encoder gives [m_j; x_j], with x_j one-hot, or zero if j cannot be pointed at. With d the vectors of the cell's
-    carry and y the step's input:
+    The encoder's outputs are [m_j; x_j], where x_j is one-hot, or zero if the decoder cannot point at j. With d the
+    vectors of the cell's carry and y the input of the step:
 
         d_i = cell(d_{i-1}, [y_i; c_{i-1}]),  a_i = AdditiveAttention(d_i, m),  c_i = sum_j a_ij m_j, c_0 = 0
 
     and the output is sum_j a_ij x_j, float32[B, symbols]: the pointer of Eq. 3, summed over positions with the same
-    symbol. The paper's cell reads the single input that was pointed at; here it reads the mean c. The initial carry is
-    as in `AttentionDecoder`. Traces `attention` [B, N].
+    symbol. In the paper, the next input of the cell is the input that was pointed at; here it is the mean c. The
+    initial carry is that of `AttentionDecoder`. Traces `attention` [B, N].
     """
 
     cell: nn.Module

@@ -1,4 +1,4 @@
-"""Recurrent cells: LSTM and GRU, stacks of them, and an adapter for Flax's own.
+"""Recurrent cells: LSTM, GRU, stacks of cells, and an adapter for Flax's cells.
 
 The interface of cells is described in `lenmem.nn.recurrence`. Initial carries are learned vectors or zeros.
 """
@@ -48,8 +48,8 @@ def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_d
 class LSTMCell(Part):
     """One LSTM layer: gates = W [x; h] + b, then `lstm_update`. The carry is (c, h), each [B, hidden_size].
 
-    The blocks of W that read x and h are initialised by `linear_init` with their own fan-in, and so are the biases. The
-    forget gate's bias is `forget_bias` instead, unless that is None.
+    The blocks of W for x and h are each initialised by `linear_init` with their own fan-in, and the biases with that of
+    h. The forget gate's biases are `forget_bias` instead, unless this is None.
     """
 
     hidden_size: int

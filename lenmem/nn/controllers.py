@@ -1,4 +1,4 @@
-"""Controllers of memory machines: recurrent cells with a constrained state space, stateless controllers, and helpers.
+"""Controllers of memory-augmented networks: LSTMs with a constrained state space, stateless controllers, and helpers.
 
 Ofner & Kern, "State-Space Constraints Can Improve the Generalisation of the Differentiable Neural Computer to Input
 Sequences With Unseen Length", 2021 (arXiv 2110.09138), section III and supplement B. The interface of cells is
@@ -30,9 +30,9 @@ class LSTMController(Part):
         f, i, o = sigmoid(W [x; .] + b),  c_hat = f c_{t-1} + i tanh(W_c [x; .] + b_c)
         c = c_hat, h = o tanh(c)          or with `compression`  c = tanh(c_hat), h = o c
 
-    With feedback of the cell state (a peephole LSTM with full matrices, section III-C) h is not passed on through time.
-    Compression (section III-D) keeps the recurrent state, the cell state, in (-1, 1). Weights are initialised as
-    truncated normals with variance 1 / fan-in, biases as 0, learned initial states as N(0, 1).
+    With feedback of the cell state (a peephole LSTM with full matrices, section III-C) h is not used at the next step.
+    Compression (section III-D) keeps the cell state, which is then the only recurrent state, in (-1, 1). Weights are
+    initialised as truncated normals with variance 1 / fan-in, biases as 0, learned initial states as N(0, 1).
     """
 
     hidden_size: int = 128
@@ -117,7 +117,7 @@ def make_controller(
     learned_start: bool = True,
     **shared: Any,
 ) -> nn.Module:
-    """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. Raises ValueError otherwise."""
+    """`lstm`; `peephole`: an LSTM with feedback of its cell state; `feedforward`. Raises ValueError for other kinds."""
     if kind not in get_args(Kind):
         raise ValueError(f"controller is {kind!r}; allowed are {', '.join(get_args(Kind))}")
     if kind == "feedforward":
@@ -134,7 +134,7 @@ def make_controller(
 
 
 def oneplus(x: jax.Array) -> jax.Array:
-    """1 + log(1 + exp(x)), at least 1."""
+    """1 + log(1 + exp(x)), which is at least 1."""
     return 1 + nn.softplus(x)
 
 
@@ -159,10 +159,10 @@ def make_interface(shapes: Mapping[str, tuple[int, ...]], **shared: Any) -> nn.D
 
 
 def controlled(machine: Any, state: Any, step: Step) -> tuple[PyTree, jax.Array, dict[str, jax.Array]]:
-    """(controller state, output h, commands in float32) for a machine's step, before its heads move.
+    """Applies the controller of a `machine`: (controller state, output h, commands in float32).
 
-    The machine has a `cell`, an `interface`, `command_shapes` and a `clip`; its state has a `controller` and the last
-    `reads`. While answering, the controller's input is zero, whatever the blank symbol is.
+    The machine has the attributes `cell`, `interface`, `command_shapes` and `clip`; its state has the controller's
+    state (`controller`) and the last `reads`. While the machine answers, the controller's input is zero.
     """
     inputs = jnp.where(step.decoding[:, None], 0, step.inputs)
     inputs = jnp.concatenate([inputs, state.reads.astype(inputs.dtype)], axis=-1)

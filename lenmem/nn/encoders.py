@@ -27,7 +27,7 @@ def _permute(states: jax.Array, source: jax.Array) -> jax.Array:
     return jnp.take_along_axis(states, source.reshape(*source.shape, *[1] * (states.ndim - 2)), axis=1)
 
 
-# A permutation that is its own inverse is its own transpose, too: the gradient needs no scatter.
+# A permutation that is its own inverse is also its own transpose, so the gradient needs no scatter.
 _permuted = with_gradient(
     lambda states, source: (_permute(states, source), source), lambda source, d: (_permute(d, source), None)
 )
@@ -80,7 +80,7 @@ class Recurrent(nn.Module):
 
     @nn.nowrap
     def final(self, outputs: jax.Array, mask: jax.Array) -> jax.Array:
-        """The final state of each row, [B, H or 2H], from the outputs of the call, for both directions."""
+        """The final state of each row in each direction, [B, H or 2H], from the outputs of the call."""
         first, last = jnp.split(first_and_last(outputs, mask), 2, axis=-1)
         if not self.bidirectional:
             return last

@@ -1,4 +1,4 @@
-"""An index of slots by a column of their values, as moves of heads."""
+"""Moves of heads by an index: to the next slot in the order of a column, or to the next slot with the same value."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from lenmem.ops.heads import next_equal, sorted_next
 FOLLOWED = (sorted_next, next_equal)
 """The moves of an index."""
 EAGER = 10.0
-"""Factor of the logits of columns: they are parameters, and a sure choice of one is far from where they start."""
+"""Factor of the logits of columns. These are parameters, and without a factor a decided choice takes long to train."""
 
 
 class Index(nn.Module):
-    """The moves of an index, each by a column of its own for each head."""
+    """The moves of an index. Each head chooses the column of each move."""
 
     heads: int
     rounded: bool
 
     @nn.compact
     def __call__(self, values: jax.Array, last: jax.Array) -> tuple[jax.Array, ...]:
-        """[B, N, C], int[B] -> where each of `FOLLOWED` leads: [B, H, N, N] each, or rounded int[B, H, N]."""
+        """[B, N, C], int[B] -> the targets of each move in `FOLLOWED`: [B, H, N, N] each, or rounded int[B, H, N]."""
         columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
         shape = len(FOLLOWED), self.heads, values.shape[-1]
         logits = EAGER * self.param("columns", nn.initializers.zeros, shape)

@@ -1,4 +1,4 @@
-"""The base class of lenmem's Linen modules, with their dtypes, and helpers for their calls."""
+"""The base class of lenmem's Linen modules, and helpers for calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lenmem.types import Dtype
 class Part(nn.Module, kw_only=True):
     """A Linen module that computes in `dtype` with parameters of `param_dtype`.
 
-    Field values are checked against their types (`lenmem.fields`); a wrong one is a ValueError.
+    Field values are checked against their types (`lenmem.fields`); a wrong value raises a ValueError.
     """
 
     dtype: Dtype = None
@@ -33,14 +33,14 @@ class Part(nn.Module, kw_only=True):
 
 
 def told(call: Callable[..., Any], *arguments: Any, **known: Any) -> Any:
-    """`call(*arguments)` with those of `known` that its signature has, since users' modules need not take them.
+    """`call(*arguments)` with the keyword arguments out of `known` that its signature has.
 
-    All are told `deterministic`; the start of a cell that reads an input is told its `lengths`.
+    Users' modules may have an argument `deterministic`, and the `start` of a cell also `lengths`, but need not.
     """
     asked = inspect.signature(call).parameters
     return call(*arguments, **{name: value for name, value in known.items() if name in asked})
 
 
 def in_pieces(module: nn.Module) -> bool:
-    """Whether a module is applied to the next piece of a sequence; the collection `memory` has what it keeps."""
+    """Whether a module is applied to the next piece of a sequence, with its state in the collection `memory`."""
     return module.is_mutable_collection("memory") and not module.is_initializing()

@@ -1,8 +1,8 @@
 """Parts of the Neural Data Router (Csordás, Irie & Schmidhuber 2022): geometric attention, and a layer with a copy
 gate.
 
-Also the attention by content of its Transformers without geometric attention. Initial distributions are those of the
-published code. Traces `attention` [B, heads, N, N], row = target, and `gate` [B, N].
+The softmax attention of the paper's other Transformers is here too. Initial distributions are those of the published
+code. Traces `attention` [B, heads, N, N], with a row for each target, and `gate` [B, N].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lenmem.nn.transformer import feedforward, linear_start
 Update = Literal["norm", "tanh"]
 
 UNSEEN = -1e9
-"""A logit whose sigmoid, and whose part of a softmax, is exactly 0 in float32."""
+"""A logit whose sigmoid and whose softmax weight are exactly 0 in float32."""
 
 
 class ContentAttention(MultiHeadAttention):
@@ -39,13 +39,13 @@ class ContentAttention(MultiHeadAttention):
 
 
 class GatedPositionAttention(ContentAttention):
-    """Attention by content and a gate between relative and absolute positions.
+    """Softmax attention with a gate between relative and absolute positions (appendix B of the paper).
 
-    As `MultiHeadAttention` with `relative` positions, but p_{j-i} becomes, for each head,
+    As `MultiHeadAttention` with `relative` positions, but p_{j-i} is replaced, for each head, by
 
         r_i p_{j-i} + (1 - r_i) p_j,  r_i = sigmoid(W_r h_i + b_r)            (16-17)
 
-    The paper has one r for all heads, its code one per head. Cost O(N^2 d).
+    The paper has one gate r_i for all heads, its code one per head. Cost O(N^2 d).
     """
 
     def setup(self):
@@ -70,9 +70,9 @@ class GeometricAttention(ContentAttention):
         logit_ij = alpha (W_q h_i + b_q) . W_k h_j + beta D_ij + gamma                                          (10)
         D_ij = w_R . h_i + b_R for j right of i, w_L . h_i + b_L for j left of i                                 (9)
 
-    for each head; alpha (initially 1 / sqrt(d_head)), beta and gamma are shared by all heads. In the paper's results
-    the weights do not sum to 1; with `normalize` they do, as in its models without a gate. If `causal`, columns on the
-    right are transparent, like padding. Cost O(N^2 d); memory O(N block_size) if that is set.
+    for each head; alpha, beta and gamma (initially 1 / sqrt(d_head), 1 and 0) are shared by all heads. The weights of a
+    target sum to at most 1; with `normalize` they sum to 1, as in the published models without a gate. If `causal`,
+    columns on the right are ignored, like padding. Cost O(N^2 d); memory O(N block_size) with a `block_size`.
     """
 
     normalize: bool = False
@@ -100,7 +100,7 @@ class GeometricAttention(ContentAttention):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, states: jax.Array, mask: jax.Array, *_: Any, deterministic: bool = True
     ) -> jax.Array:
-        """[B, N, d], bool[B, N] -> [B, N, d]; a column that sees no other gets 0."""
+        """[B, N, d], bool[B, N] -> [B, N, d]; a column that sees no other column gets 0."""
         if self.normalize and (self.block_size or self.tolerance):
             raise ValueError("block_size and tolerance need weights that are not normalized")
 
@@ -128,16 +128,16 @@ class GeometricAttention(ContentAttention):
 
 
 class GatedLayer(Part):
-    """A layer with a copy gate (section 2.1): a column is copied until its operands are computed, then transformed.
+    """A layer with a copy gate (section 2.1), which copies a column until its operands have been computed.
 
         a = LayerNorm(h + drop(Attention(h)))                                (1)
-        u = LayerNorm(W_2 drop(relu(W_1 a)))                                 (2)   or tanh(...)
-        g = sigmoid(V_2 drop(relu(V_1 a)) - 3)                               (3)   initially; a vector
+        u = LayerNorm(W_2 drop(relu(W_1 a)))                                 (2)   or tanh(W_2 drop(relu(W_1 a)))
+        g = sigmoid(V_2 drop(relu(V_1 a)))                                   (3)   a vector
         h' = (1 - g) h + g u                                                 (4)
 
     All maps have biases; that of V_2 is initialised as -3, which makes g small. There is no other residual connection.
-    Gate drop forces whole columns to be copied in training, with probability `gate_drop`; it is in the paper's code but
-    not in its text. The trace is the mean of g over the d units.
+    In training, each column is copied regardless of its gate with probability `gate_drop`, as in the paper's code; its
+    text does not mention this. The trace is the mean of g over the d units.
     """
 
     attention: nn.Module

@@ -1,8 +1,8 @@
 """Pointer-Augmented Neural Memory as a decoder, as the last layer of a decoder, and as a cell.
 
-`PointerDecoder` reads the memory of any encoder (it is a decoder for `lenmem.nn.interfaces.EncoderDecoder`).
-`PointerLayer` is the same on top of a decoder that processes all slots at once. `PointerCell` reads a memory of all
-inputs so far (it is a cell of `lenmem.nn.recurrence`). The step that they share is in `lenmem.nn.pointers`.
+`PointerDecoder` reads the memory of any encoder; it is a decoder for `lenmem.nn.interfaces.EncoderDecoder`.
+`PointerLayer` does the same on top of a decoder that processes all slots at once. `PointerCell` reads a memory of all
+inputs so far; it is a cell as described in `lenmem.nn.recurrence`. The step that they share is in `lenmem.nn.pointers`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lenmem.types import PyTree, Step
 class PointerDecoder(PointerUnits):
     """A decoder over the memory of any encoder. Its output is [*p_t^a, *p_t^c, h_t^c].
 
-    p_E is the address of each row's last real slot. h_0^c is that slot's value, through a linear map if memory and
-    controller differ in width. In training each row draws its own base.
+    p_E is the address of a row's last real slot. h_0^c is the value of that slot, or a linear map of it if memory and
+    controller differ in width. In training a base is drawn for each row.
     """
 
     @property
     def needs_slots(self) -> bool:
-        """Whether the decoder below needs the answer slots."""
+        """Whether `decoder` needs the answer slots."""
         return getattr(self.decoder, "needs_slots", False)
 
     def setup(self):
@@ -40,7 +40,7 @@ class PointerDecoder(PointerUnits):
     def start(
         self, states: jax.Array, mask: jax.Array, valid: jax.Array | None = None, *, deterministic: bool = True
     ) -> tuple[PointerState, tuple[PointerMemory, PyTree]]:
-        """[B, N, d], bool[B, N], the answer slots bool[B, M] -> (state, (memory, the memory of the decoder below))."""
+        """[B, N, d], bool[B, N], the answer slots bool[B, M] -> (state, (memory, the memory of `decoder`))."""
         state, memory = self.start_heads(states, mask, deterministic=deterministic)
         if self.decoder is None:
             return state, (memory, ())
@@ -50,7 +50,7 @@ class PointerDecoder(PointerUnits):
     def start_heads(
         self, states: jax.Array, mask: jax.Array, *, deterministic: bool
     ) -> tuple[PointerState, PointerMemory]:
-        """[B, N, d], bool[B, N] -> the state, without the decoder below, and the memory."""
+        """[B, N, d], bool[B, N] -> the state, without that of `decoder`, and the memory."""
         rows, slots = mask.shape
         lengths = jnp.sum(mask, axis=-1)
         states = jnp.where(mask[..., None], states, 0)
@@ -79,7 +79,7 @@ class PointerDecoder(PointerUnits):
 class PointerLayer(PointerDecoder):
     """PANM as the last layer on top of a `decoder` with `decode_all`, such as a Transformer's; its output is z_t.
 
-    The decoder fills all slots at once if its inputs are known; only pointers and controller, which are recurrent, are
+    If the decoder's inputs are known, it fills all slots at once. Only pointers and controller, which are recurrent,
     run slot by slot.
     """
 
@@ -107,9 +107,9 @@ class PointerLayer(PointerDecoder):
 class PointerCell(PointerUnits, AppendOnlyCell):
     """A cell whose memory is all inputs so far, including the current one. Its output is [*p_t^a, *p_t^c, h_t^c].
 
-    p_E, which the paper leaves open for a growing memory, is the address of the newest slot. Only the base pointer
-    continues from its last position; the end and the middle pointers start each step at the current end and middle. All
-    controllers start at zero. While decoding nothing is added.
+    p_E is the address of the newest slot; the paper does not define it for a growing memory. Only the base pointer
+    continues from its last position; the end and the middle pointer start each step at the current end and middle. The
+    controller starts at zero. While decoding, nothing is added to the memory.
     """
 
     memory_width: int = 64

@@ -1,7 +1,7 @@
 """The heads of Pointer-Augmented Neural Memory (Le et al. 2024), and the memory that they read.
 
-The paper, its notation and its variants are described in `lenmem.models.panm`. `lenmem.nn.panm` has the modules that
-are made of these heads. One step of all is
+The paper, its notation and its variants are described in `lenmem.models.panm`. The modules built from these heads are
+in `lenmem.nn.panm`. One step is
 
     h_t^a = GRU(p_{t-1}, h_{t-1}^a), h_0^a = 0          (1)    for each address head
     w_t^a[n] = softmax_n cos(h_t^a, g_a(A[n]))          (2)
@@ -10,7 +10,7 @@ are made of these heads. One step of all is
     w_t^c[n] = softmax_n cos(q_t, M[n])                 (5)
     *p_t^c = sum_n w_t^c[n] M[n]                        (6)                                        (Mode 2)
     h_t^c = GRU([*p_t^a, *p_t^c, z_t], h_{t-1}^c)       (7)
-    output [*p_t^a, *p_t^c, h_t^c] of all heads, for the MLP g_o of the interface's head
+    output [*p_t^a, *p_t^c, h_t^c] of all heads, which the head of the interface, the MLP g_o, maps to the answer
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TEMPERATURE = 10.0
 
 
 class MLP(Part):
-    """W_2 relu(W_1 x + b_1) + b_2; with `hidden=None`, a single linear map."""
+    """W_2 relu(W_1 x + b_1) + b_2, with `hidden` hidden units; None: a single linear map."""
 
     hidden: int | None = 128
 
@@ -53,8 +53,8 @@ class MLP(Part):
 class Similar(Part):
     """Attention by `lenmem.ops.pointer_weights`, with its learned parameters.
 
-    `cosine` has none. `cosine_temperature`: beta is the softplus of a parameter, initially 10. `dot`: linear maps of
-    query, keys and values, as in attention with one head.
+    `cosine` has no parameters. `cosine_temperature`: beta is the softplus of a parameter, initially 10. `dot`: linear
+    maps of query, keys and values, as in attention with one head.
     """
 
     kind: Similarity
@@ -79,18 +79,18 @@ class Similar(Part):
         return pointer_weights(query, keys, mask=mask, kind=self.kind, temperature=temperature)
 
     def read(self, values: jax.Array, weights: jax.Array) -> jax.Array:
-        """The mean [B, d or features] of values [B, N, d]; the linear map is applied after the mean."""
+        """The weighted mean [B, d or features] of values [B, N, d]. The linear map of `dot` is applied to the mean."""
         value = dereference(values, weights)
         return self.of_value(value) if self.kind == "dot" else value
 
 
 class Slots(NamedTuple):
-    """The slots of a memory, on the second last axis; or a single slot, without that axis."""
+    """The slots of a memory, on the second to last axis; or a single slot, without that axis."""
 
     values: jax.Array
     """M, [B, N, d]."""
     address_keys: tuple[jax.Array, ...]
-    """g_a(A) for each address head, [B, N, H]; [2^b, H] if pointers mix all addresses."""
+    """g_a(A) for each address head, [B, N, H]; [2^b, H] if pointers are means of all addresses."""
     content_keys: tuple[jax.Array, ...]
     """The keys that each content head compares with its query, [B, N, d]."""
     additive_keys: tuple[jax.Array, ...]
@@ -98,7 +98,7 @@ class Slots(NamedTuple):
 
 
 class PointerMemory(NamedTuple):
-    """The memory that a step reads."""
+    """The memory of a step."""
 
     slots: Slots
     mask: jax.Array
@@ -106,7 +106,7 @@ class PointerMemory(NamedTuple):
     base: jax.Array
     """p_B, int[B]."""
     holder: tuple[jax.Array, ...]
-    """If pointers mix all addresses: one-hot[B, 2^b, N], the slot that each address maps to."""
+    """If pointers are means of all addresses: one-hot[B, 2^b, N], the slot that each address maps to."""
 
 
 class HeadStep(NamedTuple):
@@ -119,7 +119,7 @@ class HeadStep(NamedTuple):
     weights: jax.Array
     """w_t^a over the slots, float32[B, N]."""
     address: jax.Array
-    """p_t as a number, int[B]; -1 if no address has more than half of the weight."""
+    """The address with more than half of the weight, int[B]; -1 if there is none."""
 
 
 class PointerState(NamedTuple):
@@ -132,14 +132,14 @@ class PointerState(NamedTuple):
     controller: jax.Array
     """h^c, [B, H]."""
     decoder: PyTree
-    """The carry of the network below."""
+    """The carry of the network whose output is z_t."""
 
 
 class PointerUnits(Part):
     """Common fields and heads of `PointerDecoder` and `PointerCell`, with equations 1 to 7."""
 
     decoder: nn.Module | None = None
-    """The network below, whose output is z_t: a decoder under `PointerDecoder`, a cell under `PointerCell`."""
+    """A network whose output is z_t: a decoder for `PointerDecoder`, a cell for `PointerCell`."""
     hidden_size: int = 256
     """H: width of pointer units and controller."""
     bits: int = 10
@@ -153,13 +153,13 @@ class PointerUnits(Part):
     mlp_size: int | None = 128
     """Hidden width of the MLPs g_a and g_c; None: linear maps."""
     controller: Controller = "gru"
-    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and its own additive attention over M. `none`: z_t
-    replaces h_t^c, if there is one."""
+    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and its own additive attention over M. `none`: there
+    is no controller, and z_t, if there is one, replaces h_t^c."""
     pointer_unit: Unit = "gru"
     """`gru`: equation 1. `feedforward`: h_t^a is an MLP of p_{t-1} alone."""
     candidates: Candidates = "memory"
-    """The addresses that pointers mix: those of the memory's slots (`memory`), or all 2^b (`space`). In `space` the
-    memory is repeated over the other addresses, so that a wrong pointer reads a wrong value."""
+    """A pointer is a mean of the addresses of the memory's slots (`memory`), or of all 2^b addresses (`space`). With
+    `space` the memory is repeated over all addresses, so that a wrong address gives a wrong value."""
     hard: bool = False
     """Round a pointer to the address of its largest weight, with the softmax's gradient (straight-through)."""
     address_code: Code = "bits"
@@ -169,7 +169,7 @@ class PointerUnits(Part):
     dropout: float = 0.0
     """Dropout of the Mode-2 weights."""
     reads: bool = True
-    """Without a `decoder`, z_t is the step's input. False: there is no z_t, unless nothing else could be read."""
+    """Without a `decoder`, z_t is the step's input. False: there is no z_t, except if there are no address heads."""
 
     def setup(self):
         if not 0 <= self.address_heads <= 3 or not 0 <= self.content_heads <= 2:
@@ -298,7 +298,7 @@ class PointerUnits(Part):
             self.sow("traces", "relation_weights", jnp.stack(related, axis=1))
 
     def with_address_space(self, slots: Slots, mask: jax.Array, base: jax.Array) -> PointerMemory:
-        """The memory; if pointers mix all 2^b addresses, with their keys and the slots they map to."""
+        """The memory; if pointers are means of all 2^b addresses, with their keys and the slots they map to."""
         if self.candidates == "memory":
             return PointerMemory(slots, mask, base, ())
         count = 2**self.bits
@@ -313,7 +313,7 @@ class PointerUnits(Part):
 
 
 def sharp_at(weights: jax.Array, base: jax.Array, addresses: int) -> jax.Array:
-    """int[B]: the address (`base` + n) mod `addresses` with more than half of the weights [B, N]; else -1."""
+    """int[B]: the address (`base` + n) mod `addresses` whose weight in [B, N] exceeds one half; -1 if there is none."""
     at = (base + jnp.argmax(weights, axis=-1)) % addresses
     return jnp.where(jnp.max(weights, axis=-1) > 0.5, at, -1)
 

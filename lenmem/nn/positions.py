@@ -3,8 +3,8 @@
     PositionVectors   vectors added to the states                     sinusoidal, learned
     PositionScores    rotated queries and keys, scores of pairs       rotary, relative, alibi, t5, fire
 
-`none` acts in neither. `Numbered` assigns the positions of a row's columns: 0, 1, 2, .. or, for any encoding, random
-ones (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
+`none` acts in neither. `Numbered` assigns positions to the columns of a row: 0, 1, 2, .. or, for any encoding, random
+positions (Ruoss et al. 2023). The functions are in `lenmem.ops.positions`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PositionEncoding = Literal["sinusoidal", "learned", "relative", "rotary", "alibi
 PositionKind = Literal["absolute", PositionEncoding]
 """`absolute` is the papers' name for `sinusoidal`."""
 ADDED = ("sinusoidal", "learned")
-"""Encodings that are added to the states: only these distinguish columns with the same content."""
+"""Encodings that are added to the states."""
 
 BUCKETS = 32
 """Number of distances in T5's table."""
@@ -43,8 +43,8 @@ class Numbered(nn.Module, kw_only=True):
     max_positions: PositiveInt = 2048
     """Longest row for learned or random positions, including answer slots and padding."""
     random_positions: bool = False
-    """Positions of a row's columns are ascending draws from 0 .. max_positions - 1 (Ruoss et al. 2023), for any
-    encoding: new ones at each training step; otherwise the same for all rows of a length."""
+    """Draw the positions of a row's columns from 0 .. max_positions - 1, in ascending order (Ruoss et al. 2023), for
+    any encoding. In training they are drawn anew at each step; otherwise they are the same for all rows of a length."""
 
     @property
     def numbering(self) -> dict[str, Any]:
@@ -72,8 +72,9 @@ class Numbered(nn.Module, kw_only=True):
 
     @nn.nowrap
     def shifted(self, given: jax.Array, *, deterministic: bool) -> jax.Array:
-        """Given positions int[B, N]; in training with a random number added in each row to all but 0, up to
-        `max_positions` - 1, so that those of longer rows are trained too (McLeish et al. 2024, Cho et al. 2024)."""
+        """The positions `given` int[B, N]. In training a random number is added to all positions of a row except 0, up
+        to `max_positions` - 1, so that positions of longer rows are trained too (McLeish et al. 2024, Cho et al.
+        2024)."""
         if deterministic:
             return given
         room = self.max_positions - jnp.max(given, axis=-1, keepdims=True)
@@ -82,7 +83,8 @@ class Numbered(nn.Module, kw_only=True):
 
 
 class PositionVectors(Part):
-    """Vectors to add to the states: sinusoids, or rows of a learned table, initialised as N(0, 0.02^2); else zeros."""
+    """Vectors that are added to the states: sinusoids, rows of a learned table, initialised as N(0, 0.02^2), or
+    zeros."""
 
     positions: PositionEncoding = "sinusoidal"
     max_positions: int = 2048
@@ -135,9 +137,10 @@ class PositionScores(Part):
         t5         s_ij / sqrt(d_head) = a learned number, for each bucket of distances         Raffel et al. 2020
         fire       s_ij / sqrt(d_head) = a network of one hidden layer, of relative distances   Li et al. 2024
 
-    u and v are initialised as 0, T5's numbers as N(0, 1 / d). T5 shares them between layers; here each layer has its
-    own instance. `relative` costs O(N d^2 + N^2 d), with random positions heads times that; the others O(heads N^2),
-    `fire` 32 times that. Positions with one axis are consecutive: those of the keys, and of the queries among them.
+    u and v are initialised as 0, T5's numbers as N(0, 1 / d). T5 shares these numbers between layers; here each layer
+    has its own. Costs: O(N d^2 + N^2 d) for `relative`, with random positions `heads` times that; O(heads N^2) for the
+    others, for `fire` 32 times that. Positions of keys with a single axis, int[K], must be consecutive, and those of
+    the queries a consecutive part of them.
     """
 
     positions: PositionEncoding
@@ -145,7 +148,7 @@ class PositionScores(Part):
     features: int
     """d: width of queries and keys, all heads together."""
     causal: bool = False
-    """No key is to the right of a query, so all of T5's buckets are for the left."""
+    """Whether keys are never to the right of a query, so that all of T5's buckets are for keys on the left."""
     kernel_init: nn.initializers.Initializer = nn.initializers.lecun_normal()
     """Initial distribution of W."""
     dropout: float = 0.0
@@ -199,7 +202,7 @@ class PositionScores(Part):
     ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
         """q [B, Q, heads, d_head], k [B, K, heads, d_head], int[Q] or int[B, Q], int[K] or int[B, K] -> (q, k, s).
 
-        s is [1 or B, heads, Q, K], or None. `table`: its precomputed value, if there is one.
+        s is [1 or B, heads, Q, K], or None. `table`: the precomputed result of `self.table`, if there is one.
         """
         root = (self.features // self.heads) ** 0.5
         if self.positions == "rotary":
@@ -224,7 +227,7 @@ class PositionScores(Part):
 
     def of_offsets(self, placed: jax.Array, at: jax.Array, keys_at: jax.Array, table: jax.Array | None) -> jax.Array:
         """(q_i + v) . W p_{j-i}, [B, heads, Q, K]."""
-        if table is None or at.ndim > 1:  # offsets may be large, and a table of all of them would be too
+        if table is None or at.ndim > 1:  # offsets may be large, so a table of all of them would be large too
             kernel = self.mapped(jnp.eye(self.features, dtype=placed.dtype))
             vectors = jnp.einsum("bqhk,dhk->bhqd", placed, kernel).astype(jnp.float32)
             return ops.sinusoidal_logits(vectors, at[:, None], keys_at[:, None])

@@ -3,19 +3,19 @@
 A *cell* is a Linen module with
 
     start(batch_shape, steps) -> carry          the initial state, learned or zero; `steps` is the static number of
-                                                time steps in which a row may still be read (slots of a growing
-                                                memory). It may have an argument `deterministic`, for a random start,
-                                                and one `lengths`, int[B]: the number of inputs of each row
+                                                time steps that read the input (the slots of a growing memory). There
+                                                may be the arguments `deterministic`, for a random start, and
+                                                `lengths`, int[B]: the number of inputs of each row
     __call__(carry, Step) -> (carry, output)    one time step
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
 
-`scan_cell` is `lax.scan` over chunks of time steps. A chunk in which no row is valid is skipped, so the cost of a
+`scan_cell` is a `lax.scan` over chunks of time steps. Chunks in which no row is valid are skipped, so the cost of a
 padded batch depends on its longest row and not on its capacity.
 
-Cells whose memory only grows (`AppendOnlyCell`) run in a scan with its own backward pass. Plain differentiation would
-store the whole memory at every step, O(T^2). But the memory at step t is the final memory with the later slots masked.
-It suffices to store the final one, O(T); the backward pass recomputes each step from it.
+Cells whose memory only grows (`AppendOnlyCell`) run in a scan with its own backward pass. JAX's usual derivative would
+store the complete memory at every step, O(T^2). But the memory at step t is the final memory with later slots masked,
+so it suffices to store the final memory, O(T). The backward pass recomputes each step from it.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class AppendOnlyCell(nn.Module):
 def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> tuple[PyTree, PyTree]:
     """Runs `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
-    `shared` are further arguments of a call of the cell, the same at all steps. Outputs at steps where a row is not
-    valid are arbitrary, and so is the final carry of rows that ended early, unless the cell keeps it (`where_valid`).
-    Values that the cell sows are stacked over time. Random streams are folded with the time.
+    `shared` are further arguments for each call of the cell, the same at all steps. Outputs at steps where a row is not
+    valid are arbitrary, and so is the final carry of rows that ended early, unless the cell preserves it
+    (`where_valid`). Values that the cell sows are stacked over time. The time is folded into the random streams.
 
-    In the backward pass the gradients of products with weights, and with `shared`, are formed after each chunk of steps
-    instead of at each step (`lenmem.ops.products`).
+    In the backward pass, the gradients of products with weights, and with `shared`, are computed after each chunk of
+    steps instead of at each step (`lenmem.ops.products`).
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # one step creates all parameters
@@ -132,16 +132,16 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> t
 def where_valid(valid: jax.Array, new: PyTree, old: PyTree) -> PyTree:
     """`new` in the rows that are valid, bool[B], and `old` in the others; leaves [B, ...].
 
-    For a cell whose final carry is used: it keeps the state of rows that ended early.
+    A cell whose final carry is used needs this to preserve the state of rows that ended early.
     """
     return jax.tree.map(lambda n, o: jnp.where(valid.reshape(-1, *[1] * (n.ndim - 1)), n, o), new, old)
 
 
 @jax.custom_batching.custom_vmap
 def any_valid(valid: jax.Array) -> jax.Array:
-    """Whether any entry is True, over mapped axes too: under `vmap` over seeds the result is one scalar.
+    """Whether any entry is True, also over mapped axes: under `vmap` over seeds the result is one scalar.
 
-    A `lax.cond` on it therefore stays a branch; with a mapped predicate both sides would be computed.
+    A `lax.cond` on it therefore computes only one branch; with a mapped predicate it would compute both.
     """
     return jnp.any(valid)
 
@@ -152,7 +152,7 @@ def _any_valid_batched(axis_size: int, in_batched: list[bool], valid: jax.Array)
 
 
 def _chunk_shape(length: int) -> tuple[int, int]:
-    """(number, size) of the chunks that hold `length` steps with the least padding."""
+    """(number, size) of the chunks for `length` steps with the least padding."""
     count = -(-length // CHUNK)
     return count, -(-length // count)
 
@@ -190,8 +190,8 @@ def _unchunk(tree: PyTree, length: int) -> PyTree:
 def _scan_chunks(
     run: Callable, carry: PyTree, inputs: PyTree, valid: jax.Array, *, reverse: bool = False
 ) -> tuple[PyTree, PyTree]:
-    """`run(carry, xs) -> (carry, ys)` on one chunk after another; one without a valid step keeps the carry and yields
-    zeros."""
+    """`run(carry, xs) -> (carry, ys)` on one chunk after another. A chunk without a valid step leaves the carry
+    unchanged, and its outputs are zeros."""
 
     def skip(carry, xs):
         return carry, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry, xs)[1])
@@ -206,10 +206,10 @@ def _scan_chunks(
 def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array) -> tuple[PyTree, PyTree]:
     """`lax.scan` of `body(carry, x)` over time-major `xs` [T, ...] that stores one carry per chunk of `CHUNK` steps.
 
-    The backward pass recomputes the steps of a chunk from its carry: it stores O(T / CHUNK + CHUNK) carries instead of
-    O(T), for one more forward pass. `valid` bool[T, B]: a chunk without a valid step is skipped and its outputs are
-    zeros; the last chunk is padded with zeros that are not valid. `body` must not change a row's carry where it is not
-    valid. It is a pure function: it may close over arrays, but not call Linen modules.
+    The backward pass recomputes the steps of a chunk from its carry. It stores O(T / CHUNK + CHUNK) carries instead of
+    O(T), at the cost of another forward pass. `valid` bool[T, B]: chunks without a valid step are skipped, and their
+    outputs are zeros; the last chunk is padded with steps that are not valid. `body` must not change the carry of a row
+    that is not valid. It is a pure function: it may close over arrays, but must not call Linen modules.
     """
     length = valid.shape[0]
     found: Any = jax.make_jaxpr(body, return_shape=True)(carry, jax.tree.map(lambda x: x[0], xs))
@@ -230,8 +230,8 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
 def _scan_with_products(
     body: Callable, weights: PyTree, carry: PyTree, xs: PyTree, valid: jax.Array, *, recompute: bool = False
 ) -> tuple[PyTree, PyTree]:
-    """`_scan_chunks` of `body(weights, carry, x)`. The backward pass forms the gradients of products with weights after
-    each chunk (`lenmem.ops.products`)."""
+    """`_scan_chunks` of `body(weights, carry, x)`. The backward pass computes the gradients of products with weights
+    after each chunk (`lenmem.ops.products`)."""
     scan = shared_scan(body, weights, carry, jax.tree.map(lambda x: x[0, 0], xs), lean=not recompute)
     run = functools.partial(scan, weights)
     return _scan_chunks(jax.checkpoint(run) if recompute else run, carry, xs, valid)

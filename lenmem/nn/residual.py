@@ -1,8 +1,8 @@
 """Residual layers whose mixer is a recurrence over the sequence, and the parts that such mixers share.
 
-DeltaNet, Mamba-2 and xLSTM differ in the mixer alone (`lenmem.models`): the layers around it are the same here, so a
-comparison isolates the recurrence. All of them are causal: position t depends only on positions 0 .. t. Real positions
-come first in every row, so that padding, which comes last, has no effect on them.
+DeltaNet, Mamba-2 and xLSTM (`lenmem.models`) differ only in the mixer; the layers around it are the same here, so that
+comparisons isolate the recurrence. All of them are causal: position t depends only on positions 0 .. t. Padding comes
+after the real positions of a row, so it has no effect on them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from lenmem.nn.module import Part
 class ShortConvolution(Part):
     """y_t = silu(sum_{j < K} c_j * x_{t-j} (+ b)): a causal convolution of each channel with a kernel of its own.
 
-    x is zero before the start. The kernel is U(-1 / sqrt K, 1 / sqrt K) at first, as in Torch. Cost O(N K d).
+    x is zero before the start. The kernel is initialised as U(-1 / sqrt K, 1 / sqrt K), as in Torch. Cost O(N K d).
     """
 
     kernel_size: int = 4
-    """K: number of positions that are seen, with the present one."""
+    """K: number of positions, including the current one, that an output depends on."""
     use_bias: bool = False
 
     @nn.compact
@@ -47,8 +47,8 @@ class ShortConvolution(Part):
 class LogDecay(Part):
     """log a_t = -A softplus(s_t + b) <= 0 for each head, with positive A and b learned (Mamba-2, Gated DeltaNet).
 
-    At first A is U(`rates`) and softplus(b) log-uniform in [0.001, 0.1]. Returns softplus(s_t + b), the step size,
-    too. float32.
+    A is initialised as U(`rates`), and b such that softplus(b) is log-uniform in [0.001, 0.1]. Also returns the step
+    size softplus(s_t + b). In float32.
     """
 
     heads: int
@@ -127,8 +127,8 @@ class ResidualEncoder(Part):
 class ResidualModel(FlatModel):
     """Base of the models of residual layers. Subclasses define `mixer`.
 
-    The answer is read at mask tokens after the input, or at each input if the task is aligned. There are no positions:
-    order enters through the recurrence.
+    The answer is read at mask tokens after the input, or at each input if the task is aligned. There are no position
+    encodings, because the recurrence depends on the order.
     """
 
     hidden_size: PositiveInt = 128
@@ -140,7 +140,7 @@ class ResidualModel(FlatModel):
     feedforward_size: PositiveInt | None = 256
     """Hidden width of the feed-forward networks; None: there are none."""
     dropout: UnitInterval = 0.0
-    """Dropout of what each sublayer adds."""
+    """Dropout of the output of each sublayer."""
 
     @nn.nowrap
     def mixer(self, depth: float, name: str) -> nn.Module:

@@ -1,7 +1,7 @@
 """Transformer layers, post-norm (Vaswani et al. 2017) and pre-norm (Xiong et al. 2020), and an encoder made of them.
 
-A layer contains any attention `(states [B, N, d], *seen, deterministic) -> [B, N, d]`: `MultiHeadAttention`, or one of
-`lenmem.nn.ndr`. `seen` is what it may attend to: a mask, and positions.
+A layer contains an attention module `(states [B, N, d], *seen, deterministic) -> [B, N, d]`, such as
+`MultiHeadAttention` or one of `lenmem.nn.ndr`. `seen` is a mask of the visible states, and positions.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def feedforward(
     second: dict[str, Any] | None = None,
     dropout: float | None = None,
 ) -> jax.Array:
-    """W_2 drop(f(W_1 x)) inside a layer, with the layer's dtypes, and its dropout unless another one is given.
+    """W_2 drop(f(W_1 x)) inside a layer, with the layer's dtypes, and by default with its dropout rate.
 
-    `first` and `second` are the initialisers of the two maps; None: Flax's. `linear` makes a map; None: `nn.Dense`.
+    `first` and `second` are the initialisers of the two maps; None: Flax's. `linear` creates a map; None: `nn.Dense`.
     """
     linear = linear or functools.partial(nn.Dense, **layer.dtypes)
     hidden = activation(linear(hidden_size, **(first or {}), name=f"{name}_in")(inputs))
@@ -77,11 +77,11 @@ class PostNormLayer(Part, kw_only=True):
     epsilon: float = 1e-5
     """Added to the variance in LN."""
     initialization: Initialization = "lecun"
-    """Initialisation of the feed-forward network: Flax's, that of the code of Csordás et al., or N(0, 0.02^2)."""
+    """Initialisation of the feed-forward network: Flax's, that of Csordás et al.'s code, or N(0, 0.02^2)."""
 
     @nn.compact
     def __call__(self, states: jax.Array, *seen: Any, deterministic: bool = True) -> jax.Array:
-        """[B, N, d], what attention may look at -> [B, N, d]."""
+        """[B, N, d], further inputs of the attention -> [B, N, d]."""
         start: dict[str, Any] = {"activation": self.activation, "dropout": self.hidden_dropout}
         if self.initialization == "glorot":
             start["first"] = linear_start(2**0.5, states.shape[-1])
@@ -109,7 +109,7 @@ class PreNormLayer(Part, kw_only=True):
     feedforward_size: int = 512
     kernel_size: int = 1
     causal: bool = False
-    """Convolutions see no position to the right."""
+    """Whether convolutions are causal."""
     activation: Callable[[jax.Array], jax.Array] = nn.gelu
     dropout: float = 0.0
 
@@ -144,7 +144,7 @@ def glorot_attention(
 ) -> MultiHeadAttention:
     """Attention as in the code of Csordás, Irie & Schmidhuber (2021), https://arxiv.org/abs/2108.12284.
 
-    There are no biases. Maps have Xavier initialisation; with relative positions Torch's, which that code then keeps.
+    There are no biases. The maps have Xavier initialisation or, with relative positions, Torch's, as in that code.
     """
     torch = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
     shared: dict[str, Any] = {"heads": heads, "features": features, "causal": causal}
@@ -161,8 +161,8 @@ def glorot_attention(
 class TransformerEncoder(Numbered, Part):
     """Post-norm layers over states, with any position encoding. An encoder (`lenmem.nn.interfaces`).
 
-    With `shared_weights` one layer is applied `layers` times, as in a Universal Transformer (without halting and
-    without a signal for the step). States at padding are zero. Cost O(layers (N^2 d + N d (d + feedforward_size))).
+    With `shared_weights` one layer is applied `layers` times, as in a Universal Transformer without halting and without
+    a step signal. States at padding are zero. Cost O(layers (N^2 d + N d (d + feedforward_size))).
     Encoders with other layers override `layer` and `last`.
     """
 
@@ -178,8 +178,8 @@ class TransformerEncoder(Numbered, Part):
     """Dropout of attention weights, hidden units, layer outputs, and of states with positions."""
     positions: PositionKind = "sinusoidal"
     initialization: Initialization = "lecun"
-    """`lecun`: Flax's initialisation. `glorot`: that of the code of Csordás et al. (2021), whose attention has no
-    biases, and which drops no states if no positions are added."""
+    """`lecun`: Flax's initialisation. `glorot`: that of the code of Csordás et al. (2021); attention then has no
+    biases, and states are dropped only if positions are added."""
     input_scale: float = 1.0
     """Factor of the input states, with `glorot`."""
     position_scale: float = 1.0
@@ -207,7 +207,7 @@ class TransformerEncoder(Numbered, Part):
 
     @nn.nowrap
     def vectors(self, at: jax.Array, width: int) -> jax.Array:
-        """The vectors to add to states at positions int[..., N]."""
+        """The position vectors that are added to states at positions int[..., N]."""
         sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
         return PositionVectors(encoding_of(self.positions), **sizes, name=self.table)(at, width)
 
@@ -261,7 +261,7 @@ class PreNormEncoder(TransformerEncoder):
     """Pre-norm layers over states with positions, and a final LayerNorm. States at padding are zero."""
 
     attention: Mixing = "outer_product"
-    """The kind of attention that mixes the values."""
+    """The kind of attention."""
     mask_padding: bool = True
     attention_size: int | None = None
     """Width of queries, keys and values, all heads together; None: the states' width."""

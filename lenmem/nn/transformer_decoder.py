@@ -1,6 +1,6 @@
 """The Transformer decoder (Vaswani et al. 2017), which answers slot by slot with a cache of keys and values.
 
-It can also process all slots at once; the results are the same. Layers are initialised as in Csordás, Irie &
+It can also process all slots at once, with the same results. Layers are initialised as in Csordás, Irie &
 Schmidhuber (2021), https://github.com/RobertCsordas/transformer_generalization. Any position encoding can be used
 (`lenmem.nn.positions`); encodings of pairs act in the self-attention of the answer.
 """
@@ -23,7 +23,7 @@ from lenmem.types import PyTree, Step
 class DecoderLayer(Part):
     """a = LN(h + drop(Attention(h))), b = LN(a + drop(Attention(a, memory))), LN(b + drop(W_2 drop(relu(W_1 b)))).
 
-    The second half is the encoder's layer, attending to the memory. Positions in the memory have no effect.
+    The second half is an encoder layer that attends to the memory. Positions in the memory have no effect.
     """
 
     features: int
@@ -47,7 +47,7 @@ class DecoderLayer(Part):
         self.drop = nn.Dropout(self.dropout)
 
     def __call__(self, states: jax.Array, own: Entries, memory: PyTree, *, deterministic: bool = True) -> jax.Array:
-        """[B, Q, d], the decoder's own entries, those of the memory -> [B, Q, d]."""
+        """[B, Q, d], the entries of the decoder, the entries of the memory -> [B, Q, d]."""
         attended = self.attention(states, own, deterministic=deterministic)
         attended = self.drop(attended, deterministic=deterministic)
         return self.rest(self.attention_norm(states + attended), memory, deterministic=deterministic)
@@ -68,22 +68,23 @@ class DecoderInputs(NamedTuple):
     """Constant inputs of all steps of a decoder."""
 
     memory: list[Entries]
-    """The encoder's states, for each layer with its own weights."""
+    """Keys and values of the encoder's states, for each layer with its own weights."""
     positions: jax.Array
     """int[M] or int[B, M]: positions of the answer slots."""
     tables: list[jax.Array | None]
-    """Keys of the offsets between them, if they are consecutive, for each layer with its own weights."""
+    """Keys of the offsets between the answer slots, if their positions are consecutive, for each layer with its own
+    weights."""
 
 
 class TransformerDecoder(Numbered, Part):
     """Layers over the answer slots so far and over the encoder's states: a decoder for `EncoderDecoder`.
 
-    Its outputs are states with the width of its inputs, `hidden_size`. It can fill all slots at once, or one after
-    another, with the same result: a step then runs every layer once, over one slot, with cached keys and values of the
-    earlier ones. With M slots and N states a step costs O(layers (d (d + feedforward_size) + (N + M) d)).
+    Inputs and outputs have the width `hidden_size`. The decoder can fill all slots at once, or one after another, with
+    the same results. In the latter case, a step runs every layer on one slot, with the cached keys and values of the
+    earlier slots. With M slots and N states a step costs O(layers (d (d + feedforward_size) + (N + M) d)).
 
-    Without added positions, slots are distinguished only by their inputs. Without layers, the outputs are the inputs
-    and their positions, for a network above that reads the encoder's states itself.
+    Without added positions, slots are distinguished only by their inputs. With 0 layers, the outputs are the inputs
+    with their positions, for a network on top that reads the encoder's states itself.
     """
 
     hidden_size: int = 128
@@ -94,7 +95,7 @@ class TransformerDecoder(Numbered, Part):
     positions: PositionKind = "absolute"
     """Positions of the answer slots: added to the inputs, or used in self-attention."""
     shared_layers: bool = False
-    """One layer is applied `layers` times."""
+    """Apply one layer `layers` times."""
     input_scale: float = 1.0
     """Factor of the inputs."""
     position_scale: float = 1.0
@@ -177,7 +178,7 @@ class TransformerDecoder(Numbered, Part):
         *,
         deterministic: bool = True,
     ) -> jax.Array:
-        """[B, N, e], bool[B, N], reads [B, M, d], bool[B, M] -> [B, M, d]. Slots that are not valid come last."""
+        """[B, N, e], bool[B, N], inputs [B, M, d], valid bool[B, M] -> [B, M, d]. The valid slots are a prefix."""
         memory, at = self.memory_of(states, mask), self.slots_of(valid, deterministic=deterministic)
         states = self.place(self.checked(reads), at, deterministic=deterministic)
         everything = jnp.ones((1, valid.shape[-1]), bool)  # causal attention masks later slots itself

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from lenmem.ops.gradients import with_gradient
 
 EPSILON = 1e-6
-"""Added to lengths, usages and sharpened links, as in the published code."""
+"""Added to lengths, usages and links before sharpening, as in the published code."""
 
 
 # Content (both machines) ----------------------------------------------------------------------------------------------
@@ -38,11 +38,11 @@ def content_weights(
 ) -> Float[Array, "... R N"]:
     """C(M, k, beta)_i = softmax_i(beta cos(k, M_i)): weights by similarity to a key.
 
-    With a `mask` m in [0, 1] (Csordás & Schmidhuber, section 3.1) the similarity is cos(k * m, M_i * m): masked columns
-    are ignored. cos(a, b) = a . b / (|a| |b| + 1e-6) with |a|^2 = sum a_j^2 + 1e-6, which is 0 for zero rows and keys
-    and has a finite gradient there. An empty row therefore has weight e^0, not 0, and empty rows take weight from the
-    others. With `plain_lengths`, |a|^2 = sum a_j^2 as in the code of Csordás & Schmidhuber; the length of a zero row
-    then has gradient 0. O(R N W).
+    With a `mask` m in [0, 1] (Csordás & Schmidhuber, section 3.1) the similarity is cos(k * m, M_i * m), which ignores
+    masked columns. cos(a, b) = a . b / (|a| |b| + 1e-6) with |a|^2 = sum a_j^2 + 1e-6, as in DeepMind's code. It is 0
+    for zero rows and keys, with a finite gradient. The softmax gives such an empty row a positive weight, so empty rows
+    take weight from the others. With `plain_lengths`, |a|^2 = sum a_j^2 as in the code of Csordás & Schmidhuber; the
+    length of a zero row then has gradient 0. O(R N W).
     """
     if mask is None:
         row_squares = jnp.sum(jnp.square(memory), axis=-1)[..., None, :]
@@ -75,7 +75,7 @@ def _products(memory: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def retention(read_weights: Float[Array, "... R N"], free_gates: Float[Array, "... R"]) -> Float[Array, "... N"]:
-    """psi = prod_r (1 - f^r w^r): the fraction of each slot that the free gates of its last readers keep. O(R N)."""
+    """psi = prod_r (1 - f^r w^r): the fraction of each slot's usage that is not freed by its last readers. O(R N)."""
     # `jnp.prod` has a slower gradient.
     return functools.reduce(jnp.multiply, jnp.unstack(1 - free_gates[..., None] * read_weights, axis=-2))
 
@@ -99,14 +99,14 @@ def update_usage(
 
 
 def allocation_weights(usage: Float[Array, "... N"]) -> Float[Array, "... N"]:
-    """a_i = (1 - u_i) prod_{j before i} u_j: where to write next. The least used slot gets the most weight.
+    """a_i = (1 - u_i) prod_{j before i} u_j: weights for writing to free slots. The least used slot gets the largest.
 
-    j is before i if u_j < u_i, or if they are equal and j < i: slots are in ascending order of usage, and ties go to
-    the lowest index. u = 1e-6 + (1 - 1e-6) usage, so an empty slot leaves some weight to the next one. Weights sum to
-    1 - prod_j u_j; a full memory gets zeros. No gradient flows through the order.
+    j is before i if u_j < u_i, or if u_j = u_i and j < i: slots are in ascending order of usage, and ties go to the
+    lowest index. u = 1e-6 + (1 - 1e-6) usage, so an empty slot leaves some weight to the next one. The weights sum to
+    1 - prod_j u_j; if all slots are full, they are zero. No gradient flows through the order.
 
     O(N^2), forward and backward: all pairs are compared instead of sorted. On a CPU, value and gradient for 64 rows of
-    50 slots take a twelfth of the time of an `argsort`, and a fifth with 500 slots.
+    50 slots take a twelfth of the time of a version with `argsort`, and with 500 slots a fifth.
     """
     slots_first = jnp.moveaxis(EPSILON + (1 - EPSILON) * usage, -1, 0)
     return jnp.moveaxis(_allocation(slots_first), 0, -1)
@@ -147,7 +147,7 @@ def _over_earlier(operation: Any, order: Float[Array, "N ..."], values: Float[Ar
     def pairs() -> jax.Array:
         return operation.reduce(earlier(order[:, None], slots[:, None], values[:, None]), axis=0)
 
-    # On a CPU, XLA vectorises a loop of elementwise operations but not a reduction. A GPU is faster with few kernels.
+    # On a CPU, XLA vectorises a loop of elementwise operations, but not a reduction. A GPU prefers few kernels.
     return jax.lax.platform_dependent(cpu=loop, default=pairs)
 
 
@@ -168,7 +168,8 @@ def erase_and_write(
 
 
 def _outer(first: jax.Array, second: jax.Array) -> jax.Array:
-    """The outer product as a matrix product: its gradient is a matrix product too, faster than two reductions."""
+    """The outer product as a matrix product. Its gradient is then a matrix product too, which is faster than
+    reductions."""
     return jnp.einsum("...i,...j->...ij", first, second)
 
 
@@ -194,7 +195,7 @@ def update_temporal_link(
 def directional_weights(
     link: Float[Array, "... N N"], read_weights: Float[Array, "... R N"]
 ) -> tuple[Float[Array, "... R N"], Float[Array, "... R N"]]:
-    """(f^r, b^r) = (L w^r, L^T w^r): the slots written right after, and right before, those a head read last.
+    """(f^r, b^r) = (L w^r, L^T w^r): weights of the slots written right after and right before those that a head read.
 
     Each sums to at most 1. O(R N^2) time; the link is not copied for each head.
     """
@@ -232,7 +233,7 @@ def sharpen_directional(weights: Float[Array, "... R N"], sharpness: Float[Array
 def interpolate(
     gates: Float[Array, "... R"], content: Float[Array, "... R N"], previous: Float[Array, "... R N"]
 ) -> Float[Array, "... R N"]:
-    """w^g = g w^c + (1 - g) w_{t-1} (equation 7): a gate of 0 ignores the content. O(R N)."""
+    """w^g = g w^c + (1 - g) w_{t-1} (equation 7). With a gate of 0 the content weights are ignored. O(R N)."""
     gates = gates[..., None]
     return gates * content + (1 - gates) * previous
 

@@ -5,16 +5,16 @@ the other positions in order of distance, the right one of two equally distant o
 
     i + 1, i - 1, i + 2, i - 2, ...
 
-and takes a match j, with probability P_ij, if it has taken none before: A_ij = P_ij prod_k (1 - P_ik) over all k closer
-than j (equations 6 and 7).
+and takes position j with probability P_ij if it has not taken a closer one: A_ij = P_ij prod_k (1 - P_ik) over all k
+closer than j (equations 6 and 7).
 
 Shapes: logits [..., N, N] with the target first, queries and keys [..., N, d], values [..., N, d_v], masks [..., N], N
 at least 1; any leading axes (batch, heads). Everything is computed in float32 (float64 for float64), bfloat16 included.
 
-The weights need the sum over all k closer than j; their gradient needs its transpose. Seen from the target, a row has
-two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In order of distance they form pairs (left p, right p),
-p = 0, 1, ..., where left 0 is the target itself and contributes nothing. The sum is a running sum over these pairs,
-from the target outward (`lenmem.ops.outward`).
+For the logarithm of the weights, log(1 - P_ik) is summed over all k closer than j; the gradient needs the transpose of
+this sum. Seen from the target, a row has two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In order of
+distance they form pairs (left p, right p), p = 0, 1, ..., where left 0 is the target itself and contributes nothing.
+The sum is a running sum over these pairs, from the target outward (`lenmem.ops.outward`).
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def geometric_attention_weights(
         A_ij = P_ij prod_{k closer to i than j} (1 - P_ik),  P = sigmoid(x),  A_ii = 0
 
     computed as exp(log P_ij + sum_k log(1 - P_ik)), with errors in the exponent y of about 1e-6 max(1, |y|) even for
-    thousands of keys. A row sums to 1 - prod_k (1 - P_ik), which is less than 1 where nothing matches well, and 0 for
+    thousands of keys. A row sums to 1 - prod_k (1 - P_ik), which is less than 1 if nothing matches well, and 0 for
     N = 1. `normalize` divides each row by its sum (by at least 1e-12). The paper's formula does not do this, but the
-    published "+ geometric attention" baselines do.
+    code of its "+ geom. att." baseline does.
 
-    `key_mask` is True where a key is real. The other keys get weight exactly 0 and have no effect, even if they are not
-    finite. Distances are measured between positions: a masked key inside the sequence keeps its place. Logits of -inf
-    have the same effect. The result has the dtype of the logits.
+    `key_mask` is True for real keys. Other keys get weight exactly 0 and have no effect, even if they are not finite.
+    A masked key inside the sequence still counts for the distance between others. Logits of -inf have the same effect
+    as a mask. The result has the dtype of the logits.
 
     Gradient: with g = dL/dA, dL/dx_k = g_k A_k - P_k sum_j g_j A_j over j = k and all j farther than k. The backward
     pass keeps x and A only. O(N^2) time and memory. Raises ValueError if the logits are not square.
@@ -111,31 +111,31 @@ def geometric_attention(
     """sum_j A_ij v_j with A = `geometric_attention_weights` of `geometric_attention_logits` (equations 6 to 10).
 
     The result has the dtype of the values. Padded keys and their values have no effect; the result of a padded query is
-    finite and meaningless. `normalize` divides it by sum_j A_ij (by at least 1e-12).
+    finite and meaningless. `normalize` divides the result by sum_j A_ij (by at least 1e-12).
 
     By default: O(N^2 (d + d_v)) time, O(N^2) memory. With `block_size`, that many targets are processed at a time, and
-    recomputed for the gradient, which keeps only the inputs: O(N block_size + N (d + d_v)) memory.
+    recomputed for the gradient, so that only the inputs are stored: O(N block_size + N (d + d_v)) memory.
 
-    With `tolerance` = eps, keys are processed outward from the target instead, in blocks of `block_size` distances on
+    With `tolerance` = eps, keys are instead processed outward from the target, in blocks of `block_size` distances on
     both sides (default 64; above 32 it is rounded up to a multiple of 32), until S_i <= eps for all targets i. S_i is
     the product of 1 - P_ik over all k seen, the probability that i has found no match yet. The omitted terms are
 
         |sum_{j not seen} A_ij v_j| <= max_j |v_j| sum_{j not seen} A_ij = max_j |v_j| (S_i - prod_all (1 - P_ik))
                                     <= eps max_j |v_j|,
 
-    since A_ij is the product before j minus the product after j, and the sum telescopes. Targets that `key_mask` marks
-    as padding are not waited for, and the bound does not hold for them. The gradient is the gradient of the truncated
-    sum. With g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: the
-    missing terms are g_i . v_j A_ij of the keys not seen. For h distances processed: O(N h (d + d_v)) time, forward and
-    backward, and O(N block_size + N (d + d_v)) memory, with a gradient N^2 / block_size more. The row of a batch that
-    looks farthest sets h for all rows. A tolerance of 0 stops only when weights underflow. The bounds are for weights
-    that are not normalised.
+    since A_ij is the product before j minus the product after j, and the sum telescopes. The condition and the bound do
+    not apply to targets that `key_mask` marks as padding. The gradient is that of the truncated sum. With
+    g = dL/d result it differs from the exact one by at most eps max_j |g_i . v_j| in each logit x_ij: the missing terms
+    are g_i . v_j A_ij of the keys not seen. With h distances processed, it takes O(N h (d + d_v)) time, forward and
+    backward, and O(N block_size + N (d + d_v)) memory, with a gradient N^2 / block_size more. All rows of a batch are
+    processed to the same h, that of the row with the farthest matches. A tolerance of 0 stops only when weights
+    underflow. The bounds are for weights that are not normalised.
 
     `implementation`: `xla` is described above. `pallas` is a kernel for TPUs, forward and backward, whose memory is
-    linear in N whatever the block size; within a tolerance it goes by blocks of 128, and each block of targets stops
-    for itself. Elsewhere it is interpreted, which is slow. `auto` is the kernel on a TPU, in float32 and bfloat16, from
-    a length of 128, to which it would pad a shorter sequence, up to the length that its VMEM allows (24,448 for
-    d = d_v = 64), and beyond that `xla` in blocks. Elsewhere it is `xla`.
+    linear in N for any block size; with a tolerance it processes blocks of 128, and each block of targets stops by
+    itself. On other devices it is interpreted, which is slow. `auto` is the kernel on a TPU, in float32 and bfloat16,
+    for lengths from 128 up to the longest that fits its VMEM (24,448 for d = d_v = 64), and `xla` in blocks for longer
+    sequences. In all other cases it is `xla`.
 
     Raises ValueError for different lengths, a block size below 1, a tolerance outside [0, 1), an unknown implementation
     and a sequence that is too long for the kernel.

@@ -1,10 +1,10 @@
-"""Functions with a hand-written gradient that can still be differentiated forward.
+"""Functions with a hand-written gradient that also support forward-mode differentiation.
 
-`jax.custom_vjp` gives a function its own backward pass, but then `jax.jvp` and `jax.hessian` no longer work.
-`with_gradient` keeps them: tangents are JAX's own derivative of the forward pass, wrapped in one linear operation whose
-transpose is the hand-written backward pass. Differentiating backward keeps the residuals that the backward pass needs,
-as under `jax.custom_vjp`. Second derivatives differentiate the backward pass as it is written, in forward mode if it
-has a loop of unknown length.
+`jax.custom_vjp` gives a function its own backward pass, but then `jax.jvp` and `jax.hessian` no longer work. With
+`with_gradient` they do: tangents are JAX's own derivative of the forward pass, wrapped in one linear operation whose
+transpose is the hand-written backward pass. In reverse mode, the residuals that the backward pass needs are stored, as
+with `jax.custom_vjp`. Second derivatives are derivatives of the hand-written backward pass, in forward mode if it has a
+loop of unknown length.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def with_gradient(
 ) -> Callable[..., Any]:
     """The function `forward(*arguments)[0]` with `backward` as its gradient. As for `jax.custom_vjp`,
 
-        result, kept = forward(*arguments)
-        cotangents of the arguments = backward(kept, cotangent of the result)
+        result, residuals = forward(*arguments)
+        cotangents of the arguments = backward(residuals, cotangent of the result)
 
-    with None for an argument without a cotangent. Arguments, result and `kept` are pytrees of arrays; `forward` must
-    not close over traced values. `plain(*arguments)` is the result alone, where nothing has to be kept; None: that of
-    `forward`.
+    with None for an argument without a cotangent. Arguments, result and residuals are pytrees of arrays; `forward` must
+    not close over traced values. `plain(*arguments)` computes the result alone, for calls without a gradient; None: it
+    is taken from `forward`.
     """
     alone = plain or (lambda *arguments: forward(*arguments)[0])
 
@@ -44,20 +44,20 @@ def with_gradient(
 
     @function.defjvp
     def _(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[PyTree, PyTree]:
-        result, kept = forward(*primals)
+        result, residuals = forward(*primals)
         arguments, in_tree = jax.tree.flatten(primals)
         results, out_tree = jax.tree.flatten(result)
-        kept, kept_tree = jax.tree.flatten(kept)
+        residuals, residuals_tree = jax.tree.flatten(residuals)
         inputs, outputs = (
             [i for i, x in enumerate(leaves) if jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)]
             for leaves in (arguments, results)
         )
 
         # The closures below capture structures and shapes, not traced values.
-        first, known = len(arguments), len(arguments) + len(kept)
+        first, known = len(arguments), len(arguments) + len(residuals)
         sizes = [jnp.shape(x) for x in results]
 
-        def whole(moved: Sequence[jax.Array]) -> PyTree:
+        def as_tree(moved: Sequence[jax.Array]) -> PyTree:
             """The result's tangent or cotangent as a pytree; leaves that are not floats get float0 zeros."""
             leaves: list[Any] = [np.zeros(size, jax.dtypes.float0) for size in sizes]
             for i, value in zip(outputs, moved, strict=True):
@@ -65,7 +65,7 @@ def with_gradient(
             return jax.tree.unflatten(out_tree, leaves)
 
         def push(*operands: jax.Array) -> list[jax.Array]:
-            """Tangents of the result, from (arguments, kept, tangents of the arguments)."""
+            """Tangents of the result, from (arguments, residuals, tangents of the arguments)."""
             at, moves = list(operands[:first]), operands[known:]
 
             def moved(*values: jax.Array) -> list[jax.Array]:
@@ -77,22 +77,22 @@ def with_gradient(
             return jax.jvp(moved, tuple(at[i] for i in inputs), moves)[1]
 
         def pull(*operands: jax.Array) -> list[jax.Array]:
-            """Cotangents of the arguments, from (arguments, kept, cotangents of the result)."""
-            given = backward(jax.tree.unflatten(kept_tree, operands[first:known]), whole(operands[known:]))
+            """Cotangents of the arguments, from (arguments, residuals, cotangents of the result)."""
+            given = backward(jax.tree.unflatten(residuals_tree, operands[first:known]), as_tree(operands[known:]))
             flat = _leaves(given, in_tree)
             return [jnp.zeros_like(operands[i]) if flat[i] is None else flat[i] for i in inputs]
 
         moves = jax.tree.leaves(tangents)
         outcome = _linear.bind(
             *arguments,
-            *kept,
+            *residuals,
             *(moves[i] for i in inputs),
             push=push,
             pull=pull,
             known=known,
             shapes=tuple((x.shape, x.dtype) for x in (results[i] for i in outputs)),
         )
-        return result, whole(outcome)
+        return result, as_tree(outcome)
 
     return function
 

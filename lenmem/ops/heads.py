@@ -1,15 +1,15 @@
 """Heads over the slots of a memory: walks that stop at the ends, and jumps to the nearest slot that matches.
 
-A head is a distribution over N slots, or a slot's number. The slots in use are 0 .. `last`. Jumps to the nearest match
-are those of geometric attention (Csordas et al. 2022) with a pattern that is the same at all steps: from slot m, the
-head lands on slot n > m with probability
+A head is a distribution over N slots, or the number of a slot. The slots in use are 0 .. `last`. Jumps to the nearest
+match are those of geometric attention (Csordás et al. 2022) with the same pattern at all steps: from slot m, the head
+lands on slot n > m with probability
 
-    T[m, n] = g_n prod_{m < k < n} (1 - g_k),    g_n = sigmoid(z_n), and g = 1 at the last slot,
+    T[m, n] = g_n prod_{m < k < n} (1 - g_k),    g_n = sigmoid(z_n), and g = 1 at the last slot.
 
-and on the left likewise with g = 1 at slot 0. At the end itself it stays.
+Jumps to the left are analogous, with g = 1 at slot 0. A head at the end stays there.
 
-An index of the slots by a column of their values has two more moves, `sorted_next` and `next_equal`: to the next slot
-in the order of the values, and to the next one with the same value.
+There are two more moves, by an index of the slots by their values in a column: `sorted_next` goes to the next slot in
+the order of the values, and `next_equal` to the next slot with the same value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 def walk(head: jax.Array, weights: jax.Array, last: jax.Array) -> jax.Array:
     """The head [..., N] after a walk by -R .. R slots with weights [..., 2 R + 1]; `last` int[...].
 
-    What would leave the slots 0 .. `last` stops at their ends.
+    Weight that would move beyond slot 0 or `last` stops there.
     """
     slots, reach = head.shape[-1], weights.shape[-1] // 2
     wide = slots + 2 * reach
@@ -36,12 +36,12 @@ def walk(head: jax.Array, weights: jax.Array, last: jax.Array) -> jax.Array:
 
 
 def _between(head: jax.Array, zeros: int, width: int) -> jax.Array:
-    """The head after so many zeros, filled up with zeros to a width."""
+    """The head after `zeros` zeros, padded with zeros to `width`."""
     return jnp.pad(head, [(0, 0)] * (head.ndim - 1) + [(zeros, width - zeros - head.shape[-1])])
 
 
 def likeliest(options: jax.Array, logits: jax.Array) -> jax.Array:
-    """Of options [..., F], the one with the largest logit, [...]."""
+    """The option, out of options [..., F], with the largest logit: [...]."""
     return jnp.take_along_axis(options, jnp.argmax(logits, axis=-1)[..., None], axis=-1)[..., 0]
 
 
@@ -83,10 +83,10 @@ def next_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array
 
 
 def sorted_next(values: jax.Array, last: jax.Array) -> jax.Array:
-    """The slot that follows each in ascending order of `values` [..., N], int[..., N]; equal values are in their order.
+    """The slot after each slot in ascending order of `values` [..., N], int[..., N]; equal values are in slot order.
 
-    `last` int[...]. Slot 0 comes first, whatever its value, and slot `last` at the end, where a head stays. Slots after
-    it stay, too. O(N log N).
+    `last` int[...]. Slot 0 comes first, whatever its value, and slot `last` comes last. A head at slot `last` or beyond
+    it stays there. O(N log N).
     """
     order, _ = _sorted(values, last)
     following = jnp.concatenate([order[..., 1:], order[..., -1:]], axis=-1)
@@ -97,8 +97,8 @@ def sorted_next(values: jax.Array, last: jax.Array) -> jax.Array:
 def next_equal(values: jax.Array, last: jax.Array) -> jax.Array:
     """The next slot on the right with the same value, or else the leftmost one, int[..., N].
 
-    `values` [..., N]; `last` int[...]. A slot whose value is its own stays, as do slot 0, `last` and those beyond it,
-    which equal nothing. O(N log N).
+    `values` [..., N]; `last` int[...]. A head stays at a slot whose value is unique. It also stays at slot 0, at `last`
+    and beyond it; these slots are not equal to any other. O(N log N).
     """
     order, keys = _sorted(values, last)
     slots = jnp.arange(values.shape[-1])
@@ -111,8 +111,8 @@ def next_equal(values: jax.Array, last: jax.Array) -> jax.Array:
 
 
 def _sorted(values: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The slots in ascending order of their values, with slot 0 first and `last` and those beyond it last; the values
-    in this order."""
+    """The slots in ascending order of their values, and the values in this order. Slot 0 comes first; slot `last` and
+    those beyond it come last."""
     slots = jnp.arange(values.shape[-1])
     keys = jnp.where(slots == 0, -jnp.inf, jnp.where(slots < last[..., None], values, jnp.inf))
     order = jnp.argsort(keys, axis=-1, stable=True)
@@ -120,5 +120,5 @@ def _sorted(values: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _unsorted(values: jax.Array, order: jax.Array) -> jax.Array:
-    """The values of the sorted slots at their slots."""
+    """The inverse of sorting: values in sorted order -> values in slot order."""
     return jnp.put_along_axis(jnp.zeros_like(values), order, values, axis=-1, inplace=False)

@@ -1,4 +1,4 @@
-"""Geometric attention within a tolerance: keys are processed outward from the target, until almost surely one matched.
+"""Geometric attention within a tolerance: keys are processed outward from the target, until the rest can be ignored.
 
 Targets are cut into tiles [..., N / b, b, ...] and pairs of keys at the same distance into blocks of b. For the targets
 of a tile, the keys of a block lie in two neighbouring tiles of shifted keys on the left, and in two on the right. The
@@ -79,7 +79,7 @@ def _horizon_forward(
 
 
 def _horizon_backward(kept: tuple, cotangent: jax.Array) -> tuple:
-    """Recomputes the blocks, from the last one seen inward."""
+    """Recomputes the blocks, from the last one that was processed inward."""
     queries, sides, key, value, real, before, blocks = kept
 
     def look(state: tuple) -> tuple:
@@ -122,7 +122,7 @@ def _pair_logits(
 
 
 def _pair_weights(left: jax.Array, right: jax.Array, lost: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The weights for these logits, and -log of the survival probability after them; it was `lost` before them."""
+    """The weights for these logits, and -log of the probability of no match so far; before them this was `lost`."""
     of_left, of_right = jax.nn.softplus(left), jax.nn.softplus(right)
     of_pairs = of_left + of_right
     before = lost[..., None] + running_sums(of_pairs)

@@ -55,8 +55,8 @@ def strengthened(
 ) -> Float[Array, "... T"]:
     """w_i = (s_i u_i + 1e-9) / sum_j (s_j u_j + 1e-9) over the unmasked slots, for `closeness` u that sums to 1.
 
-    The 1e-9 is from the published code: if all strengths are near zero, the read is uniform. Masked slots are exactly
-    0.
+    The 1e-9 is from the published code; with it, the weights are uniform if all strengths are near zero. Weights of
+    masked slots are exactly 0.
     """
     weighted = strengths * closeness + STRENGTH_EPSILON
     if mask is not None:
@@ -72,14 +72,14 @@ def inverse_square_weights(
 ) -> Float[Array, "... T"]:
     """Read weights by the inverse square of the distance: w_i ~ s_i d(q, k_i)^-2 (section 4.2, w^(1)).
 
-    At q = k_i the weight takes its limit: all on slot i, divided among slots with the same key. Numerators are scaled
-    by the smallest squared distance, so nothing overflows and the gradient stays finite there. If all slots are masked,
-    all weights are zero. O(T d).
+    At q = k_i the weights take their limit: all weight is on slot i, or divided among the slots with this key.
+    Numerators are scaled by the smallest squared distance, so that nothing overflows and the gradient is finite there.
+    If all slots are masked, all weights are zero. O(T d).
     """
     distances = squared_distances(position, keys)
     if mask is not None:
         distances = jnp.where(mask, distances, 1.0 / EPSILON)
-    # The scale cancels in the normalisation, in value and gradient, so it needs no gradient.
+    # The scale cancels in the normalisation, so it needs no gradient.
     nearest = jax.lax.stop_gradient(jnp.min(distances, axis=-1, keepdims=True))
     closeness = (nearest + EPSILON) / (distances + EPSILON)
     if mask is not None:

@@ -7,9 +7,9 @@ The networks of this family differ in which of these they do:
     DeltaNet, NAM with erasure                S_t = S_{t-1} (I - e k k^T) + w v k^T
     Gated DeltaNet                            S_t = a S_{t-1} (I - e k k^T) + w v k^T
 
-with S in R^{d_v x d_k} holding values under keys. The chunked form of the delta rule is its WY representation (Bischof
-& Van Loan 1987; Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", 2024, arXiv
-2406.06484), with decay as in Yang et al., "Gated Delta Networks", 2024 (arXiv 2412.06464).
+with a state S in R^{d_v x d_k} that maps keys to values. The chunked form of the delta rule is its WY representation
+(Bischof & Van Loan 1987; Yang et al., "Parallelizing Linear Transformers with the Delta Rule over Sequence Length",
+2024, arXiv 2406.06484), with decay as in Yang et al., "Gated Delta Networks", 2024 (arXiv 2412.06464).
 
 Shapes: keys and queries [..., S, d_k], values [..., S, d_v], strengths and decays [..., S]; any leading axes.
 """
@@ -57,19 +57,20 @@ def linear_recurrence(
 ) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"]]:
     """`linear_recurrence_step` at every step of a sequence, in parallel over chunks, with the reads r_t = S_t q_t.
 
-    Returns (S after the last step, in float32; the reads, in the dtype of the values). Keys and queries are used as
-    given; with erasure pass unit keys (`unit`), since e |k|^2 > 2 diverges. A read sees the write of its own step. For
-    padding, set strengths and `log_decay` to zero. `initial` is S_0, default zero; `erase` None: nothing is erased;
-    `log_decay` None: a = 1, else it must not be positive.
+    Returns (S after the last step, in float32; the reads, in the dtype of the values). Keys and queries are not
+    normalised. With erasure, pass unit keys (`unit`), because the recurrence diverges for e |k|^2 > 2. A read includes
+    the write of its own step. For padding, set strengths and `log_decay` to zero. `initial` is S_0, default zero. If
+    `erase` is None, nothing is erased. `log_decay` must not be positive; None: a = 1.
 
     Within a chunk that starts from S, with A_t = a_1 .. a_t and G_ts = A_t / A_s, S_t = A_t S + sum_{s <= t} G_ts u_s
     k_s^T where u_t = w_t v_t - e_t (A_t S k_t + sum_{s < t} G_ts u_s (k_s . k_t)): a unit lower triangular system,
 
         (I + diag(e) tril(G * K K^T, -1)) U = diag(w) V - diag(e A) K S^T.
 
-    Both right-hand sides, V and K, are solved for all chunks at once; only S' = A_C S + U^T diag(A_C / A) K is passed
-    from chunk to chunk. Everything is float32. With chunks of C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S /
-    C sequential steps, O(S (C + d + d_v d_k / C)) memory, forward and backward. S = 0 returns S_0.
+    The system is solved for both right-hand sides, V and K, and for all chunks at once; only
+    S' = A_C S + U^T diag(A_C / A) K is passed from chunk to chunk. Everything is float32. With chunks of
+    C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps, O(S (C + d + d_v d_k / C)) memory,
+    forward and backward. For an empty sequence the result is S_0.
 
     Raises ValueError for mismatched lengths or an invalid chunk size.
     """
@@ -124,9 +125,9 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
 
         [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
 
-    log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and GPU, and a
-    Neumann series loses every digit where keys repeat. Blocks of up to `_MASKED` are merged in place, by sums of
-    products: matrix units gain nothing from matrices so small.
+    This takes log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and
+    GPU, and a Neumann series loses all precision if keys repeat. Blocks of up to `_MASKED` are merged in place, by sums
+    of products, because matrix units gain nothing for such small matrices.
     """
     if platform() == "tpu":
         return _merged_whole(below)
@@ -136,7 +137,7 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
     below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, width - count)] * 2)
 
     def blocks(row: int, step: int) -> jax.Array:
-        """Of every `step` columns the first `size`, and the rows that begin `row` below the diagonal."""
+        """The first `size` of every `step` columns, and the rows that begin `row` below the diagonal."""
         corners = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
         return jnp.stack(corners, axis=-3)
 
@@ -158,10 +159,10 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
 
 
 def _merged_whole(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    """The same, with all blocks of a size merged by two products of whole matrices, in a loop over sizes.
+    """The same, with all blocks of a size merged by two products of complete matrices, in a loop over sizes.
 
-    A TPU's matrix unit takes as long for blocks as for a matrix of its own size, and every exact product takes its
-    compiler seconds.
+    A TPU's matrix unit takes as long for small blocks as for a matrix of its own size, and its compiler takes seconds
+    for every exact product.
     """
     count = below.shape[-1]
     place = jnp.arange(count)

@@ -1,10 +1,10 @@
 """Neural Attention Memory: attention as writing to and reading from a matrix.
 
 Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), sections 3 and 4; section 6 is in
-`lenmem.ops.tensor_memory`. A memory M in R^{d_v x d_k} holds values under unit keys. Reading multiplies it by a unit
-query; writing erases what was stored under a key and adds the outer product of the new value and the key. Without
-erasure, writes commute and a sequence becomes one sum: normalized outer-product attention, whose cost is linear in the
-length S.
+`lenmem.ops.tensor_memory`. A memory M in R^{d_v x d_k} maps unit keys to values. Reading multiplies it by a unit query;
+writing erases the old value of a key and adds the outer product of the new value and the key. Without erasure, writes
+commute and the memory of a sequence is a sum. This gives normalized outer-product attention, whose cost is linear in
+the length S.
 
 Shapes: memories [..., d_v, d_k], queries and keys [..., S, d_k], values [..., S, d_v], probabilities and masks
 [..., S]; any leading axes (batch, heads). Sums and memories are float32 (float64 for float64 inputs), even if queries,
@@ -50,7 +50,7 @@ def nam_write(
     """WR(M, k, v, p_w, p_e) = M + p_w v k^T - p_e M k k^T (section 3.1), for a unit key k. O(d_v d_k).
 
     With p_w = p_e = 1, reading with k then returns v (Theorem 1). A zero key changes nothing. A key longer than 1
-    erases too much: if p_e |k|^2 > 2, repeated writes diverge. In the dtype of the memory.
+    erases too much; if p_e |k|^2 > 2, repeated writes diverge. The result has the dtype of the memory.
     """
     stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=sum_type(memory))
     written = jnp.asarray(write_probability)[..., None] * value
@@ -99,22 +99,22 @@ def normalized_outer_product_attention(
 
         Y_i = p_r^(i) (M_0 + sum_s p_w^(s) v_s mu(k_s)^T) mu(q_i)
 
-    with mu(x) = x / sqrt(|x|^2 + 1e-10). All probabilities default to 1. There is neither a denominator nor a factor
-    1/S. The sum runs over all s, or over s <= i if `causal`. With orthonormal keys, reading with one of them returns
-    its value (Theorem 2).
+    with mu(x) = x / sqrt(|x|^2 + 1e-10). All probabilities default to 1. The result is not divided by a sum of weights
+    or by S. The sum runs over all s, or over s <= i if `causal`. If the keys are orthonormal, reading with one of them
+    returns its value (Theorem 2).
 
-    `key_mask` is True where a key is real; the other keys write nothing, whatever they contain. Queries are not masked:
-    the result of a padded query is finite and meaningless. Zero rows read and write zeros, with finite gradients.
+    `key_mask` is True for real keys; other keys have no effect, whatever they contain. Queries are not masked: the
+    result of a padded query is finite and meaningless. Zero rows read and write zeros, with finite gradients.
 
     `carry` is M_0 (default zero); with `return_carry` the result is (Y, M), with M the float32 memory after the last
     write. A causal sequence may be split anywhere and read piece by piece, passing the carry from piece to piece;
     `normalized_outer_product_step` processes one token at a time.
 
-    Bidirectional: O(S d_v d_k) time, O(S d + d_v d_k) memory. Causal: chunks of C = `chunk_size` positions attend to
-    themselves by their C x C scores, and to earlier positions by a prefix sum of the chunks' memories. That takes
-    O(S (C d + d_v d_k)) time and O(S (d + C + d_v d_k / C) + d_v d_k) memory, since all chunks are processed at once.
-    The default C is the smallest power of two that is at least sqrt(d_v d_k) and at least 32, which gives O(S d^2) time
-    and O(S d + d^2) memory. The gradient has the same cost; it keeps only the inputs and recomputes the rest.
+    Bidirectional: O(S d_v d_k) time, O(S d + d_v d_k) memory. Causal: within chunks of C = `chunk_size` positions,
+    attention is computed from C x C scores; earlier chunks are read from a prefix sum of the chunks' memories. All
+    chunks are processed at once, in O(S (C d + d_v d_k)) time and O(S (d + C + d_v d_k / C) + d_v d_k) memory. The
+    default C is the smallest power of two that is at least sqrt(d_v d_k) and at least 32, which gives O(S d^2) time and
+    O(S d + d^2) memory. The gradient has the same cost; only the inputs are stored for it.
 
     Raises ValueError for mismatched lengths or an invalid chunk size.
     """
@@ -163,8 +163,9 @@ def linear_attention(
         Y_i = (sum_s v_s phi(k_s)^T) phi(q_i) / (phi(q_i) . sum_s phi(k_s) + 1e-6),  phi(x) = elu(x) + 1
 
     over all s, or s <= i if `causal`. Keys where `key_mask` is False are ignored; a query that sees no key gets zeros.
-    `carry` holds both sums over earlier keys (default zero); with `return_carry` the result is (Y, the sums with these
-    keys), so a causal sequence may be read piece by piece. The cost is that of `normalized_outer_product_attention`.
+    `carry` contains both sums over earlier keys (default zero). With `return_carry` the result is (Y, the sums
+    including these keys), so a causal sequence may be read piece by piece. The cost is that of
+    `normalized_outer_product_attention`.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
@@ -224,7 +225,7 @@ def _attend(
     return read_all(memory, queries), memory
 
 
-# Keep only the inputs for the gradient: scores and prefix sums would take several times their memory.
+# Only the inputs are stored for the gradient: scores and prefix sums would take several times their memory.
 @functools.partial(jax.checkpoint, static_argnums=4)
 def _causal(
     queries: jax.Array, keys: jax.Array, values: jax.Array, initial: jax.Array | None, size: int
@@ -252,7 +253,7 @@ def _read_within(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.
 
 
 def _chunk(keys: jax.Array, values: jax.Array, size: int | None) -> int:
-    """The chunk size: the given or the default one, at most the length."""
+    """The chunk size, or its default, but at most the length."""
     if size is None:
         size = MINIMAL_CHUNK
         while size * size < keys.shape[-1] * values.shape[-1]:
@@ -288,9 +289,8 @@ def nam_scan(
 
         M_t = M_{t-1} + p_w^(t) v_t k_t^T - p_e^(t) M_{t-1} k_t k_t^T,  r_t = M_t q_t
 
-    Returns (M_S in float32, the reads r or None without `queries`). With unit keys this is `linear_recurrence` without
-    decay, which has the details; with p_w = p_e = beta it is the delta rule of fast weight programmers (Schlag et al.
-    2021).
+    Returns (M_S in float32, the reads r or None without `queries`). This is `linear_recurrence` without decay; see
+    there for details. With p_w = p_e = beta it is the delta rule of fast weight programmers (Schlag et al. 2021).
     """
     asked = keys if queries is None else queries
     memory, reads = linear_recurrence(

@@ -1,8 +1,8 @@
-"""What geometric and stick-breaking attention have in common: logits, running sums, and rows seen from their target.
+"""Common parts of geometric and stick-breaking attention: logits, running sums, and coordinates relative to the target.
 
-No sum is computed as a difference of two others, so nothing cancels. Running sums are products with small triangular
-matrices. A matrix is converted to coordinates relative to the target, and back, without gathers: padding it and
-reshaping it to rows of another length shifts every row by one against the row before it.
+No sum is computed as a difference of two others, so there is no cancellation. Running sums are products with small
+triangular matrices. A matrix is converted to coordinates relative to the target, and back, without gathers: when it is
+padded and reshaped to rows of another length, every row is shifted by one against the previous row.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lenmem.ops.chunks import sum_type
 from lenmem.placement import platform
 
 RUN = 32
-"""Number of terms of a running sum that one matrix product adds up; half of it for up to SHORT terms."""
+"""Number of terms of a running sum in one matrix product; half of it for sums of up to SHORT terms."""
 SHORT = 1024
-"""Longest running sum that is added up in the shorter runs, which are faster on a CPU."""
+"""Longest running sum that is computed with RUN / 2 terms at a time, which is faster on a CPU."""
 
 Scalar = Float[Array, ""] | float
 
@@ -37,7 +37,7 @@ def check(query: jax.Array, key: jax.Array, value: jax.Array, block_size: int | 
 
 
 def by_kernel(implementation: str, query: jax.Array, value: jax.Array) -> bool:
-    """Whether a kernel in Pallas is to be used."""
+    """Whether the Pallas kernel is used."""
     if implementation == "auto" and platform() == "tpu":
         from lenmem.ops.pallas import geometric
 
@@ -74,7 +74,10 @@ def positions(logits: jax.Array, start: jax.Array | int) -> tuple[jax.Array, jax
 
 
 def softplus(x: jax.Array) -> jax.Array:
-    """log(1 + e^x) to 1e-7 of it, faster than `jax.nn.softplus` on a CPU, with log(1 + e) = 2 artanh(e / (2 + e))."""
+    """log(1 + e^x) with a relative error of 1e-7, faster than `jax.nn.softplus` on a CPU.
+
+    With e = exp(-|x|), log(1 + e) = 2 artanh(e / (2 + e)).
+    """
     if x.dtype != jnp.float32:
         return jax.nn.softplus(x)
     small = jnp.exp(-jnp.abs(x))
@@ -87,7 +90,7 @@ def softplus(x: jax.Array) -> jax.Array:
 
 
 _ARTANH = (2.00000001, 0.666663159, 0.400248537, 0.279614188, 0.281746573)
-"""2 artanh(r) / r as a polynomial in r^2, by interpolation at Chebyshev's points of 0 to 1/9; off by 4e-9 at most."""
+"""Coefficients of 2 artanh(r) / r as a polynomial in r^2, interpolated at Chebyshev points in [0, 1/9]; error 4e-9."""
 
 
 def running_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
@@ -109,7 +112,7 @@ def _exclusive_sums(terms: jax.Array, reverse: bool) -> jax.Array:
 
 
 def whole_runs(length: int) -> int:
-    """The smallest length that is not below this one and that `running_sums` accepts."""
+    """The smallest length, at least this one, that `running_sums` accepts."""
     return length if length <= RUN else length + -length % RUN
 
 

@@ -2,9 +2,9 @@
 
 Le et al., "Enhancing Length Extrapolation in Sequential Models with Pointer-Augmented Neural Memory", 2024 (arXiv
 2404.11870), sections 2.2 and 2.3. Every slot of a memory M is bound to an address, an integer below 2^b written as a
-vector of b bits. A pointer is a distribution w over the slots: its address is p = sum_n w[n] A[n], its value
-*p = sum_n w[n] M[n]. Addresses carry no information about data, so a rule learned on addresses holds for any data, and
-for as many slots as there are addresses.
+vector of b bits. A pointer is a distribution w over the slots: its address is p = sum_n w[n] A[n], its value *p = sum_n
+w[n] M[n]. Addresses contain no information about the data, so a rule learned on addresses holds for any data, and for
+up to 2^b slots.
 
 Shapes: addresses [..., N, b], `memory` [..., N, d], weights and `mask` [..., N]; any leading axes.
 """
@@ -25,7 +25,7 @@ Similarity = Literal["cosine", "cosine_temperature", "dot"]
 def sample_base(key: Array, bits: int, shape: tuple[int, ...] = ()) -> Int[Array, "..."]:
     """p_B ~ U{0, ..., 2^b - 1} (section 2.2, appendix B): a base for each sequence, with the given `shape`.
 
-    Random bases make all addresses occur in training; otherwise the addresses of longer sequences would be unseen.
+    With random bases, all addresses occur in training. Otherwise the addresses of longer sequences would be unseen.
     """
     return jax.random.randint(key, shape, 0, 2**bits, jnp.int32)
 
@@ -42,9 +42,9 @@ def address_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float
 def phase_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float[Array, "... {length} 2*{bits}"]:
     """cos(2 pi a / 2^k), then sin(2 pi a / 2^k), k = b .. 1, for the addresses a of `address_bank`; not in the paper.
 
-    Bit b - k of an address is a square wave of period 2^k over the addresses; this is a smooth wave of the same period.
-    Adding a number to an address rotates each pair by a fixed angle, one linear map for all addresses. Bits need
-    carries instead, and long carries are rare in training. O(length b).
+    As a function of the address, bit b - k is a square wave of period 2^k; phase k is a sinusoid of the same period.
+    Adding a number to an address rotates each (cosine, sine) pair by a fixed angle, which is one linear map for all
+    addresses. With bits, addition requires carries, and long carries are rare in training. O(length b).
     """
     periods = 2 ** jnp.arange(bits, 0, -1)
     addresses = _addresses(base, length, bits)
@@ -70,7 +70,7 @@ def pointer_weights(
 ) -> Float[Array, "... N"]:
     """w[n] = softmax_n(s(q, k_n)), the attention of equations 2 (keys g(A[n])) and 5 (keys M[n]).
 
-        cosine                s = q . k / (|q| |k|), as printed: no weight can exceed e^2 times another
+        cosine                s = q . k / (|q| |k|), as printed; weights differ at most by a factor of e^2
         cosine_temperature    s = beta q . k / (|q| |k|), `temperature` beta >= 0; higher is sharper
         dot                   s = q . k / sqrt(d), as in the published code
 

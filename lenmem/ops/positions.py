@@ -1,12 +1,13 @@
 """Position encodings as functions of integer positions. Positions may be any integers in any order.
 
-Vectors to add: `sinusoidal`. Rotations of queries and keys: `rotary`. Biases of attention logits: `alibi`,
-`t5_buckets` (indices into a learned table), `fire_distances` (inputs of a learned network), and Transformer-XL's:
-`shifted` for positions 0, 1, 2, .., `relative_logits` for positions near each other, `sinusoidal_logits` for any.
-`random_positions` draws positions for any of these. `forgetting` is a bias that depends on the input.
+Vectors that are added to states: `sinusoidal`. Rotations of queries and keys: `rotary`. Biases of attention logits:
+`alibi`, `t5_buckets` (indices into a learned table), `fire_distances` (inputs of a learned network), and those of
+Transformer-XL: `shifted` for positions 0, 1, 2, .., `relative_logits` for positions near each other, and
+`sinusoidal_logits` for any positions. `random_positions` draws positions for any of these. `forgetting` is a bias that
+depends on the input.
 
-Shapes: positions int[..., N], [..., Q] for queries, [..., K] for keys. Everything but `sinusoidal` and `fire_distances`
-is unchanged if all positions are shifted by the same amount.
+Shapes: positions int[..., N], [..., Q] for queries, [..., K] for keys. All biases except `fire_distances` are unchanged
+if all positions are shifted by the same amount, and so are the products of rotated queries and keys.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from jaxtyping import Array, Float, Int, Real
 def sinusoidal(positions: Real[Array, ...], width: int) -> Float[Array, "... width"]:
     """Absolute positions as sines and cosines (Vaswani et al. 2017, section 3.5), for any position and without a table.
 
-    PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)). In float32 the error grows
-    with the position, as p 6e-8. O(width) per position.
+    PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)). In float32 the error is about
+    6e-8 p. O(width) per position.
     """
     if width < 1:
         raise ValueError(f"width is {width}; it must be at least 1")
@@ -53,9 +54,9 @@ def rotary(vectors: Float[Array, "... N d"], positions: Int[Array, "... N"]) -> 
 def alibi(queries: Int[Array, "... Q"], keys: Int[Array, "... K"], heads: int) -> Float[Array, "... heads Q K"]:
     """Logits that decrease with the distance (ALiBi; Press, Smith & Lewis 2022, section 3): -m_h |i - j|.
 
-    For n heads, n a power of two, the slopes m_h are 2^(-8 h / n), h = 1 .. n. For other numbers of heads, as in the
-    authors' code, they are the slopes of the next lower power and then every other slope of twice that power. Keys to
-    the left and to the right of a query are treated alike. O(heads Q K).
+    If the number n of heads is a power of two, the slopes m_h are 2^(-8 h / n), h = 1 .. n. Otherwise, as in the
+    authors' code, they are the slopes for the next lower power of two, and then every other slope for twice that power.
+    Keys to the left and to the right of a query are treated alike. O(heads Q K).
     """
     if heads < 1:
         raise ValueError(f"heads is {heads}; at least 1 is needed")
@@ -145,9 +146,10 @@ def sinusoidal_logits(
 ) -> Float[Array, "... Q K"]:
     """v_i . p_{j - i} with sinusoids p, without a table of offsets. d must be even.
 
-    A sinusoid of a difference is a rotated sinusoid, sin(aj - ai) = cos(ai) sin(aj) - sin(ai) cos(aj), so this is
-    R_{-i} v_i . p_j with R of `rotary`. For positions that are far apart; in float32 the error grows with the
-    positions, as for `sinusoidal`. `queries` and `keys` have the leading axes of `vectors`, or fewer. O(Q K d).
+    A sinusoid of a difference is a rotated sinusoid, sin(aj - ai) = cos(ai) sin(aj) - sin(ai) cos(aj), so this equals
+    R_{-i} v_i . p_j with the rotation R of `rotary`. It is meant for positions that are far apart; in float32 the error
+    grows with the positions, as for `sinusoidal`. `queries` and `keys` have the leading axes of `vectors`, or fewer.
+    O(Q K d).
     """
     return rotary(vectors, -queries) @ jnp.swapaxes(sinusoidal(keys, vectors.shape[-1]), -1, -2)
 
@@ -167,9 +169,9 @@ def shifted(scores: Float[Array, "... N offsets"]) -> Float[Array, "... N N"]:
 def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maximum: int) -> Int[Array, "... capacity"]:
     """Ascending positions drawn from 0 .. maximum - 1 without replacement (Ruoss et al. 2023, section 3).
 
-    Every subset of `lengths` positions is equally likely. All positions occur in training, so a longer sequence has no
-    unseen ones. A row's draw depends on its length but not on `capacity`; entries beyond its length are arbitrary. A
-    length beyond `maximum` repeats the last position. O(maximum log maximum) per row.
+    Every subset of `lengths` positions is equally likely. All positions occur in training, so longer sequences have no
+    unseen positions. A row's draw depends on its length but not on `capacity`; entries beyond its length are arbitrary.
+    If the length exceeds `maximum`, the last position is repeated. O(maximum log maximum) per row.
     """
     if capacity < 1 or maximum < 1:
         raise ValueError(f"capacity and maximum must be at least 1, got {capacity} and {maximum}")
@@ -184,9 +186,9 @@ def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maxi
 def forgetting(log_gates: Float[Array, "... N"]) -> Float[Array, "... N N"]:
     """sum_{l=j+1..i} g_l for queries i and keys j <= i, with g = `log_gates` <= 0; 0 for j > i (Lin et al. 2025).
 
-    Added to the logits of a causal softmax it multiplies each weight by the gates passed since its key: attention
-    forgets, by as much as the input says. With a constant g it is ALiBi. Lin et al., "Forgetting Transformer", ICLR
-    2025 (arXiv 2503.02130), section 3.1. O(N^2).
+    If it is added to the logits of a causal softmax, each weight is multiplied by the gates of all positions after its
+    key, up to the query. With a constant g it is ALiBi. Lin et al., "Forgetting Transformer", ICLR 2025 (arXiv
+    2503.02130), section 3.1. O(N^2).
     """
     total = jnp.cumsum(log_gates, axis=-1)
     return jnp.tril(total[..., :, None] - total[..., None, :])

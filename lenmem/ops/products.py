@@ -1,16 +1,16 @@
-"""Gradients of what all steps of a loop share, as one product after the loop.
+"""Gradients of weights that all steps of a loop share, as one product after the loop.
 
-Let a step compute y_t = x_t W with a W that is the same in every step. Differentiated plainly, the backward loop adds
-a gradient of the size of W at every step:
+Let a step compute y_t = x_t W with the same W in every step. With JAX's usual derivative, the backward loop adds a
+gradient of the size of W at every step:
 
     dW = sum_t x_t^T dy_t                                O(T |W|) memory traffic, T small products
 
-`SharedProducts` finds such products in a step, whatever code they come from. Its `run` adds a probe to each, whose
-gradient is dy_t, and also returns x_t. A loop stacks both over time, and `gradient` forms one product of all steps:
+`SharedProducts` finds such products in the traced step. Its `run` adds a probe to each of them, whose gradient is dy_t,
+and also returns x_t. A loop stacks both over time, and `gradient` computes one product for all steps:
 
     dW = [x_1; ..; x_T]^T [dy_1; ..; dy_T]
 
-Weights that a step uses in another way too (biases, gains) get that part of their gradient plainly.
+If a step also uses weights in other ways (biases, gains), that part of their gradient is computed as usual.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from lenmem.ops.gradients import with_gradient
 PyTree = Any
 
 LARGEST = 1.0
-"""A product is left to plain differentiation if its results outnumber its weights by more than this: to keep the
-results of all steps would then cost more than adding a gradient at each. Zero leaves all."""
+"""A product is differentiated as usual if the ratio of its results to its weights exceeds this number: storing the
+results of all steps would then cost more than adding a gradient at each step. With 0 all products are differentiated as
+usual."""
 NAME = "product of shared weights"
-"""The name of products among what a backward pass may keep."""
+"""The name of products for the checkpoint policy, which decides what is stored for the backward pass."""
 
 
 def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, lean: bool = True) -> Callable:
-    """`scan(weights, carry, xs)`, which is `lax.scan` of `step(weights, carry, x)` over the first axis of `xs`, with
+    """A function `scan(weights, carry, xs)`: `lax.scan` of `step(weights, carry, x)` over the first axis of `xs`, with
     the gradients of products with weights formed after the loop.
 
-    The step is traced with the `weights`, `carry` and `x` given here, and must not close over traced values. If it is
-    `lean`, the backward pass keeps the carry and the products of each step and computes all else again: on a CPU that
-    is faster for an LSTM than to write and read the dozen arrays of a plain derivative.
+    The step is traced with `weights`, `carry` and `x`, and must not close over traced values. With `lean`,
+    only the carry and the products of each step are stored for the backward pass, and the rest is recomputed. For an
+    LSTM on a CPU this is faster than to write and read the dozen arrays that JAX would store.
     """
     products = SharedProducts(step, weights, carry, x)
 
@@ -75,10 +76,10 @@ def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, le
 
 
 class SharedProducts:
-    """The products in `step(weights, *arguments)` of a value of this step and one that depends on `weights` alone.
+    """The products in `step(weights, *arguments)` in which one factor depends on `weights` alone.
 
-    The step is traced once, with arguments as in any step; their values do not matter. Only products at its top level
-    are found: one inside of a loop, a branch or a checkpoint of the step is differentiated plainly.
+    The step is traced once; the values of the arguments do not matter. Only products at the top level of the step are
+    found. Products inside a loop, a branch or a checkpoint are differentiated as usual.
     """
 
     def __init__(self, step: Callable[..., PyTree], weights: PyTree, *arguments: PyTree):
@@ -119,25 +120,25 @@ class SharedProducts:
 
     @property
     def found(self) -> bool:
-        """Whether there is any such product."""
+        """Whether there are such products."""
         return bool(self.products)
 
     def plain_leaves(self, weights: PyTree) -> list[jax.Array]:
-        """The leaves of `weights` for which `run` has to be differentiated, too."""
+        """The leaves of `weights` for which `run` must also be differentiated as usual."""
         leaves = jax.tree.leaves(weights)
         return [leaves[i] for i in self.plain]
 
     def probes(self, *leading: int) -> list[jax.Array]:
-        """A zero for each product, with more axes in front."""
+        """A zero array for each product, with additional leading axes."""
         results = (self.jaxpr.eqns[number].outvars[0].aval for number in self.products)
         return [jnp.zeros((*leading, *x.shape), x.dtype) for x in results]
 
     def run(
         self, plain: list[jax.Array], probes: list[jax.Array], weights: PyTree, *arguments: PyTree
     ) -> tuple[PyTree, list[jax.Array]]:
-        """(the step's result, the factor of each product that is not fixed).
+        """(the result of the step, the other factor of each product).
 
-        `plain` are the `plain_leaves` of `weights`. To be differentiated in `plain`, `probes` and `arguments`.
+        `plain` are the `plain_leaves` of `weights`. The result is differentiable in `plain`, `probes` and `arguments`.
         """
         leaves = jax.tree.leaves(weights)
         fixed = self._before(leaves)
@@ -163,8 +164,8 @@ class SharedProducts:
     def gradient(
         self, weights: PyTree, factors: list[jax.Array], d_probes: list[jax.Array], d_plain: Iterable[jax.Array]
     ) -> PyTree:
-        """The gradient in `weights`, from what `run` gave in all steps, stacked on axis 0, and the gradients in
-        `probes`, stacked, and `plain`. None for leaves that are not floats."""
+        """The gradient in `weights`, from the factors that `run` returned and the gradients in `probes`, both stacked
+        over the steps on axis 0, and from the gradients in `plain`. None for leaves that are not floats."""
         leaves = jax.tree.leaves(weights)
 
         def products(floats: list[jax.Array]) -> list[jax.Array]:

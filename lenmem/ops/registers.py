@@ -5,7 +5,7 @@ holds a distribution over the integers 0 .. M - 1; a module m(a, b) of two indep
 P(c) = sum_{a, b} P(a) P(b) [m(a, b) = c]. A tape has one such distribution in each of its M cells.
 
 Shapes: registers [..., M], `tape` [..., M cells, M integers]; any leading axes. `modulus` int[...] in 2 .. M, default
-M: sums are modulo it, all probability lies below it, and integers from it on have no effect.
+M: sums are modulo this number, and integers from this number on have no probability and no effect.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Differentiable stacks: the neural stack with strengths, and the superposition stack.
 
-Grefenstette et al., "Learning to Transduce with Unbounded Memory", NeurIPS 2015 (arXiv 1506.02516), section 3.1: every
-value ever pushed is kept, and a strength says how much of it is still on the stack. Joulin & Mikolov, "Inferring
+Grefenstette et al., "Learning to Transduce with Unbounded Memory", NeurIPS 2015 (arXiv 1506.02516), section 3.1: pushed
+values are never deleted; a strength tells how much of a value is still on the stack. Joulin & Mikolov, "Inferring
 Algorithmic Patterns with Stack-Augmented Recurrent Nets", NeurIPS 2015 (arXiv 1503.01007), section 3.2, in the form of
 Suzgun et al., "Memory-Augmented Recurrent Neural Networks Can Learn Generalized Dyck Languages", 2019 (arXiv
 1911.03329): the stack is the average of the stacks that each action would give.
 
-Shapes: `strengths` [..., T] for T preallocated slots, bottom of the stack first; `stack` [..., T, W], top first;
-`push`, `pop` and `no_op` [...]; any leading axes.
+Shapes: `strengths` [..., T] for T preallocated slots, with the bottom of the stack first; `stack` [..., T, W], with the
+top first; `push`, `pop` and `no_op` [...]; any leading axes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stack_update(
     pop: Float[Array, "..."],
     time: Int[Array, "..."] | Float[Array, "..."] | int,
 ) -> Float[Array, "... T"]:
-    """Pop, then push (Grefenstette et al., equation 2): the strengths after step t = `time`, counted from 0.
+    """Pops, then pushes (Grefenstette et al., equation 2): the strengths after step t = `time`, counted from 0.
 
         s_t[i] = max(0, s_{t-1}[i] - max(0, u_t - sum_{j > i} s_{t-1}[j]))  for i < t,  s_t[t] = d_t,  0 for i > t
 
@@ -64,8 +64,8 @@ def superposition_stack(
 ) -> Float[Array, "... T W"]:
     """S' = push [new; S_0 .. S_{T-2}] + pop [S_1 .. S_{T-1}; 0] (+ no_op S) (Joulin & Mikolov, equations 3 to 5).
 
-    Push, pop and no-op are probabilities that sum to 1. Values pushed beyond T slots fall off the bottom. Below the
-    bottom everything is zero, so popping an empty stack brings up zeros. O(T W).
+    Push, pop and no-op are probabilities that sum to 1. A full stack loses its bottom value at a push. Popping an empty
+    stack gives zeros. O(T W).
     """
     pushed = jnp.concatenate([new[..., None, :], stack[..., :-1, :]], axis=-2)
     popped = jnp.concatenate([stack[..., 1:, :], jnp.zeros_like(stack[..., :1, :])], axis=-2)
@@ -74,7 +74,7 @@ def superposition_stack(
 
 
 class IndexStack(NamedTuple):
-    """A stack of T numbers in a ring, for actions that are certain. What is pushed onto a full one loses the bottom."""
+    """A stack of T numbers in a ring buffer, for rounded actions. A full stack loses its bottom value at a push."""
 
     values: Int[Array, "... T"]
     """The numbers, in a ring."""
@@ -96,7 +96,7 @@ class IndexStack(NamedTuple):
         return jnp.where(self.height > 0, value, -1)
 
     def act(self, new: Int[Array, "..."], action: Int[Array, "..."]) -> IndexStack:
-        """Push (action 0), pop (1) or neither (2): `superposition_stack` with one-hot values and certain actions.
+        """Pushes (action 0), pops (1) or does neither (2): `superposition_stack` with one-hot values and actions.
 
         Popping an empty stack does nothing. O(1) where the update is in place, as in a scan.
         """

@@ -20,11 +20,12 @@ def nearest_states_similarity(
 ) -> Float[Array, "..."]:
     """Mean of the `pairs` largest cosine similarities between two states of a sequence (section III-E).
 
-    All pairs i < j of valid times are considered, each once. A sequence with fewer pairs is averaged over the pairs it
-    has; a sequence without any gets 0. The cosine with a zero state is 0, with a finite gradient.
+    All pairs i < j of valid times are considered, each once. For a sequence with fewer pairs, the mean is over all of
+    its pairs; for a sequence without pairs it is 0. The cosine with a zero state is 0, with a finite gradient.
 
-    The search for the nearest pairs has no gradient and compares `CHUNK` times with all others at once; the cosines of
-    the pairs found are then recomputed. O(T^2 H) time and O(T (H + CHUNK)) memory forward, O(pairs H) more backward.
+    The search for the nearest pairs has no gradient. It compares `CHUNK` times with all others at once, and the cosines
+    of the selected pairs are then recomputed. O(T^2 H) time and O(T (H + CHUNK)) memory, and O(pairs H) more for the
+    gradient.
     """
     length = states.shape[-2]
     pairs = min(pairs, length * (length - 1) // 2)

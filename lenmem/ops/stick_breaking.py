@@ -1,7 +1,7 @@
 """Stick-breaking attention: every position attends to its closest match on the left.
 
-Tan et al., "Stick-breaking Attention", ICLR 2025 (arXiv 2410.17980). It is the attention of `lenmem.ops.geometric` with
-one side only; shapes and types are the same.
+Tan et al., "Stick-breaking Attention", ICLR 2025 (arXiv 2410.17980). It is geometric attention (`lenmem.ops.geometric`)
+that looks only to the left; shapes and dtypes are the same.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def stick_breaking_weights(
 
         A_ij = P_ij prod_{k > j} (1 - P_ik),  P = sigmoid(x)
 
-    over the visible keys; with only keys j < i visible this is geometric attention that looks to the left. A row sums
-    to 1 - prod_k (1 - P_ik). Invisible keys get weight exactly 0. In the type of the logits.
+    over the visible keys. If the visible keys are all j < i, this is geometric attention that looks only to the left. A
+    row sums to 1 - prod_k (1 - P_ik). Invisible keys get weight exactly 0. The result has the dtype of the logits.
 
-    Gradient: as for `geometric_attention_weights`, with the keys to the left as the farther ones. O(Q N).
+    The gradient is that of `geometric_attention_weights`, where keys further to the left are farther away. O(Q N).
     """
     wide = logits.astype(sum_type(logits))
     if visible is not None:
@@ -56,9 +56,9 @@ def stick_breaking_attention(
 ) -> Float[Array, "... N v"]:
     """sum_{j < i} A_ij v_j with A = `stick_breaking_weights` of scale q_i . k_j + offset.
 
-    This is geometric attention that only looks left: a target sees what is before it. The scale defaults to
-    1 / sqrt(d). `key_mask`, dtypes and `implementation` are as for `geometric_attention`. O(N^2 (d + d_v)) time;
-    O(N^2) memory by XLA, O(N (d + d_v)) by the kernel. Raises ValueError as `geometric_attention` does.
+    This is geometric attention in which a target sees only earlier positions. The scale defaults to 1 / sqrt(d).
+    `key_mask`, dtypes and `implementation` are as for `geometric_attention`. O(N^2 (d + d_v)) time; O(N^2) memory with
+    XLA, O(N (d + d_v)) with the kernel. Raises ValueError in the same cases as `geometric_attention`.
     """
     pallas.checked(implementation)
     check(query, key, value, None, None)

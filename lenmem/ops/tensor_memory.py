@@ -1,12 +1,13 @@
-"""Memories of any order, and learning a weight matrix by writing to it: further applications of the NAM.
+"""Memories of any order, and learning a weight matrix by writing to it: further applications of NAM.
 
 Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), section 6. The matrix of `lenmem.ops.outer_product` maps
-unit keys to vectors; a tensor maps unit keys to tensors, M = sum_i T_i (x) k_i. A document is a sum over sentence keys
-of sentences, which are sums over word keys of words. A read contracts one level for each query, outermost first.
+unit keys to vectors; a tensor maps unit keys to tensors, M = sum_i T_i (x) k_i. For example, a sentence is a sum of
+outer products of words and word keys, and a document is a sum of outer products of sentences and sentence keys. A read
+contracts one level for each query, outermost first.
 
-Shapes: a memory of n levels is [..., v, k_n, .., k_1]; level 1 is the outermost (the sentences), and its axis the last.
-Keys and queries of level j are [..., k_j]; they need not be unit, since mu projects them. Their leading axes are those
-of the memory. Sums are float32 (float64 for float64 inputs).
+Shapes: a memory of n levels is [..., v, k_n, .., k_1]; level 1 is the outermost (the sentences), and its axis is the
+last. Keys and queries of level j are [..., k_j]; they are normalised by mu. Their leading axes are those of the memory.
+Sums are float32 (float64 for float64 inputs).
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ from lenmem.ops.outer_product import Probability, nam_write
 def tensor_memory(
     keys: Sequence[Float[Array, "..."]], values: Float[Array, "..."], *, mask: Bool[Array, "..."] | None = None
 ) -> Float[Array, "..."]:
-    """M = sum_i T_i (x) mu(k_i), with T_i the same sum one level further in, and vectors innermost.
+    """M = sum_i T_i (x) mu(k_i), where T_i is a sum of this form at the next level, and a vector at the innermost
+    level.
 
     `keys` has an array for each level, outermost first: [..., N_1, k_1], [..., N_1, N_2, k_2] and so on; `values` are
-    [..., N_1, .., N_n, v], and the result is [..., v, k_n, .., k_1]. One level gives `outer_product_memory`; none gives
-    the values. Values where `mask` [..., N_1, .., N_n] is False are left out, with their keys, whatever these contain.
-    For a document, `tensor_memory((sentence_keys, word_keys), words)`.
+    [..., N_1, .., N_n, v], and the result is [..., v, k_n, .., k_1]. With one level this is `outer_product_memory`;
+    with none it returns the values. Values where `mask` [..., N_1, .., N_n] is False are left out, with their keys,
+    whatever they contain. A document is `tensor_memory((sentence_keys, word_keys), words)`.
 
-    Costs O(v k_n .. k_j) for each T of level j, and the size of the memory however much it holds. Raises ValueError for
-    shapes that do not fit each other.
+    Costs O(v k_n .. k_j) for each T of level j. The size of the memory does not depend on the number of values. Raises
+    ValueError for shapes that do not fit each other.
     """
     levels = len(keys)
     shape = values.shape[:-1]
@@ -63,14 +65,15 @@ def tensor_memory(
 
 
 def nested_read(
-    memory: Float[Array, "..."], *queries: Float[Array, "... k"], read_probability: Probability = 1.0
+    memory: Float[Array, "..."], *queries: Float[Array, "... _"], read_probability: Probability = 1.0
 ) -> Float[Array, "..."]:
     """Nested attention (section 6): contracts one level for each query, outermost first, p_r M mu(q_1) .. mu(q_m).
 
-    `nested_read(document, sentence_query, word_query)` is a word, `nested_read(document, sentence_query)` a whole
-    sentence, to be read with word queries. A query that is a key reads what was stored under it, plus what was stored
-    under other keys times the cosines of these keys with it: nothing else, if keys are orthogonal. In the dtype of the
-    queries. O(size of the memory). Raises ValueError for more queries than levels, or queries of other widths.
+    `nested_read(document, sentence_query, word_query)` is a word, and `nested_read(document, sentence_query)` is a
+    sentence, which can be read with word queries. A query equal to a key returns the value of this key, plus the values
+    of the other keys times their cosines with it, which are zero if the keys are orthogonal. The result has the dtype
+    of the queries. O(size of the memory). Raises ValueError for more queries than levels, and for queries of other
+    widths.
     """
     leading = _leading(memory, queries, "queries")
     read = memory
@@ -85,19 +88,20 @@ def nested_read(
 
 def nested_write(
     memory: Float[Array, "..."],
-    keys: Sequence[Float[Array, "... k"]],
+    keys: Sequence[Float[Array, "... _"]],
     value: Float[Array, "..."],
     write_probability: Probability = 1.0,
     erase_probability: Probability = 1.0,
 ) -> Float[Array, "..."]:
     """WR at any level of a tensor: M + (p_w T - p_e RD(M, k_1, .., k_m)) (x) mu(k_m) .. (x) mu(k_1).
 
-    The value T has the levels that the keys leave: a word for a sentence key and a word key, a sentence (matrix) for a
+    The value T has the remaining levels: it is a word for a sentence key and a word key, and a sentence (matrix) for a
     sentence key alone. With both probabilities 1, a read with the same keys returns T (Theorem 1, at each level), and
-    what is stored under orthogonal keys of any level stays as it was. It is the same as reading the sentence, writing
-    the word to it and the sentence back. With one key and a vector it is `nam_write`. A zero key changes nothing.
+    values of orthogonal keys, at any level, are unchanged. The result is the same as that of reading the sentence,
+    writing the word to it, and writing the sentence back. With one key and a vector it is `nam_write`. A zero key
+    changes nothing.
 
-    In the dtype of the memory. O(size of the memory). Raises ValueError for shapes that do not fit.
+    The result has the dtype of the memory. O(size of the memory). Raises ValueError for shapes that do not fit.
     """
     leading = _leading(memory, keys, "keys")
     wanted = memory.shape[: memory.ndim - len(keys)]
@@ -162,11 +166,12 @@ def few_shot(
     write_probability: float = 1.0,
     erase_probability: float = 1.0,
 ) -> Float[Array, "... v k"]:
-    """S pairs learnt one after the other by writes alone, W <- WR(W, y / |x|, x / |x|, p_w, p_e), in parallel chunks.
+    """S pairs learnt one after the other by writes, W <- WR(W, y / |x|, x / |x|, p_w, p_e), in parallel over chunks.
 
-    With both probabilities 1, as `one_shot` for each pair: the last pair is exact, and all are if their inputs are
-    orthogonal; another order gives another matrix. Smaller equal ones are steps of the delta rule. Without erasure W is
-    a sum of outer products, in any order. In the dtype of the weight. O(S d_v d_k).
+    With both probabilities 1 this is `one_shot` for each pair: the last pair is exact, all pairs are exact if their
+    inputs are orthogonal, and the result depends on the order. With equal probabilities below 1, writes are steps of
+    the delta rule. Without erasure W is a sum of outer products, which does not depend on the order. The result has the
+    dtype of the weight. O(S d_v d_k).
     """
     inverse = _inverse_length(inputs)
     shape = inputs.shape[:-1]

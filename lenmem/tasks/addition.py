@@ -5,10 +5,10 @@
     reversed_answer  1 2 + 9 1 =  ->  3 0 1          only the sum (Cho et al. 2024, arXiv 2405.20671)
     index_hints      #7 2 #8 1 + #7 1 #8 9 =  ->  #7 3 #8 0 #9 1
 
-In the last one each digit stands behind a token for its weight, the same in all numbers: consecutive hints from a
-random start (Zhou et al. 2024, arXiv 2402.09371), here with the lowest digit first. The answer contains them, and they
-are scored. Published lengths: 1 to 20 digits in training and up to 100 in the test (McLeish et al.), or 1 to 30 (Cho et
-al., whose numbers are `padded`).
+In the last format each digit follows a hint, a token for its place value, which is the same in all numbers: hints are
+consecutive from a random start (Zhou et al. 2024, arXiv 2402.09371), here with the lowest digit first. The answer
+contains the hints, and they are scored. Published lengths: 1 to 20 digits in training and up to 100 in the test
+(McLeish et al.), or 1 to 30 in training (Cho et al., whose numbers are `padded`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Addition(Task):
     unit: ClassVar[str] = "digits"
 
     format: Literal["plain", "reversed", "reversed_answer", "index_hints"] = "reversed"
-    """The order of digits, and whether hints stand before them."""
+    """The order of the digits, and whether there are hints."""
     padded: bool = False
     """Both numbers have n digits and the sum n + 1, with zeros in front of the highest digit, and there is no end."""
     train_lengths: Lengths = (1, 20)  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -50,8 +50,8 @@ class Addition(Task):
     hints: PositiveInt = 128
     """Number of hint tokens; a sum of n + 1 digits needs as many."""
     positions: Literal["abacus", "coupled"] | None = None
-    """Positions that a network may use (`Transformer(positions="given")`): the place of a digit in its number, or one
-    position for all digits of a weight. See `DigitPositions`."""
+    """Positions that a network may use (`Transformer(positions="given")`): the position of a digit in its number, or
+    the same position for all digits with the same place value. See `DigitPositions`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,7 +70,7 @@ class Addition(Task):
 
     @property
     def hinted(self) -> bool:
-        """Whether hints stand before digits."""
+        """Whether there are hints."""
         return self.format == "index_hints"
 
     @property
@@ -161,13 +161,13 @@ class Addition(Task):
 
 @dataclasses.dataclass(frozen=True)
 class DigitPositions:
-    """Positions of the digits of a sum. Tokens that are no digits get the first one, with `abacus` none.
+    """Positions of the digits of a sum. Other tokens get the first position or, with `abacus`, none.
 
     abacus     1, 2, 3, .. in each number, from its first digit on (McLeish et al. 2024)
     coupled    w + 2 for a digit of weight 10^w, in all numbers; 1 for signs (Cho et al. 2024)
 
-    An answer slot has the position of the digit for which it is; that of the end follows that of the highest digit.
-    With M slots no position is above M + 1: no number of a sum has more digits.
+    An answer slot has the position of its digit; the position of the end follows that of the highest digit. With M
+    slots the largest position is M + 1.
     """
 
     kind: Literal["abacus", "coupled"]

@@ -29,7 +29,7 @@ class SetScore(NamedTuple):
     value: float
     """1 at best."""
     told: str
-    """How it was computed."""
+    """A description of how it was computed."""
 
 
 class Source(Protocol):
@@ -53,7 +53,7 @@ def evenly_spaced(values: Sequence[int] | np.ndarray, most: int = 32) -> list[in
 class Task:
     """Base class of tasks. Subclasses define `spec`, `shapes` and `sample`, and may override loss and metrics.
 
-    Field values are checked against their types; a wrong one is a ValueError (see `lenmem.fields`).
+    Field values are checked against their types; a wrong value raises a ValueError (see `lenmem.fields`).
 
     `length` and `capacity` are in the task's own unit (copy: tokens; repeat_copy: repetitions; ...).
     """
@@ -63,9 +63,9 @@ class Task:
     endless: ClassVar[bool] = True
     """Examples of any length can be drawn. False: only examples of the lengths in `curve_lengths`."""
     unit: ClassVar[str] = "tokens"
-    """What a length counts."""
+    """The unit of a length."""
     forced: ClassVar[bool] = False
-    """The perplexity of answers is measured too, for which a network is given the right answer so far: for tokens."""
+    """Whether the perplexity under teacher forcing is measured too. For tokens."""
     scores_sets: ClassVar[bool] = False
     """The task has scores of whole splits, `set_scores`."""
 
@@ -125,24 +125,25 @@ class Task:
         }
 
     def set_answers(self, outputs: jax.Array, batch: Batch) -> PyTree:
-        """What `set_scores` needs of each example: arrays [B, ...]. Traced. By default the likeliest classes."""
+        """The data that `set_scores` needs for each example, arrays [B, ...]. Traced. By default the most likely
+        classes."""
         return jnp.argmax(outputs, axis=-1)
 
     def set_scores(self, answers: PyTree, split: Split) -> dict[str, SetScore]:
-        """Named scores of the `set_answers` (NumPy) to the first examples of a split, in their order.
+        """Named scores, computed from the `set_answers` (NumPy) of the first examples of a split, in their order.
 
         Raises ValueError if they cannot be computed.
         """
         return {}
 
     def examples_of(self, split: Split) -> int | None:
-        """Number of examples of a split, after which they begin again; None: endless."""
+        """Number of examples of a split, after which the examples repeat; None: endless."""
         return None
 
     def reply(self, text: str, ask: Callable[[Batch], Any]) -> list[str] | None:
-        """The answer in words to a typed input, by a network: batch -> outputs.
+        """The answer, as text, to an input that was typed as text. `ask` maps a batch to outputs.
 
-        None, the default: inputs are typed as names of tokens or as numbers. Raises ValueError for a text that is no
+        By default None: inputs are typed as names of tokens or as numbers. Raises ValueError for a text that is not an
         input of the task.
         """
         return None
@@ -154,7 +155,7 @@ class Task:
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """Default lengths for a curve of accuracy by length: from training to test, without gaps."""
+        """Default lengths for a curve of accuracy by length: all lengths from training to test."""
         return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
 
     def lengths_of(self, split: Split) -> tuple[int, int]:
@@ -201,9 +202,10 @@ class FreshSource:
 
 @dataclasses.dataclass(frozen=True)
 class GrowingSource(FreshSource):
-    """Fresh examples whose longest length grows in the first `steps` steps, from the shortest of the split to all.
+    """Fresh examples whose longest length grows during the first `steps` steps, from the shortest to the longest
+    length.
 
-    Longer draws are folded into the range of the step, so that lengths that are uniform stay nearly uniform.
+    Longer draws are folded into the current range, so that uniform lengths remain nearly uniform.
     """
 
     fresh: FreshSource
@@ -219,7 +221,7 @@ class GrowingSource(FreshSource):
 
 
 def growing_source(source: Source, steps: int) -> Source:
-    """A source of fresh examples as a `GrowingSource`; itself for 0 steps. ValueError for another kind of source."""
+    """`source`, of fresh examples, as a `GrowingSource`, or unchanged for 0 steps. ValueError for other sources."""
     if not steps:
         return source
     if not isinstance(source, FreshSource) or type(source).batch is not FreshSource.batch:
@@ -304,7 +306,7 @@ def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-    """For bits: `token_accuracy`, the share of slots with all bits right, and `exact_match`, 1 if all slots are."""
+    """For bits: `token_accuracy`, the fraction of slots with all bits right, and `exact_match`, 1 if all slots are."""
     right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
     return {
         "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
@@ -313,8 +315,8 @@ def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def scaled_accuracy(accuracy: jax.Array, chance: float) -> jax.Array:
-    """(a - c) / (1 - c) with the token accuracy a and its chance level c: 0 at chance, 1 if all is right, and below 0
-    if fewer slots are right than by chance. 0 if c is 1.
+    """(a - c) / (1 - c) with the token accuracy a and its chance level c: 0 at chance, 1 if all slots are right, and
+    negative below chance. 0 if c is 1.
 
     The score of the work on state tracking (Beck et al. 2024, arXiv 2405.04517; Grazzi et al. 2025, arXiv 2411.12537).
     """

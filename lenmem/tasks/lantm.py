@@ -1,8 +1,8 @@
 """The eight algorithmic tasks of Lie-Access Neural Turing Machines (Yang & Rush, ICLR 2017, section 5, Table 1a).
 
 Input ids 0 .. V - 1 are tokens (digits in the arithmetic tasks); the answer uses the same ids and ends with the end
-symbol, which is scored. Begin and delimiter tokens belong to the model's interface, not to the data.
-Where the paper and the published data differ, the paper is the default and the data's variant is a field.
+symbol, which is scored. Begin and delimiter tokens belong to the model's interface, not to the data. Where the
+published data differ from the paper, the default follows the paper, and a field selects the published variant.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from lenmem.types import Example, Spec
 
 
 class Doubled(tuple[int, int]):
-    """A test range that was derived from the training range, not chosen.
+    """A test range that was derived from the training range.
 
-    It compares and prints like a plain tuple. The type lets `dataclasses.replace(task, train_lengths=...)` derive the
-    range again.
+    It compares and prints like a plain tuple. Because of its type, `dataclasses.replace(task, train_lengths=...)`
+    derives the range again.
     """
 
 
@@ -135,9 +135,9 @@ def reversed_prefix(values: jax.Array, length: jax.Array | int) -> jax.Array:
 def add_digits(x: jax.Array, y: jax.Array, base: int) -> jax.Array:
     """Sum of two numbers of n digits, least significant first: n + 1 digits.
 
-    A place with x + y = base - 1 passes its carry on; any other place determines its carry alone. The carry into a
-    place is therefore that of the last determining place before it, found by a running maximum over (place, carry)
-    pairs.
+    A place with x + y = base - 1 propagates the carry from the place before it; at any other place the carry depends on
+    this place alone. The carry into a place is therefore that of the last such place before it, which a running maximum
+    over (place, carry) pairs finds.
     """
     total = x + y
     place = jnp.arange(1, total.shape[0] + 1)

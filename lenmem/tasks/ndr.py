@@ -1,11 +1,13 @@
 """The tasks of the Neural Data Router (Csordás et al. 2022, https://arxiv.org/abs/2110.07732, appendix C.2).
 
-Compositional table lookup, simple arithmetic and ListOps: one label for an expression, trained on up to five operations
-that depend on each other, tested on more. A length is that depth. The sets are built on the host once, as in the
-published code including its quirks, and cached on disk. Unlike there, no held-out example is in training.
+Compositional table lookup, simple arithmetic and ListOps: one label for an expression. Training expressions have up to
+five operations that depend on each other, test expressions have more. A length is this depth. The sets are built once,
+on the host, and cached on disk. They follow the published code, including its quirks, except that no held-out example
+is in the training set.
 
-Splits: `train`; `validation` and `iid`, two sets of training depths, one for selection and the other for reporting;
-`deeper_validation`, a little deeper (the paper selects on it); `test`, deeper still. Curves continue beyond the test.
+Splits: `train`; `validation` and `iid`, two sets with the training depths, one for selection and the other for
+reporting; `deeper_validation`, slightly deeper, on which the paper selects; and `test`, which is deeper still. Curves
+continue beyond the test.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from lenmem.types import Example, Spec
 
 @dataclasses.dataclass(frozen=True)
 class DepthTask(RowTask):
-    """An expression and one label. The answer row holds the label and the depth; only the label is asked for."""
+    """An expression and one label. The answer row contains the label and the depth; only the label is an answer
+    slot."""
 
     unit: ClassVar[str] = "depth"
     vocabulary: ClassVar[int]
@@ -41,7 +44,8 @@ class DepthTask(RowTask):
 
     batches: Literal["bucketed", "mixed", "balanced"] = "bucketed"
     """Training batches. `bucketed`: inputs of similar length, as in most published runs. `mixed`: random rows.
-    `balanced`: equally many rows of each depth, however few there are; this is ours and learns in fewer steps."""
+    `balanced`: equally many rows of each depth, even if the set has only few of them; this is ours, and learns in fewer
+    steps."""
     pool: PositiveInt = 1
     """Number of balanced batches that are drawn together and sorted by length, which reduces padding."""
     data_seed: NonNegativeInt = 0
@@ -108,8 +112,8 @@ class TableLookup(DepthTask):
     order: Literal["backward", "forward"] = "backward"
     """`forward`: the symbol comes first, then the functions in the order of application, `101 d a b`."""
     validation_depth: Annotated[int, between(6, 9)] = 8
-    """Most functions of `deeper_validation`; the test has the rest up to 10. The published baselines with 11 layers
-    use 7."""
+    """Largest number of functions in `deeper_validation`; the test has the larger numbers, up to 10. The published
+    baselines with 11 layers use 7."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -210,7 +214,7 @@ class TreeTask(DepthTask):
     lowest_depth: ClassVar[int]
     """The lowest training depth from which examples are balanced."""
     most: ClassVar[dict[int, int]] = {}
-    """depth -> most examples in a set, where there are few different ones."""
+    """depth -> largest number of examples in a set, for depths with few different expressions."""
 
     train_size: PositiveInt = 100_000
     """Training examples."""
@@ -219,13 +223,14 @@ class TreeTask(DepthTask):
     curve_size: PositiveInt = 100
     """Number of examples at each depth of a curve beyond the test."""
     clean: bool = False
-    """Follow the paper's text where its code differs."""
+    """Follow the paper's text where its code differs from it."""
     disjoint: bool = True
-    """No held-out example is in training. False: as published, held-out sets of training depths may overlap with it."""
+    """Exclude held-out examples from training. False: held-out sets of training depths may overlap with it, as
+    published."""
     max_length: Annotated[int, at_least(40)] = 50
     """Greatest length of an expression."""
     curve_max_length: Annotated[int, at_least(40)] = 100
-    """The greatest length at depths beyond the test, where `max_length` would leave little room or none."""
+    """Greatest length at depths beyond the test, for which `max_length` would be too short."""
 
     @property
     def test_lengths(self) -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Your own pairs of sequences, from a file or from memory, split by length.
 
-All pairs are sorted by the length of their input; the network trains on the shorter ones and is tested on the longer
-ones. Le et al. (2024, sections 3.4 and D.4) do this for question answering and translation, at 0.8 and at 0.5.
+All pairs are sorted by the length of their input; the network is trained on the shorter ones and tested on the longer
+ones. Le et al. (2024, sections 3.4 and D.4) do this for question answering and translation, with 80% and 50% of the
+pairs for training.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The six algorithmic tasks of Pointer-Augmented Neural Memory (Le et al., arXiv 2404.11870v1, section 3.1, app. D.1).
 
 Input tokens 0 .. 9 are uniform and independent, so they may repeat. In two tasks a token has features, float channels
-beside its one-hot vector. An answer consists of tokens of the input; it has exactly as many slots as tokens, without an
-end symbol. Trained on lengths 1 to L, one per batch, and evaluated on five lengths from L to about 8 (L + 1):
-`length_9`, `length_10`, .. are splits, each a column of the paper's Tables 7 to 12, and `test` takes the five in turn,
-so its score is their mean, as in Table 1. The split `selection` has length L + 1, on which the paper selects the
-parameters to keep.
+in addition to its one-hot vector. An answer consists of tokens of the input; the number of slots is exactly its number
+of tokens, without an end symbol. Trained on lengths 1 to L, one per batch, and evaluated on five lengths from L to
+about 8 (L + 1): `length_9`, `length_10`, .. are splits, each a column of the paper's Tables 7 to 12. The split `test`
+takes the five lengths in turn, so its score is their mean, as in Table 1. The split `selection` has length L + 1, which
+the paper uses to select parameters.
 
 The published code has Copy and Reverse only. Details that the text leaves open are fields; their defaults are marked as
 our choice. If an input does not determine its answer, `ceiling_at` is the highest possible token accuracy.
@@ -189,19 +189,21 @@ class Mix(PanmTask):
 class DynamicRecall(PanmTask):
     """x_1 .. x_L q -> the neighbour of q: the left one if L is even, the right one if L is odd.
 
-    q is the token at a uniformly drawn place. The same token may occur at other places too, and the input does not show
-    which of them was drawn. The task as described is therefore ambiguous: at lengths 9, 10, 20, 40 and 80 no network
-    can be right in more than 71.8, 69.4, 52.3, 38.4 and 29.6% of the answers. The paper prints 92, 89, 45, 22 and 16%
-    for PANM and up to 90% for others; at 9 and 10 this requires a rule for the place, such as `occurrence="first"`.
+    q is the token at a uniformly drawn position. The same token may occur at other positions too, and the input does
+    not show which of them was drawn. The task as described is therefore ambiguous: at lengths 9, 10, 20, 40 and 80 no
+    network can exceed an expected accuracy of 71.8, 69.4, 52.3, 38.4 and 29.6%. The paper prints 92, 89, 45, 22 and 16%
+    for PANM and up to 90% for others. At lengths 9 and 10 this requires a rule for the position, such as
+    `occurrence="first"`.
     """
 
     left: Literal["even", "odd"] = "even"
-    """Lengths, without q, that ask for the left neighbour. As in Table 6 (length 10); the text does not say."""
+    """Lengths (without q) for which the answer is the left neighbour. As in Table 6 (length 10); the text does not
+    specify it."""
     occurrence: Literal["any", "first", "last"] = "any"
-    """Whose neighbour is asked for: that of the drawn place, or of the first or last occurrence of the token."""
+    """The answer is the neighbour of the drawn position, or of the first or last occurrence of the token."""
     ends: Literal["wrap", "avoid"] = "wrap"
-    """Treatment of a place without that neighbour. `wrap`: the first and the last token are neighbours. `avoid`: no
-    such place is drawn. Wrapping is our choice; a single token is its own neighbour either way."""
+    """Treatment of positions without such a neighbour. `wrap`: the first and the last token are neighbours. `avoid`:
+    such positions are not drawn. Wrapping is our choice. A single token is its own neighbour in either case."""
     answer: Literal["one", "rest"] = "one"
     """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
     text; the number of slots then shows where the answer starts, and nothing is ambiguous."""
@@ -233,7 +235,7 @@ class DynamicRecall(PanmTask):
         return Problem(inputs, answer, 1 if self.answer == "one" else length - start)
 
     def ceiling_at(self, length: int) -> float:
-        """The accuracy of the most common neighbour, if the place is not known: see `neighbour_ceiling`."""
+        """The accuracy of the most common neighbour, if the position is unknown: see `neighbour_ceiling`."""
         if self.occurrence != "any" or self.answer == "rest":
             return 1.0
         return neighbour_ceiling(length, self.vocabulary, ring=self.ends == "wrap" or length == 1)
@@ -321,21 +323,21 @@ class PanmPrioritySort(PanmTask):
 
 @dataclasses.dataclass(frozen=True)
 class IDSort(PanmTask):
-    """Tokens in pairs with the same id, a vector from N(0, I) -> for each token, the token with the same id.
+    """Tokens in pairs with the same id, a vector from N(0, I) -> for each token, the other token with the same id.
 
-    Pairs are drawn uniformly. The id takes `id_size` channels. With an odd number of tokens, one has an id of its own;
-    all of the paper's test lengths beyond L are odd.
+    Pairs are drawn uniformly. The id occupies `id_size` channels. If the number of tokens is odd, one token has a
+    unique id; all of the paper's test lengths beyond L are odd.
     """
 
     train_lengths: Lengths = (1, 10)
-    """Smallest and largest training length, both included. Our choice; the text does not say."""
+    """Smallest and largest training length, both included. Our choice; the text does not specify it."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
     """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
     id_size: PositiveInt = 8
     """Number of components of an id. Our choice."""
     alone: Literal["itself", "zero"] = "itself"
-    """The answer for a token without a partner. `itself`: the token itself. `zero`: token 0, the argmax of an empty
-    one-hot target. Itself is our choice; PANM's 100% at 11 tokens allow either."""
+    """The answer for a token without a partner. `itself`: the token itself, our choice. `zero`: token 0, the argmax of
+    an empty one-hot target. PANM's 100% at 11 tokens are consistent with both."""
 
     @property
     def channels(self) -> int:

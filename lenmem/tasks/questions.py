@@ -1,7 +1,7 @@
 """Questions about stories, answered in words: bAbI (Weston et al. 2015, https://arxiv.org/abs/1502.05698).
 
-Le et al. (2024, section 3.4, appendix D.4, Table 3) put all splits of a task of bAbI together, sort them by the length
-of the story, train on the shorter 0.8 or 0.5 of each task, jointly on all twenty, and test on the longer ones.
+Le et al. (2024, section 3.4, appendix D.4, Table 3) merge all splits of a bAbI task, sort them by the length of the
+story, train on the shortest 80% or 50% of each task, jointly on all twenty tasks, and test on the longer ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Babi(TextTask):
     directory: str = "example"
     """A directory of the published files, such as tasks_1-20_v1-2/en-10k; `example`: nine tasks of drawn stories."""
     tasks: tuple[Annotated[int, between(1, babi.TASKS)], ...] | None = None
-    """Numbers of the tasks that are learnt together. None: all that the directory should have, which are twenty."""
+    """Numbers of the tasks that are learnt together. None: all tasks of the directory (twenty; nine for `example`)."""
     train_share: UnitInterval = 0.8
     """Fraction of each task, shortest stories first, that is not in the test."""
     validation_share: UnitInterval = 0.1

@@ -2,8 +2,8 @@
 
     k1 v1 k2 v2 .. kD vD . . k2 . . . k1 . ..   ->   v2 at k2, v1 at k1
 
-Pairs of a key and its value, then each key once more; the answer is asked for where the key stands. As published, the
-places of the queries follow a power law, which puts most of them close behind the pairs.
+Pairs of a key and its value are followed by each key once more, as a query; the answer slot of a query is at its
+position. As published, the positions of the queries follow a power law, so most of them are close to the pairs.
 """
 
 from __future__ import annotations

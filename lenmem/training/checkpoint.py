@@ -1,16 +1,16 @@
-"""Checkpoints that are whole or absent, and never silently wrong. The only module that knows Orbax.
+"""Checkpoints that are written atomically and verified when they are read. The only module that imports Orbax.
 
     <directory>/<step>/state/          the leaves, by Orbax (OCDBT, zarr3)
-    <directory>/<step>/optimizer/      those of the optimiser, so that the others can be read without them
+    <directory>/<step>/optimizer/      the leaves of the optimiser, so that the others can be read without them
     <directory>/<step>/about/metadata  JSON: the caller's manifest; item, shape and dtype of every leaf
-    <directory>/<step>/SHA256SUMS      the hash of every other file, as `sha256sum --check` takes it
+    <directory>/<step>/SHA256SUMS      the hash of every other file, for `sha256sum --check`
 
-Orbax's `CheckpointManager` writes the steps, in the background and from every process that holds a part of the state,
-and removes old ones. What it lacks is here: hashes, checks and clear errors. The hashes are written before the rename
-by which a step appears, so no step is without them.
+Orbax's `CheckpointManager` writes the steps, in the background and from every process that has a part of the state, and
+removes old ones. This module adds hashes, checks and clear error messages. The hashes are written before a step gets
+its final name, so every step has them.
 
-The state is a tree of arrays, NumPy's or JAX's. Several processes call what writes or restores with the same arguments,
-on a shared file system.
+The state is a tree of NumPy or JAX arrays. With several processes, all of them call the functions that write or
+restore, with the same arguments, on a shared file system.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class CheckpointError(ValueError):
 
 
 class Writer:
-    """Writes the checkpoints of a directory; the newest `keep` remain (None: all).
+    """Writes checkpoints to a directory and deletes all but the newest `keep` (None: none are deleted).
 
-    At the end of its `with` block everything is on disk. Raises `CheckpointError` for a full disk, an unwritable
-    directory and a state that is not numbers; older checkpoints are then as they were.
+    At the end of the `with` block everything is on disk. Raises `CheckpointError` for a full disk, an unwritable
+    directory and a state that is not numeric; older checkpoints are then unchanged.
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int | None = None) -> None:
@@ -67,9 +67,9 @@ class Writer:
             self.wait()
 
     def save(self, step: int, state: PyTree, manifest: Mapping[str, Any]) -> None:
-        """Begin to write `state` and the JSON-able `manifest` as the checkpoint of `step`.
+        """Starts to write `state` and `manifest`, which is JSON data, as the checkpoint of `step`.
 
-        Returns as soon as the buffers of the state may be reused. A step that is there, and intact, stays as it is.
+        Returns as soon as the buffers of the state may be reused. An existing, intact checkpoint is not written again.
         """
         items, leaves = _itemised(state)
         try:
@@ -89,7 +89,7 @@ class Writer:
             self.manager.save(step, args=self.orbax.args.Composite(**parts), force=True)
 
     def wait(self) -> None:
-        """Return when what was saved is on disk."""
+        """Waits until everything is on disk."""
         if self.manager is not None:
             with self._explained():
                 self.manager.wait_until_finished()
@@ -109,7 +109,7 @@ class Writer:
         return self.stack.enter_context(self.orbax.CheckpointManager(self.root, options=options))
 
     def _clear(self) -> int:
-        """Remove what was deleted, and what a save that was killed has left."""
+        """Removes deleted checkpoints, and the remains of saves that were killed."""
         self.root.mkdir(parents=True, exist_ok=True)
         for path in [*self.root.glob(".*"), *self.root.glob("*.orbax-checkpoint-tmp")]:
             shutil.rmtree(path)
@@ -117,7 +117,7 @@ class Writer:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Errors become one line, which names the checkpoints that are left."""
+        """Converts errors to one line, with the remaining checkpoints."""
         try:
             yield
         except Exception as error:
@@ -131,14 +131,14 @@ class Writer:
 def save(
     directory: str | os.PathLike[str], step: int, state: PyTree, manifest: Mapping[str, Any], *, keep: int | None = None
 ) -> None:
-    """Write one checkpoint, as a `Writer` does; returns when it is on disk."""
+    """Writes one checkpoint like a `Writer`; returns when it is on disk."""
     with Writer(directory, keep) as writer:
         writer.save(step, state, manifest)
 
 
 def _one_copy(leaf: Any) -> Any:
-    """Of an array that is whole on each device of this process one device's: else Orbax compiles how to cut it, so that
-    each device writes a part."""
+    """One device's copy of an array that is replicated on all devices of this process. Otherwise Orbax would compile a
+    program that cuts the array, so that each device writes a part."""
     if isinstance(leaf, jax.Array) and leaf.is_fully_addressable and leaf.is_fully_replicated:
         return leaf.addressable_data(0)
     return leaf
@@ -167,10 +167,10 @@ def restore(
 ) -> tuple[PyTree, dict[str, Any]]:
     """(state, manifest) of the checkpoint of `step`, or of the latest.
 
-    `like` is a tree of arrays or `jax.ShapeDtypeStruct`s that gives structure, shapes and dtypes. A leaf comes back
-    with its sharding, or as a NumPy array where it has none. With `partial`, `like` may be a part of the state,
-    `{"params": ...}` say; items that hold nothing of it are neither read nor checked. Raises `CheckpointError` for a
-    damaged checkpoint, naming the newest other one that is intact, and for a state that does not fit `like`.
+    `like` is a tree of arrays or `jax.ShapeDtypeStruct`s with the structure, shapes and dtypes. A leaf is restored with
+    its sharding in `like`, or as a NumPy array if it has none. With `partial`, `like` may be a part of the state, such
+    as `{"params": ...}`; items without any of these leaves are neither read nor checked. Raises `CheckpointError` for a
+    damaged checkpoint, naming the newest intact one, and for a state that does not fit `like`.
     """
     root = Path(directory).absolute()
     path = root / str(_pick(root, step))
@@ -193,30 +193,30 @@ def restore(
 
 
 def read_manifest(directory: str | os.PathLike[str], step: int | None = None) -> dict[str, Any]:
-    """The manifest that was given to `save`, checked against its hash, without reading the state."""
+    """The manifest that was passed to `save`, checked against its hash, without reading the state."""
     root = Path(directory).absolute()
     return _about(root / str(_pick(root, step)))[0]
 
 
 def steps(directory: str | os.PathLike[str]) -> list[int]:
-    """Steps that have a checkpoint, ascending (its contents are not checked)."""
+    """Steps with a checkpoint, ascending. The contents of the checkpoints are not checked."""
     root = Path(directory)
     names = [path.name for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
     return sorted(int(name) for name in names if re.fullmatch("0|[1-9][0-9]*", name))
 
 
 def latest(directory: str | os.PathLike[str]) -> int | None:
-    """The newest step that has a checkpoint."""
+    """The newest step with a checkpoint."""
     return max(steps(directory), default=None)
 
 
 def is_intact(directory: str | os.PathLike[str], step: int) -> bool:
-    """Every file of the checkpoint of `step` is there and has its hash."""
+    """Whether all files of the checkpoint of `step` exist and have the right hash."""
     return not _damage(Path(directory).absolute() / str(step))
 
 
 def _load(path: Path, leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of an item, as arrays like these."""
+    """The leaves of an item, restored like these arrays."""
     orbax, _ = _orbax()
 
     def placed(leaf: Any) -> Any:
@@ -263,7 +263,7 @@ def _about(path: Path) -> tuple[dict[str, Any], dict[str, jax.ShapeDtypeStruct],
 
 
 def _seal(path: Path) -> None:
-    """Write the hashes of all files of a step. TensorStore has synchronised its files; the others are, here."""
+    """Writes the hashes of all files of a step, and synchronises the files that TensorStore did not write."""
     (path / _SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in _hashes(path).items()))
     for file in (path / _SUMS, path / _ABOUT / "metadata", path):
         handle = os.open(file, os.O_RDONLY)
@@ -272,7 +272,7 @@ def _seal(path: Path) -> None:
 
 
 def _hashes(path: Path, items: Iterable[str] = ("",)) -> dict[str, str]:
-    """{file: SHA-256} of all files of a step, or of some items, but for the files of hashes."""
+    """{file: SHA-256} of all files of a step, or of some items, except the file of hashes."""
     files = sorted(file for item in items for file in (path / item).rglob("*") if file.is_file())
     names = {file.relative_to(path).as_posix(): file for file in files}
     return {name: _sha256(file) for name, file in names.items() if name not in (_SUMS, _SUM_1)}
@@ -292,7 +292,7 @@ def _recorded(path: Path) -> dict[str, str]:
 
 
 def _damage(path: Path, items: Iterable[str] | None = None) -> list[str]:
-    """What is wrong with the files of a step, or of some of its items."""
+    """A description of the damage to the files of a step, or of some of its items."""
     try:
         recorded, found = _recorded(path), _hashes(path, ("",) if items is None else items)
     except (OSError, ValueError) as error:
@@ -308,14 +308,14 @@ def _damage(path: Path, items: Iterable[str] | None = None) -> list[str]:
 
 
 def _check(path: Path, items: Iterable[str] | None = None) -> None:
-    """CheckpointError where files of a step, or of some of its items, are not as they were written."""
+    """Raises CheckpointError if files of a step, or of some of its items, have changed."""
     if damage := _damage(path, items):
         found = f"the checkpoint {path} is damaged: {shortened(damage)}; nothing was loaded"
         raise CheckpointError(f"{found}; {_fallback(path.parent, int(path.name))}")
 
 
 def _fallback(root: Path, step: int) -> str:
-    """The checkpoints that are left, in words."""
+    """A description of the remaining checkpoints."""
     for other in reversed(steps(root)):
         if other != step and is_intact(root, other):
             return f"the checkpoint of step {other} is intact"
@@ -344,7 +344,7 @@ def _recorded_1(path: Path) -> dict[str, str]:
 
 @functools.cache
 def _orbax() -> tuple[Any, type]:
-    """Orbax, imported where it is first needed, which takes a second; and how a step is committed."""
+    """Orbax, which takes a second to import and is therefore imported here; and how a step is committed."""
     import orbax.checkpoint as orbax
 
     class Sealed(orbax.path.atomicity.AtomicRenameTemporaryPath):
@@ -363,7 +363,7 @@ def _orbax() -> tuple[Any, type]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what Orbax logs: whatever matters is raised."""
+    """Silences Orbax's log messages. Errors are still raised."""
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -374,7 +374,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The system's words for what went wrong, else the first line of the message."""
+    """The operating system's description of an error, or the first line of its message."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
     text = str(error).strip()

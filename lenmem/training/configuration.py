@@ -26,45 +26,47 @@ class Training:
     seeds: PositiveInt = 1
     """Number of seeds trained in one program; each has its own parameters and data."""
     seed: int = 0
-    """The random key of everything that is drawn."""
+    """Seed of the random key from which everything is drawn."""
     precision: Literal["f32", "bf16"] = "f32"
-    """The numbers that networks compute with, here and in evaluation. `f32`: those of the model, float32 unless it has
-    a dtype. `bf16`: bfloat16; parameters, sums, gates, softmaxes and the loss stay float32."""
+    """The dtype of the computation, in training and evaluation. `f32`: that of the model, which is float32 unless it
+    has a dtype. `bf16`: bfloat16; parameters, sums, gates, softmaxes and the loss stay float32."""
     optimizer: Optimizer | optax.GradientTransformation = Optimizer()
     """The update rule. An Optax transformation works too, but is not saved: it must be passed again to resume."""
     selection: Literal["last", "validation", "running_ood"] = "last"
-    """Parameters to keep: the last; those of the best validation (ties to the latest); or those of the best score on
-    the *test* range seen during training. The last rule selects on test lengths, and results are marked with it."""
+    """The selected parameters. `last`: those after the last step. `validation`: those of the best validation (the
+    latest in case of ties). `running_ood`: those with the best score on the *test* range during training; because this
+    selects on test lengths, results are marked accordingly."""
     selection_metric: str = "exact_match"
-    """Metric for the selection, of which the largest is best; or `loss` or `perplexity`, of which the smallest is."""
+    """Metric for the selection. The largest value is best; for `loss` and `perplexity` the smallest."""
     selection_window: PositiveInt = 1
-    """The score is the mean over this many latest validations, once there are that many."""
+    """The score is the mean over this number of latest validations, and is defined once there are as many."""
     validation_split: str = "validation"
-    """Split of the task for validation; under `running_ood` it is `test`."""
+    """Split of the task for validation; with `running_ood` it is `test`."""
     validate_every: NonNegativeInt = 0
-    """Steps between two validations; 0: never (selection needs some)."""
+    """Steps between two validations; 0: no validation, so `selection` must be `last`."""
     validation_batches: PositiveInt = 10
     """Number of batches per validation."""
     log_every: PositiveInt = 100
     """Number of steps per compiled call, and between two lines of metrics."""
     checkpoint_every: NonNegativeInt = 1000
-    """Steps between two checkpoints, besides the one at the end; a multiple of log_every. 0: only at the end."""
+    """Steps between two checkpoints, a multiple of log_every, in addition to the one at the end. 0: only at the end."""
     keep_checkpoints: PositiveInt = 2
-    """Checkpoints kept."""
+    """Number of checkpoints that are not deleted."""
     keep_steps: tuple[int, ...] = ()
-    """Steps whose parameters are kept permanently (under `snapshots/`), to inspect a network in the middle of
+    """Steps whose parameters are stored permanently (in `snapshots/`), to inspect a network in the middle of
     training."""
     devices: PositiveInt | None = None
     """Number of devices for batches, and for seeds if batches do not divide evenly. None: as many as possible."""
     seeds_at_once: PositiveInt | None = None
-    """Number of seeds whose steps are one computation, a divisor of `seeds`; the others wait. None: all. Fewer need
-    less memory, and on a CPU less time for a network that spends nearly all of it in matrix products."""
+    """Number of seeds whose steps are one computation, a divisor of `seeds`; the others are trained afterwards. None:
+    all. Fewer seeds at once need less memory, and on a CPU less time if nearly all of it is spent in matrix
+    products."""
     growing: NonNegativeInt = 0
-    """Steps in which the longest length of the training examples grows, evenly, from the task's shortest to its
-    longest training length (a curriculum); 0: all lengths from the start. For tasks that draw fresh examples."""
+    """Number of steps during which the longest length of the training examples grows linearly from the task's shortest
+    to its longest training length (a curriculum); 0: all lengths from the start. For tasks that draw fresh examples."""
     widths: PositiveInt = 1
-    """Number of evenly spaced widths a training step is compiled for: a batch uses the narrowest one that fits its
-    longest input. For batches with inputs of similar length; each width is compiled separately."""
+    """Number of evenly spaced widths for which a training step is compiled. A batch uses the narrowest width that fits
+    its longest input. Useful if the inputs of a batch have similar lengths; each width is compiled separately."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -85,7 +87,7 @@ class Training:
 
     @property
     def dtype(self) -> Any:
-        """The dtype that the model is given; None: its own."""
+        """The dtype that is set in the model; None: its own dtype."""
         return jnp.bfloat16 if self.precision == "bf16" else None
 
     @property
@@ -100,7 +102,7 @@ class Training:
 
     @property
     def rule(self) -> str:
-        """The parameters that are kept, in words."""
+        """A description of the selected parameters."""
         if self.selection == "last":
             return "the parameters after the last step"
         score = "score" if self.selection_window == 1 else f"mean score of {self.selection_window} validations in a row"
@@ -110,7 +112,7 @@ class Training:
 
     @property
     def state_options(self) -> dict[str, Any]:
-        """The arguments that determine the room in a `State`."""
+        """The arguments that determine the structure of a `State`."""
         return {"keep_best": self.selection != "last", "window": self.selection_window}
 
     @property

@@ -41,7 +41,7 @@ def _version(package: str) -> str | None:
 def _commit() -> tuple[str | None, bool | None]:
     """(commit, whether tracked files outside of `results/` differ from it) of the imported clone of lenmem.
 
-    None for an installed wheel. What is in `results/` is written by the commands whose records say this.
+    None for an installed wheel. Files in `results/` are excluded because the commands that record this pair write them.
     """
     root = Path(__file__).resolve().parents[2]
     # A wheel in a .venv may be inside another repository: only a clone of lenmem itself counts.

@@ -85,7 +85,7 @@ def at_lane(config: Any, numbers: Numbers, combination: jax.Array) -> Any:
     """`config` with the numbers of a combination, whose index may be traced."""
 
     def chosen(values: Sequence[float]) -> Any:
-        # `where` of two Python numbers is weakly typed, as they are.
+        # `where` of two Python numbers is weakly typed, as Python numbers are.
         return functools.reduce(lambda x, c: jnp.where(combination == c, values[c], x), range(len(values)), values[0])
 
     return replaced(config, {path: chosen(values) for path, values in numbers.items()})

@@ -110,10 +110,10 @@ def run(
                 (step + count) % training.validate_every == 0 or step + count == training.steps
             )
             called = time.perf_counter()
-            # The call donates the state's buffers. If it may take long, a copy is kept for an early stop.
+            # The call donates the buffers of the state. If it may take long, a copy is saved in case of an early stop.
             long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
-            kept = jax.tree.map(np.array, bits(state)) if long else None
-            stop.withdraw(kept and functools.partial(recorder.save, kept, earlier + called - started))
+            copy = jax.tree.map(np.array, bits(state)) if long else None
+            stop.withdraw(copy and functools.partial(recorder.save, copy, earlier + called - started))
             with progress.track("compiling the training") if not speeds else nullcontext():
                 state, record = program.advance(state, count)
                 record = jax.tree.map(np.asarray, record)

@@ -58,7 +58,7 @@ class StepDecay:
 
 @dataclasses.dataclass(frozen=True)
 class Cosine:
-    """Linear warm-up, then half a cosine down to `final` at the end of training.
+    """Linear warm-up, then half a period of a cosine down to `final` at the end of training.
 
     (t + 1) / warmup for t < warmup, then final + (1 - final) (1 + cos(pi p)) / 2 with p = (t - warmup) / (steps -
     warmup).
@@ -139,7 +139,7 @@ class Optimizer:
     schedule: Schedule = Constant()
     """How the rate changes during training."""
     clip_norm: PositiveFloat | None = None
-    """Scale the whole gradient down to at most this L2 norm."""
+    """Scale the gradient of all parameters down to at most this L2 norm."""
     clip_value: PositiveFloat | None = None
     """Clip every entry of the gradient to [-clip_value, clip_value], before `clip_norm`."""
     weight_decay: NonNegativeFloat = 0.0
@@ -217,7 +217,7 @@ def decay_kernels(params: Any) -> Any:
 
 
 def _updates(warmup: float, steps: int) -> float:
-    """The updates of a warm-up that may be given as a fraction."""
+    """The number of warm-up updates, which may be given as a fraction."""
     return round(warmup * steps) if warmup < 1 else warmup
 
 

@@ -1,8 +1,8 @@
-"""One run in several processes, as on a TPU pod or a cluster: agreement, and actions of the first process alone.
+"""One run in several processes, as on a TPU pod or a cluster: agreement, and actions of the first process only.
 
-Every process runs the same program on its own devices, and the run's directory is on a shared file system. The
-functions below `join` must be called by every process at the same place; with one process they do nothing more than
-their argument.
+Every process runs the same program on its own devices, and the run's directory is on a shared file system. All
+functions except `join` must be called by every process at the same place; with one process they only call their
+argument.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_first() -> bool:
 
 
 def on_first(action: Callable[[], int]) -> int:
-    """Runs `action` in the first process alone; returns its result in every process, once it is done.
+    """Runs `action` in the first process only; returns its result in every process, once it is done.
 
     If it fails, the first process raises its error, and the others a ValueError.
     """
@@ -86,5 +86,5 @@ def on_all(action: Callable[[], T]) -> T:
 
 
 def on_any(flag: bool) -> bool:
-    """Whether the flag is set in some process."""
+    """Whether the flag is set in any process."""
     return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())

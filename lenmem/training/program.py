@@ -1,4 +1,4 @@
-"""The computation of a training, apart from how it is run, logged and saved."""
+"""The computation of a training, independent of how it is run, logged and saved."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Program(NamedTuple):
     """The input of the training loop: S networks that are trained at once."""
 
     init: Callable[[], State]
-    """Makes an initial state, on the devices where `advance` expects it."""
+    """Creates an initial state, on the devices where `advance` expects it."""
     advance: Callable[[State, int], tuple[State, Record]]
-    """Runs this many steps. It donates the buffers of the state."""
+    """Runs a number of steps. It donates the buffers of the state."""
     apply: Apply
     """The network of one seed."""
 
@@ -57,24 +57,25 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
 
 
 def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:
-    """`advance` of all seeds, jitted, and the mesh over which it spreads them. `devices`: those of a topology, which
-    need not be there; None: those of this machine. On this machine, an experiment that is trained again, from another
-    key or from where it stopped, is not compiled again."""
+    """`advance` of all seeds, jitted, and the mesh over which it distributes them. `devices`: the devices of a
+    topology, which need not be present; None: those of this machine. On this machine, an experiment that is trained
+    again, with another key or from where it stopped, is not compiled again."""
     training = experiment.training
     count = training.device_count(None if devices is None else len(devices))
     mesh = device_mesh(count, training.batch_size, devices)
     options = tuple(training.step_options.items())
     arguments = (experiment.bound_model, experiment.task, _rule_of(training), options, mesh)
-    # For the devices of a topology what is traced depends on their platform, which is not among the arguments.
+    # For the devices of a topology, the traced program depends on their platform, which is not one of the arguments.
     known = devices is None and hashable(*arguments)
     return (_known_advance if known else _advance)(*arguments), mesh
 
 
-# Of a training only what is in the program is among their arguments: what is logged, say, compiles nothing anew.
+# The arguments contain only those settings of a training that affect the program. Changing others, such as the interval
+# of logging, causes no new compilation.
 
 
 def _rule_of(training: Training) -> tuple[Any, int]:
-    """What determines `training.transformation`, which is another object each time."""
+    """The data that determines `training.transformation`, which is a new object each time."""
     return training.optimizer, training.steps
 
 

@@ -1,4 +1,4 @@
-"""What a resumed training has to have in common with its run, and in which fields it differs."""
+"""Comparison of an experiment with that of the run that it resumes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any
 from lenmem.serialize import classes_in, from_plain, to_plain
 
 FREE = ("devices", "seeds_at_once")
-"""Fields of the training that only say how it is computed: a run may go on with others."""
+"""Fields of the training that only affect how it is computed. They may change when a run is resumed."""
 _ABSENT = object()
 
 
 def same_experiment(saved: Any, experiment: Any) -> bool:
-    """`saved`, plain data, describes the experiment, but for `FREE` fields."""
+    """Whether `saved`, plain data, describes the experiment, except for the fields in `FREE`."""
     return not experiment_differences(saved, experiment)
 
 
 def experiment_differences(saved: Any, experiment: Any) -> list[str]:
-    """As `differences`, but for `FREE` fields."""
+    """As `differences`, without the fields in `FREE`."""
     free = {name: getattr(experiment.training, name) for name in FREE}
-    with suppress(KeyError, TypeError):  # Then it describes none.
+    with suppress(KeyError, TypeError):  # Then `saved` does not describe an experiment.
         saved = saved | {"training": saved["training"] | free}
     return differences(saved, experiment)
 
 
 def differences(data: Any, value: Any) -> list[str]:
-    """Field by field, how the object that `to_plain` wrote as `data` differs from `value`; empty where it does not.
+    """The fields in which the object that `to_plain` wrote as `data` differs from `value`; empty if there are none.
 
-    Each as `training.steps: the run has 1000, asked for 2000`. Fields that classes got since have their defaults: what
-    was saved before a class had one goes on to be known.
+    An example is `training.steps: the run has 1000, asked for 2000`. Fields that did not exist when the data was saved
+    count as having their defaults.
     """
     plain = to_plain(value)
     if data != plain:
@@ -56,7 +56,7 @@ def _kind(plain: Any) -> str | None:
 
 
 def _shown(plain: Any) -> str:
-    """Plain data in a few words: an object by its class."""
+    """A short description of plain data; for an object, its class."""
     if plain is _ABSENT:
         return "nothing"
     if isinstance(plain, Mapping) and "class" in plain:

@@ -1,9 +1,9 @@
-"""The directory of a run: metrics, checkpoints and snapshots, as a training writes them and others read them.
+"""The directory of a run: metrics, checkpoints and snapshots.
 
 <directory>/metrics.jsonl       a line for every compiled call
-<directory>/checkpoints/<step>  whole states; what training goes on from
-<directory>/snapshots/<step>    parameters alone, from the middle of training
-<directory>/.lock               held while the run is trained
+<directory>/checkpoints/<step>  complete states, from which training can continue
+<directory>/snapshots/<step>    parameters only, from the middle of training
+<directory>/.lock               locked while the run is trained
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 
 
 def holds_run(directory: Path) -> bool:
-    """A run was begun in the directory."""
+    """Whether a run was started in the directory."""
     return (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
 
 
 def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
-    """The history of the run in a directory, to `step`; the last line may have been cut short, and is left out then."""
+    """The history of the run in a directory, up to `step`. An incomplete last line is left out."""
     history: list[dict[str, Any]] = []
     lines = (directory / METRICS).read_text().splitlines() if (directory / METRICS).exists() else []
     for line in lines:
@@ -53,14 +53,14 @@ def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any
 
 
 def write_metrics(directory: Path, history: list[dict[str, Any]]) -> None:
-    """Write what `read_metrics` reads, whole or not at all."""
+    """Writes metrics as `read_metrics` reads them. The file is replaced atomically."""
     write_whole(directory / METRICS, "".join(json.dumps(entry) + "\n" for entry in history).encode())
 
 
 def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Path:
-    """The folder of a run that holds `step`: its checkpoints, or its snapshots from the middle of training.
+    """The folder of a run that contains `step`: its checkpoints, or its snapshots from the middle of training.
 
-    Raises ValueError where there is no run, or nothing of that step.
+    Raises ValueError if there is no run, or if `step` was not saved.
     """
     checkpoints, snapshots = Path(directory) / CHECKPOINTS, Path(directory) / SNAPSHOTS
     if not checkpoints.is_dir() and not snapshots.is_dir():
@@ -74,7 +74,7 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
 
 
 def abstract_state(experiment: TrainableExperiment) -> State:
-    """Structure, shapes and dtypes of the state that a checkpoint of the experiment holds."""
+    """Structure, shapes and dtypes of the state in a checkpoint of the experiment."""
     training = experiment.training
     return initial_state(
         experiment.bound_model,
@@ -98,7 +98,7 @@ def read_parameters(
 ) -> tuple[PyTree, np.ndarray, int]:
     """(params [S, ...], alive bool[S], step) from a checkpoint (the selected ones) or a snapshot of a run directory.
 
-    Nothing else of the state is read. Raises `checkpoint.CheckpointError` where it is missing or damaged.
+    Nothing else of the state is read. Raises `checkpoint.CheckpointError` if it is missing or damaged.
     """
     folder, params = folder_of(directory, step), abstract_parameters(experiment)
     seeds = experiment.training.seeds
@@ -118,15 +118,16 @@ def read_parameters(
 
 
 def alive_in(history: Any, step: int, seeds: int) -> list[bool]:
-    """Which seeds were alive at a step, by the lines of metrics; all, where these do not say."""
+    """The seeds that were alive at a step, according to the metrics; all seeds if there is no line for the step."""
     known = [entry["alive"] for entry in history or () if entry["step"] <= step and "alive" in entry]
     return known[-1] if known else [True] * seeds
 
 
 class Recorder:
-    """What a training writes to the directory of its run, which it locks against a second one; without one, nothing.
+    """Writes the metrics and states of a training to the directory of its run, if there is one, and locks the
+    directory.
 
-    `about` is what the manifest says beside the experiment. A run is resumed where that is the same too.
+    `about` is further data for the manifest. A run can only be resumed if this data is the same.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class Recorder:
         return self
 
     def _claim(self) -> int:
-        """Take the directory, and say from which step to go on; -1: from the start."""
+        """Locks the directory; returns the step from which to continue, or -1 to start from the beginning."""
         assert self.path is not None
         if self.resume and not holds_run(self.path):
             raise ValueError(f"{self.path} holds no run that could be resumed")
@@ -195,7 +196,7 @@ class Recorder:
                     opened.close()
 
     def restore(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
-        """(state, history, seconds) to start from: fresh, or those of the latest checkpoint."""
+        """(state, history, seconds) at the start: new ones, or those of the latest checkpoint."""
         if self.start is None:
             return state, [], 0.0
         return processes.on_all(lambda: self._restored(state))
@@ -218,7 +219,7 @@ class Recorder:
         return state, history, float(manifest["seconds"])
 
     def log(self, entry: dict[str, Any]) -> None:
-        """Append a line of metrics."""
+        """Appends a line of metrics."""
         if self.path is None or not processes.is_first():
             return
         with open(self.path / METRICS, "a") as file:
@@ -230,7 +231,7 @@ class Recorder:
                         self.events.add_scalar(f"{name}/seed{seed}", float(value), entry["step"])
 
     def save(self, state: State, seconds: float, *, wait: bool = True) -> None:
-        """Write a checkpoint; without `wait`, begin to."""
+        """Writes a checkpoint; without `wait`, only starts to write it."""
         if self.path is not None:
             manifest = self.manifest | self.about | {"seconds": round(seconds, 3)}
             self.checkpoints.save(int(state.step), state, manifest)
@@ -238,7 +239,7 @@ class Recorder:
                 self.checkpoints.wait()
 
     def snapshot(self, state: State, step: int) -> None:
-        """Write the parameters alone, for good."""
+        """Writes the parameters alone, permanently."""
         if self.path is not None:
             self.checkpoints.wait()
             manifest = self.manifest | {name: self.about[name] for name in self.about if name != "key"}

@@ -31,9 +31,9 @@ class Member(NamedTuple):
     params: PyTree
     optimizer_state: PyTree
     alive: jax.Array
-    """bool: no loss or gradient was ever non-finite. A diverged seed keeps its last good parameters."""
+    """bool: all losses and gradients so far were finite. A diverged seed stays at its last good parameters."""
     key: jax.Array
-    """The source of initial parameters, training data and noise."""
+    """The random key of initial parameters, training data and noise."""
     best: PyTree
     """Parameters with the best selection score so far; an empty tuple if selection is `last`."""
     best_score: jax.Array
@@ -96,9 +96,10 @@ def initial_state(
 
 
 def pretrained(model: nn.Module) -> PyTree:
-    """The parameters that a model wants to start from, a part of all: those of its method `pretrained`, if it has one.
+    """The parameters, or a part of them, that the model's method `pretrained` returns, if there is one.
 
-    Read on the host, at the start of a training alone: a trained network does not need them. ValueError as the method.
+    Read on the host, and only at the start of a training: a trained network does not need them. Raises the ValueError
+    of that method.
     """
     read = getattr(model, "pretrained", None)
     return {} if read is None else read()
@@ -114,7 +115,7 @@ def initial_members(
     keep_best: bool,
     window: int = 1,
 ) -> Member:
-    """Initial members for the seeds with these typed keys, [S], to be traced. `given`: what is `pretrained`.
+    """Initial members for the seeds with these typed keys, [S], to be traced. `given`: the `pretrained` parameters.
 
     With `keep_best` they have room for the best parameters, selected by a mean score over `window` validations.
     """
@@ -146,8 +147,8 @@ def initial_parameters(model: nn.Module, task: Task, key: jax.Array) -> PyTree:
 
 
 def replaced_in(params: PyTree, given: PyTree, at: str = "") -> PyTree:
-    """Nested dicts of parameters, with the given ones in place of theirs. ValueError for one that is not there, or has
-    another shape."""
+    """Nested dicts of parameters, with some of them replaced by `given`. ValueError for a parameter that does not exist
+    or has another shape."""
     if not hasattr(given, "items"):
         if np.shape(params) != np.shape(given):
             raise ValueError(
@@ -166,7 +167,8 @@ def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = 
 
 
 def for_once(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """`jax.jit` for what runs once: on a CPU, optimised compilation takes longer than running unoptimised code."""
+    """`jax.jit` for functions that run once: on a CPU, optimised compilation takes longer than running unoptimised
+    code."""
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=options)
 
@@ -289,7 +291,7 @@ def keep_best(state: State, score: jax.Array) -> State:
 
 
 def selected(params: PyTree, best: PyTree, best_score: ArrayLike | None) -> PyTree:
-    """The parameters that the selection rule keeps, [S, ...] on the host; for a seed without a score, the last ones."""
+    """The selected parameters, [S, ...] on the host; for a seed without a score, the last parameters."""
     if best_score is not None and best != ():
         params = where_seeds(np.isfinite(best_score), best, params)
     return jax.tree.map(np.asarray, params)

@@ -144,7 +144,7 @@ def test_tasks_and_models_without_them():
     batch = a_batch(ALIGNED, 3)
     with pytest.raises(ValueError, match="come after the input"):
         model.init(jax.random.key(0), *batch)
-    with pytest.raises(ValueError, match="NRAM reads its input in a way of its own; computation_steps must be 0"):
+    with pytest.raises(ValueError, match="NRAM has its own way to read inputs; computation_steps must be 0"):
         make("nram", computation_steps=1)
     with pytest.raises(ValueError, match="computation_steps is -1; it must be an integer, at least 0"):
         make("lstm", computation_steps=-1)

@@ -1,4 +1,4 @@
-"""Data flow of a Neural Data Router (Csordas et al. 2022, arXiv 2110.07732): attention and gates by step.
+"""Data flow of a Neural Data Router (Csordás et al. 2022, arXiv 2110.07732): attention and gates by step.
 
 attention float[B, T, R, N, N]    for an encoder with one layer for all T steps
 column bool[B, N]                 which columns are real

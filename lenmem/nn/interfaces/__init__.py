@@ -11,8 +11,8 @@ A *cell* is described in `lenmem.nn.recurrence`, a *decoder* in `EncoderDecoder`
 training, where it may use dropout. If state t depends only on states 0 .. t, it has an attribute `causal = True`.
 Interfaces own the embedding and the head.
 
-All interfaces accept rows of different lengths in one batch and ignore padding. `supports(spec)` gives None, or in one
-line the reason why a task cannot be read this way.
+All interfaces accept rows of different lengths in one batch and ignore padding. `supports(spec)` returns None, or in
+one line the reason why the interface cannot be used for a task.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ __all__ = [
 
 
 def recurrent(cell: nn.Module, model: Any, *, head: Any = None, **fields: Any) -> nn.Module:
-    """The interface of a flat recurrent model for its task: `Aligned` or `Transducer`.
+    """The interface of a recurrent `FlatModel` for its task: `Aligned` or `Transducer`.
 
     `spec`, `embedding_size`, `dtype` and `param_dtype` are those of `model`; `head` maps an output size to a module.
     `fields` are the Transducer's own (`begin`, `blank`, `delay`); `Aligned` adds no symbols and ignores them.
@@ -86,7 +86,7 @@ def sequential(
     head: Any = None,
     **fields: Any,
 ) -> nn.Module:
-    """The interface of a flat encoder model for its task: `Aligned`, `Readout` or `Completion`.
+    """The interface of an encoder `FlatModel` for its task: `Aligned`, `Readout` or `Completion`.
 
     `Readout` if the task has a single answer slot at every length, `Completion` otherwise. `spec`, `dtype` and
     `param_dtype` are those of `model`. `fields` are the Readout's own (`begin`, `end`, `column`); the other interfaces
@@ -104,7 +104,7 @@ def _spec(model: Any) -> Spec:
 
 
 def _shared(model: Any, embedding_size: int | None, head: Any) -> dict[str, Any]:
-    """The fields that all interfaces share, from a flat model's fields."""
+    """The fields that all interfaces share, from those of a `FlatModel`."""
     spec = _spec(model)
     return {
         "spec": spec,
@@ -120,12 +120,13 @@ class FlatModel(Part, kw_only=True):
 
     spec: Spec | None = None
     computation_steps: NonNegativeInt = 0
-    """Computation tokens for each input, between the input and the answer (Delétang et al. 2023: 0, 1 or 2)."""
+    """Number of computation tokens per input, which are read between the input and the answer. Delétang et al. (2023)
+    use 0, 1 or 2."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.computation_steps and type(self).__call__ is not FlatModel.__call__:
-            raise ValueError(f"{type(self).__name__} reads its input in a way of its own; computation_steps must be 0")
+            raise ValueError(f"{type(self).__name__} has its own way to read inputs; computation_steps must be 0")
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -137,7 +138,7 @@ class FlatModel(Part, kw_only=True):
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
-        """The network in the interface for its task: `recurrent`, `sequential`, or another one.
+        """The network with the interface for its task: `recurrent`, `sequential`, or another one.
 
         `answers`: the number of answer slots.
         """
@@ -145,7 +146,7 @@ class FlatModel(Part, kw_only=True):
 
     @nn.nowrap
     def laid_out(self, inputs: jax.Array, input_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The inputs and their mask in the form that `reader` takes."""
+        """The inputs and their mask as the module of `reader` takes them."""
         return inputs, input_mask
 
     @nn.compact
@@ -166,7 +167,7 @@ class FlatModel(Part, kw_only=True):
         model = self
         if self.computation_steps:
             inputs, input_mask = computing(inputs, input_mask, spec, self.computation_steps)
-            # A copy that describes the network. The network itself is made here, as a part of this module.
+            # `model` is only a description. The network itself is created as a part of this module.
             model = self.clone(spec=with_computation(spec, self.computation_steps), computation_steps=0)
         reader = model.reader(answers=target_mask.shape[-1], train=train)
         return reader(*model.laid_out(inputs, input_mask), target_mask, targets=targets, train=train)

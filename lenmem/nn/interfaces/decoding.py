@@ -1,4 +1,4 @@
-"""`EncoderDecoder`: an encoder turns the input into a memory, and a decoder answers from it slot by slot."""
+"""`EncoderDecoder`: an encoder turns the input into a memory, from which a decoder answers slot by slot."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class EncoderDecoder(Part):
         __call__(carry, Step, memory) -> (carry, output)                one answer slot
 
     for instance `lenmem.nn.attention_decoder.AttentionDecoder(cell)`. A decoder that stores its earlier slots has an
-    attribute `needs_slots = True`, and gets the mask of slots: `start(states, mask, valid bool[B, M])` (see
+    attribute `needs_slots = True`, and is passed the mask of slots: `start(states, mask, valid bool[B, M])` (see
     `start_decoder`). `start` and `decode_all` may have an argument `deterministic`, which is False in training. A
     decoder that can process all slots at once also has
 
         decode_all(states, mask, reads [B, M, e], valid bool[B, M]) -> outputs [B, M, ...]
 
     which replaces the steps if all inputs are known in advance. With `feedback="open_loop"` every step reads the same
-    learned vector. With "teacher_forced" step j reads answer j - 1, and step 0 a begin symbol. That answer is the
-    target if targets are given, as in training and to measure perplexity; otherwise the model's own greedy answer.
+    learned vector. With "teacher_forced" step 0 reads a begin symbol, and step j reads answer j - 1: the target if
+    targets are passed, as in training and to measure perplexity, and otherwise the model's own greedy answer.
     """
 
     encoder: nn.Module
@@ -55,7 +55,7 @@ class EncoderDecoder(Part):
     head: nn.Module | None = None
     """Maps the decoder's outputs to `output_size` logits or values; None: a linear map."""
     delimiters: bool = False
-    """The encoder reads the input between a begin and an end symbol, which are then also in the memory."""
+    """Add a begin and an end symbol to the encoder's input, and thereby to the memory."""
 
     def setup(self):
         spec = require_spec(self.spec, self)
@@ -179,9 +179,10 @@ def as_answers(outputs: jax.Array, spec: Spec) -> jax.Array:
 
 
 def shifted_answers(targets: jax.Array, target_mask: jax.Array, spec: Spec) -> jax.Array:
-    """`[begin | targets]` without the last, [B, M] or [B, M, K + 1]; padding, which is arbitrary, is replaced by 0.
+    """`[begin | targets]` without the last target, [B, M] or [B, M, K + 1]; padding, which is arbitrary, becomes 0.
 
-    Slots after the end of the answer that are filled but not scored may also be arbitrary; they are made valid ids.
+    Targets after the end of the answer may be arbitrary too, in slots that are filled but not scored. They are replaced
+    by valid ids.
     """
     begin = begin_answers(spec, targets.shape[0])[:, None]
     if spec.outputs == "tokens":

@@ -1,4 +1,4 @@
-"""The one-pass interfaces: an encoder reads a row with room for the answer, or answers position by position."""
+"""The one-pass interfaces: an encoder reads a row with slots for the answer, or answers position by position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lenmem.nn.module import Part, told
 from lenmem.types import Spec, Step
 
 GIVES_NONE = "positions='given' needs a task that gives positions to its tokens and answers after its input"
-"""Why a task is refused."""
+"""The reason why a task is refused."""
 
 
 class Completion(Part):

@@ -1,4 +1,4 @@
-"""Laying out rows for the interfaces: special symbols, packing without gaps, embedding."""
+"""The layout of rows for the interfaces: special symbols, packing without gaps, embedding."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def place(
     start: int = 0,
     kinds: int = SPECIAL,
 ) -> jax.Array:
-    """Rows of symbols: each row's real inputs from column `start` on, and special symbols in all other columns.
+    """Rows of symbols: the real inputs of each row from column `start` on, and special symbols in all other columns.
 
     inputs int[B, N] or float[B, N, D], input_lengths int[B], special int[1 or B, T] -> int[B, T] ids, or
     float[B, T, D + kinds]. Special symbol i (begin, delimiter, blank) is id V + i, V = vocabulary; float inputs get
@@ -90,9 +90,9 @@ def place(
 
 
 def with_computation(spec: Spec, steps: int) -> Spec:
-    """The spec of a task whose inputs are as `computing` makes them: one more token or, among floats, one more channel.
+    """The spec of a task with inputs from `computing`: it has one more token or, for float inputs, one more channel.
 
-    An end symbol may have the id of that token, which no answer contains.
+    The new token may have the id of the end symbol, because answers do not contain it.
     """
     shapes = spec.shapes
 
@@ -107,9 +107,9 @@ def with_computation(spec: Spec, steps: int) -> Spec:
 
 
 def computing(inputs: jax.Array, input_mask: jax.Array, spec: Spec, steps: int) -> tuple[jax.Array, jax.Array]:
-    """Rows of n inputs, each followed by `steps` n computation tokens, and their mask bool[B, (1 + steps) N].
+    """Rows of n inputs followed by `steps` n computation tokens, and their mask bool[B, (1 + steps) N].
 
-    The token is id V, the vocabulary; float inputs get one more column, an indicator.
+    The token has the id V, the size of the vocabulary; float inputs get an indicator column.
     """
     lengths, columns = jnp.sum(input_mask, axis=-1), jnp.arange((1 + steps) * inputs.shape[1])
     rows = place(inputs, lengths, jnp.zeros((1, len(columns)), jnp.int32), spec, kinds=1)
@@ -153,8 +153,8 @@ def pack(
 ) -> Packed:
     """Rows `[begin? | inputs | delimiter? | blanks]`, each packed without gaps.
 
-    The blanks are a separate symbol, or the delimiter again. A task that marks the end of its input itself
-    (`spec.delimited`) gets no delimiter.
+    Blanks are a separate symbol, or the delimiter again. There is no delimiter if the task itself marks the end of its
+    input (`spec.delimited`).
     """
     delimiter = 0 if spec.delimited else 1
     before_answers = int(begin) + delimiter + delay - 1

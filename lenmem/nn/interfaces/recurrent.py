@@ -19,10 +19,10 @@ from lenmem.types import Spec, Step
 class Transducer(Part):
     """A recurrent cell reads the input, then answers, in one scan.
 
-    A row is `[begin? | inputs | delimiter? | blanks]`, packed without gaps, so lengths may differ inside a batch. The
-    answer's slot j is the cell's output at step `begin + n + delimiter - 1 + delay + j` of a row with n inputs: with
-    `delay=0` the step that reads the delimiter already answers (Yang & Rush 2017), with `delay=1` the next one
-    (Graves et al. 2016). From the first answer on `decoding` is True for the cell. Answers are never fed back.
+    A row is `[begin? | inputs | delimiter? | blanks]`, packed without gaps, so lengths may differ inside a batch. In a
+    row with n inputs, answer slot j is the cell's output at step `begin + n + delimiter - 1 + delay + j`. With
+    `delay=0` the step that reads the delimiter gives the first answer (Yang & Rush 2017), with `delay=1` the next step
+    (Graves et al. 2016). From the first answer on, `decoding` is True for the cell. Answers are never fed back.
     """
 
     cell: nn.Module

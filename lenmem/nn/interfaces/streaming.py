@@ -1,7 +1,7 @@
-"""Reading a sequence token by token with a state of fixed size, as a network for an endless stream has to.
+"""Reading an endless sequence token by token, with a state of fixed size.
 
-A network that can do so keeps what it needs of earlier tokens in the collection `memory` (`lenmem.nn.module.in_pieces`)
-and is applied to the next tokens alone.
+A network that can do this stores its state in the collection `memory` (`lenmem.nn.module.in_pieces`), and is applied to
+the next tokens alone.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Streaming(nn.Module, kw_only=True):
 
     @nn.nowrap
     def whole_only(self) -> str | None:
-        """None, or the reason why this network needs a whole sequence at once."""
+        """None, or the reason why this network cannot read a sequence in pieces."""
         raise NotImplementedError
 
     @nn.nowrap
     def empty_memory(self, rows: int) -> PyTree:
-        """What `step` keeps of `rows` sequences of which nothing has been read: the sums of each layer, float32[B,
-        heads, d_head, d_head] (and [B, heads, d_head] for `linear`), and the number of tokens read, int32[B].
+        """The initial memory of `rows` sequences for `step`: the sums of each layer, float32[B, heads, d_head, d_head]
+        (and [B, heads, d_head] for `linear`), and the number of tokens read, int32[B].
 
         Raises ValueError for a network that cannot read in pieces, with the reason.
         """
@@ -45,16 +45,16 @@ class Streaming(nn.Module, kw_only=True):
     def step(
         self, params: PyTree, memory: PyTree, inputs: jax.Array, mask: jax.Array | None = None
     ) -> tuple[PyTree, jax.Array]:
-        """The next tokens of sequences: (the new memory, their outputs).
+        """Reads the next tokens of sequences: (the new memory, the outputs for these tokens).
 
-        The outputs are those of the whole sequences, for causal tasks whose answers are aligned with their inputs. The
-        memory has the same size however much was read, and so has the work of a step.
+        The outputs equal those for the complete sequences, for causal tasks whose answers are aligned with their
+        inputs. The size of the memory and the cost of a step do not depend on the number of tokens read before.
 
         Args:
             params: the network's parameters.
-            memory: that of the last step; at first `empty_memory`.
-            inputs: the next n tokens of each row, int[B, n] or float[B, n, D]; n is 1, or any number.
-            mask: bool[B, n], the real ones, first in each row. None: all. Other tokens leave no trace.
+            memory: the memory after the last step; at first `empty_memory`.
+            inputs: the next n tokens of each row, int[B, n] or float[B, n, D], for any n.
+            mask: bool[B, n], the real tokens, first in each row. None: all. Other tokens have no effect.
         """
         real, asked = _all_real(inputs)
         variables = {"params": params} if memory is None else {"params": params, "memory": memory}

@@ -1,7 +1,8 @@
 """The seven tasks of the state-space-constrained DNC (Ofner & Kern, arXiv 2110.09138v2, supplement A).
 
-A network reads L steps, is told by a control channel that the input is over, and answers; a signal channel marks the
-end of its answer. Trained at lengths 5 to 15 (one per batch), tested at 2 to 100 and, with more memory, up to 1000.
+A network reads L steps. A control channel then marks the end of the input, and the network answers; with a signal
+channel it marks the end of its answer. Trained at lengths 5 to 15 (one per batch), tested at 2 to 100 and, with more
+memory, up to 1000.
 
 Layout, with steps counted from 1 and a sequence of length L:
 
@@ -19,11 +20,12 @@ All tasks have separate answer slots and `delimited=True`: the flag (in search t
 interfaces therefore add no delimiter, and all other models can take the tasks too. The step at which the answer begins
 depends on the model: an interface with `delay=1` has the layout above, with `delay=0` it is one step earlier.
 
-Numbers are values on channels, [sequence.. | control] in and [result.. | signal] out, with the mean squared error over
-channels and answer steps. A formula is tokens, one of which is the flag; as one-hot vectors this is the paper's
-[tokens | control]. Its answer is the class `F` or `T`, with cross-entropy.
+Numbers are values on channels, [sequence.. | control] in the input and [result.. | signal] in the answer; the loss is
+the mean squared error over channels and answer steps. A formula consists of tokens, one of which is the flag; as
+one-hot vectors this is the paper's [tokens | control]. Its answer is the class `F` or `T`, and the loss is the
+cross-entropy.
 
-Details that the paper's text does not give are fields; their defaults are marked as our choice.
+Details that are missing in the paper, or in our copy of its text, are fields; their defaults are marked as our choice.
 """
 
 from __future__ import annotations

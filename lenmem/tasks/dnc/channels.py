@@ -40,11 +40,11 @@ class ChannelTask(DncTask):
     """Inputs after the sequence, at which the control channel is 1."""
 
     interval: tuple[float, float] = (-1.0, 1.0)
-    """Values of the smallest and the largest number. Our choice, except for bits, which are -1 and 1 in the paper."""
+    """Values of the smallest and the largest number. Bits are -1 and 1 in the paper; for numerals it is our choice."""
     clip: bool = False
     """Clip answers to the interval before rounding, so that 4.7 counts as 4. The paper only rounds."""
     score_last_result: bool = False
-    """The loss also expects a result of 0 at the step that ends the answer. Our choice: the paper does not say."""
+    """Also train the result channel, to 0, at the step that ends the answer. Our choice is not to."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -7,18 +7,19 @@ of a batch have different lengths, in equal numbers.
 Each task has two forms:
 
 * The free form (default): the model reads the problem, which ends with a delimiter, then fills the answer's slots; the
-  answer is scored. `Completion` puts mask tokens there, as the paper does.
+  answer is scored. `Completion` fills these slots with mask tokens, as the paper does.
 * `whole_sequence=True`, as published: one row of fixed size, in which masks, pads and the end are ordinary tokens.
-  Answer t belongs to input t, and loss and accuracy run over *all* positions, including copied inputs and pads. The
+  Answer t belongs to input t, and loss and accuracy cover *all* positions, including copied inputs and pads. The
   metrics `answer_*` cover the answer alone.
 
-A row starts at a random offset, between pads, in a frame that just holds the longest row of its split: the frame has
-the length of the longest example with 10, 13 or 16 digits, or with n digits if n is beyond the splits.
+A row is placed at a random offset, between pads, in a frame with the size of the longest row of its split: that of the
+longest example with 10, 13 or 16 digits, or with n digits if n is beyond the splits.
 
 Known differences from the published code:
 
-* Its palindrome data has input and target of the answer swapped: the network is shown the reversed digits and asked for
-  mask tokens, which needs no reversal. That bug is not copied, so the printed palindrome numbers are no reference.
+* In its palindrome data, input and target of the answer are swapped: the network sees the reversed digits and must
+  predict mask tokens, which requires no reversal. This bug is not reproduced, so the printed palindrome numbers cannot
+  be compared.
 * It has an unused start token, and its OD sets of two tasks have 11 to 14 and 15 to 18 digits; we use the paper's.
 * Its addition never uses the last possible offset.
 """

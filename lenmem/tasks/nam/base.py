@@ -1,4 +1,4 @@
-"""What the three tasks have in common: the two forms, the frame, the lengths of a batch."""
+"""Common parts of the three tasks: the two forms, the frame, the lengths of a batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class NamTask(Task):
     unit: ClassVar[str] = "digits"
     per_batch_length: ClassVar[bool] = False
     masked: ClassVar[bool] = True
-    """In the whole-sequence form the answer's slots hold mask tokens, followed by END. False: they hold pads."""
+    """In the whole-sequence form the answer's slots contain mask tokens, followed by END. False: they contain pads."""
 
     train_lengths: Lengths = (1, 10)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Fewest and most digits in training, both included."""
@@ -136,7 +136,7 @@ class NamTask(Task):
         raise NotImplementedError
 
     def frame_size(self, length: Any) -> Any:
-        """Positions of the longest whole row of that length: problem, answer and, if there is one, the end."""
+        """Positions of the longest row of that length: problem, answer and, if there is one, the end."""
         return self.problem_size(length) + self.answer_slots(length) + int(self.masked)
 
     def _frame(self, length: int) -> int:
@@ -201,7 +201,7 @@ class NamTask(Task):
         return Example(jnp.where(mask, inputs, 0), mask, jnp.where(mask, targets, 0), mask, mask)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Token and sequence accuracy; for the whole sequence also those of the answer alone, `answer_*`."""
+        """Token and sequence accuracy; for the whole sequence also those of only the answer, `answer_*`."""
         values = super().metrics(outputs, batch)
         if self.whole_sequence:
             answer = batch._replace(score_mask=self.answer_mask(batch))
