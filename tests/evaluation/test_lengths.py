@@ -68,6 +68,18 @@ def test_examples_of_a_length_depend_on_nothing_else():
     assert not np.allclose(other["token_accuracy"], values["token_accuracy"])
 
 
+class First(Copy):
+    """Has the first token as a metric."""
+
+    def metrics(self, outputs, batch):
+        return {"first": batch.targets[:, 0]}
+
+
+def test_each_length_has_examples_of_its_own():
+    curve = length_curve(Favourite(), favourites(0), First(), [6, 7, 8], 50, KEY)
+    assert len(set(curve.values["first"][0].tolist())) == 3
+
+
 def test_dead_seeds_are_nan():
     curve = curve_of([2, 5], params=reaches(3, np.nan, np.inf))
     assert np.isnan(curve.values["token_accuracy"]).tolist() == [[False] * 2, [True] * 2, [True] * 2]

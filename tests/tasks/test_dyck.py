@@ -218,6 +218,9 @@ def test_the_sets(windows):
         for row in range(32):
             check(batch, 2, row)
     assert len(tables["test"]) == 800
+    shown = tables["test"].input_lengths[:100]  # all tests are mixed
+    assert all(((first <= shown) & (shown <= last)).any() for first, last in map(task.splits.get, spans))
+    assert not np.array_equal(tables["train"].inputs, tables["validation"].inputs)
     again = dataclasses.replace(TINY, windows=windows, squared=False).tables()
     np.testing.assert_array_equal(again["train"].inputs, tables["train"].inputs)
     other = dataclasses.replace(task, data_seed=1).tables()
