@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+import lenmem
+from lenmem import Experiment
 from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve, score
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Copy, Favourite, Oracle, favourites, reaches
@@ -125,6 +127,18 @@ def test_score_is_the_mean_over_the_test_split():
 def test_evaluation_lengths():
     assert Evaluation().lengths_for(Copy()) == tuple(range(2, 17))
     assert Evaluation(lengths=(5, 3)).lengths_for(Copy()) == (5, 3)
+
+
+def test_an_experiment_is_measured_as_its_evaluation_says():
+    asked = Evaluation(lengths=(7, 2), samples=13, seed=3, batch_size=5, smallest_capacity=4)
+    oracle.traced.clear()
+    curve = lenmem.measure(Experiment(Copy(), Oracle(), evaluation=asked), reaches(1, 100))
+    assert oracle.traced == [(5, 4), (5, 7)]
+    assert (curve.lengths.tolist(), curve.samples, curve.label) == ([2, 7], 13, "Oracle")
+    params, alive, asked = favourites(0, 5), np.array([True, False]), dataclasses.replace(asked, lengths=(7,))
+    curve = lenmem.measure(Experiment(Copy(), Favourite(), evaluation=asked), params, alive=alive)
+    expected = curve_of([7], params=params, model=Favourite(), samples=13).at(7)["token_accuracy"]
+    np.testing.assert_allclose(curve.at(7)["token_accuracy"], [expected[0], np.nan], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
