@@ -11,10 +11,10 @@ Generalisation depends on the learning rate: at 1e-2 the network fits the length
 of 32. At the larger rate used here, training is stable with a short memory of squared gradients (b2 as b1, not 0.999)
 and a warm-up.
 
-A network can answer from what it reads, or a step later, from a controller that has seen the read. A seed that failed
-with a forget bias of 1 (key 2) did the latter, which is learnt late. With a bias of 0 the controller remembers less at
-first. The bias was chosen on six seeds of key 20, three of them picked because they were slow with a bias of 1: all six
-have 100% at every length beyond training.
+A network can answer directly from the value it reads, or one step later, from the state of the controller after the
+read. A seed that failed with a forget bias of 1 (key 2) did the latter, which is learnt late. With a bias of 0 the
+controller initially remembers less. The bias was chosen on six seeds of key 20, three of them picked because they were
+slow with a bias of 1: all six have 100% at every length beyond training.
 """
 
 from lenmem.experiment import Evaluation, Experiment

@@ -62,21 +62,21 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 8 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
-"""An H100 SXM as XLA describes a GPU."""
+"""XLA's description of an H100 SXM."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """A topology that programs are compiled for."""
+    """A topology for which programs are compiled."""
 
     platform: str
     """`tpu`, `cuda` or `cpu`."""
     topology: str
-    """How XLA names it."""
+    """XLA's name of the topology."""
     memory: int
-    """Bytes of one device."""
+    """Memory of one device in bytes."""
     options: tuple[tuple[str, Any], ...] = ()
-    """Further options for XLA."""
+    """Further options of XLA's topology."""
 
 
 _ONE_CHIP = (("chips_per_host_bounds", (1, 1, 1)),)
@@ -97,7 +97,7 @@ _COMPILERS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tpu": (("libtpu",), ("libtpu",)),
     "cuda": (("jax_plugins.xla_cuda13", "nvidia.cu13"), ("jax-cuda13-plugin", "nvidia-cuda-nvcc", "nvidia-nvvm")),
 }
-"""platform -> (the packages that compile for it, the distributions with their versions)."""
+"""platform -> (the packages with its compiler, the distributions whose versions determine it)."""
 
 _LIBTPU = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -105,15 +105,15 @@ _LIBTPU = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
-"""What keeps libtpu from looking for the TPU that it runs on."""
+"""Environment variables that prevent libtpu from searching for a TPU."""
 
 
 class CompileError(ValueError):
-    """The compiler refuses a program."""
+    """The compiler rejects a program."""
 
 
 def target_named(name: str) -> Target:
-    """The topology of this name. ValueError for an unknown one, and where its compiler is not installed."""
+    """The topology with this name. Raises ValueError if it is unknown, or if its compiler is not installed."""
     if name not in TARGETS:
         raise ValueError(f"there is no topology {name!r}.{choices(name, TARGETS)}")
     missing = [package for package in _COMPILERS[TARGETS[name].platform][0] if not _installed(package)]
@@ -135,7 +135,7 @@ def _version(distribution: str) -> str | None:
 
 
 def devices_of(target: Target) -> Sequence[Any]:
-    """The devices of a topology, to compile for."""
+    """The devices of a topology, for compilation."""
     if target.platform == "cpu":
         return jax.local_devices(backend="cpu")
     from jax.experimental import topologies
@@ -147,15 +147,15 @@ def devices_of(target: Target) -> Sequence[Any]:
 
 
 def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | None = None) -> dict[str, Compiled]:
-    """Compile the `training` step of an experiment, spread over the devices as training would be, and its `evaluation`
-    at the longest length of its curve, on one device.
+    """Compiles two programs of an experiment: `training`, distributed over the devices as `train` does, and
+    `evaluation` at the longest length of its curve, on one device.
 
     Args:
-        experiment: what to compile.
-        target: what for.
+        experiment: the experiment.
+        target: the topology.
         dump: a folder for the optimised programs, `training.txt` and `evaluation.txt`.
 
-    Raises `CompileError` where the compiler refuses, for want of memory or otherwise.
+    Raises `CompileError` if the compiler rejects a program, for lack of memory or another reason.
     """
     programs = lowered_programs(experiment, target)
     return {name: program.compile(name, target, dump) for name, program in programs.items()}
@@ -169,10 +169,10 @@ class LoweredProgram:
     cpu_seconds: float
     """CPU time of tracing."""
     devices: int
-    """Devices it runs on."""
+    """Number of devices on which it runs."""
 
     def compile(self, name: str, target: Target, dump: Path | None = None) -> Compiled:
-        """What the compiler says of it; the optimised program goes to `NAME.txt` in the folder `dump`."""
+        """Compiles the program. The optimised program is written to `NAME.txt` in the folder `dump`."""
         started = time.process_time()
         try:
             with on_platform(target.platform):
@@ -188,9 +188,10 @@ class LoweredProgram:
 
 
 def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
-    """The programs of an experiment that are compiled: `training` and `evaluation`.
+    """The lowered programs of an experiment, `training` and `evaluation`.
 
-    ValueError for a program that calls the host. (Examples of large data sets are left out: `lenmem.data.rows.take`.)
+    Raises ValueError for a program that calls the host. Large data sets are no reason for this error, since
+    `lenmem.data.rows.take` replaces them.
     """
     devices = devices_of(target)
     programs = {}
@@ -200,10 +201,10 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
             with on_platform(target.platform):
                 lowered = lower(experiment, devices)
         except RuntimeError as error:
-            if "Unknown backend" not in str(error):  # what JAX says of a callback without a device
+            if "Unknown backend" not in str(error):  # JAX's error for a callback without a device
                 raise
             raise ValueError(
-                f"the {name} calls the host, which compiles only where a {target.platform} device is"
+                f"the {name} calls the host, which compiles only on a machine with a {target.platform} device"
             ) from error
         count = experiment.training.device_count(len(devices)) if name == "training" else 1
         programs[name] = LoweredProgram(lowered, time.process_time() - started, count)
@@ -211,7 +212,7 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
 
 
 def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
-    """A hash that is equal for two sets of programs if programs, target and compilers are."""
+    """A hash of the programs, the target and the versions of the compilers."""
     versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
     return hashlib.sha256(
         "\n".join([repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]).encode()
@@ -219,7 +220,7 @@ def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
 
 
 def lowered_training(experiment: Experiment, devices: Sequence[Any]) -> jax.stages.Lowered:
-    """`advance` of all seeds, lowered for these devices, which need not be there. Nothing is computed."""
+    """`advance` for all seeds, lowered for these devices, which need not be present. Nothing is computed."""
     advance, mesh = advance_on(experiment, devices)
     state = _placed(abstract_state(experiment), whole(mesh) or SingleDeviceSharding(devices[0]))
     return advance.lower(state, experiment.training.log_every)
@@ -248,7 +249,7 @@ def _placed(shapes: PyTree, sharding: Sharding) -> PyTree:
 
 
 def at_paper_scale() -> Iterator[str]:
-    """The papers' configurations except small presets and grids of sweeps: one of each paper in turn."""
+    """The papers' configurations except small presets, sweeps and grids, alternating between the papers."""
     of_papers: dict[str, list[str]] = {}
     for name in configs.names():
         paper, _, last = name.rpartition("/")
@@ -261,12 +262,12 @@ def at_paper_scale() -> Iterator[str]:
 def compile_all(
     names: Iterable[str], targets: Iterable[str], file: Path, say: Callable[[str], None] = lambda text: None
 ) -> list[dict[str, Any]]:
-    """Compile configurations for topologies, with a record of each pair in a JSON file.
+    """Compiles configurations for topologies, with a record of each pair in a JSON file.
 
     A record has `config`, `topology`, `commit`, and either `training`, `evaluation` (see `Compiled`) and `program`, the
-    `digest` of the two, or `error`. Pairs without a record come first, then those with records of other commits, which
-    are compiled again if their programs have changed. So the same call continues after an interruption, and updates
-    the file after a change.
+    `digest` of the two, or `error`. Pairs without a record come first. Pairs with a record of another commit follow,
+    and are compiled again if their programs have changed. The same call therefore continues after an interruption, and
+    updates the file after a change.
     """
     made = {name: target_named(name) for name in targets}
     records: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
@@ -293,8 +294,8 @@ def compile_all(
 
 
 def save_measured(file: Path, record: dict[str, Any]) -> None:
-    """Puts a record that a script measured into the file of `compile_all`: in front of those of configurations, and in
-    place of the one with the same `config`."""
+    """Adds a record that a script measured to the file of `compile_all`, before those of configurations. It replaces
+    the record with the same `config`."""
     records = json.loads(file.read_text()) if file.exists() else []
     others = [other for other in records if other["config"] != record["config"]]
     first = sum(not {"training", "error"} & other.keys() for other in others)
@@ -302,7 +303,7 @@ def save_measured(file: Path, record: dict[str, Any]) -> None:
 
 
 def _found(config: str, target: Target, known: dict[str, Any] | None) -> dict[str, Any]:
-    """The figures of a configuration: those that were `known`, if its programs are still the same."""
+    """The parts of a record about the programs, which are copied from `known` if the programs have not changed."""
     try:
         programs = lowered_programs(configs.load_config(config), target)
         program = digest(programs, target)

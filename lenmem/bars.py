@@ -1,4 +1,4 @@
-"""Progress output of the command line: bars on a terminal, plain lines elsewhere."""
+"""Progress output of the command line: bars on a terminal, otherwise plain lines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rich.text import Text
 from lenmem.progress import At, duration
 
 QUIET = 3.0
-"""Seconds after which progress is shown."""
+"""Progress is shown for work that takes longer than this, in seconds."""
 BETWEEN = 10.0
-"""Minimal seconds between two plain lines about the same work."""
+"""Shortest time between two plain lines about the same work, in seconds."""
 
 
 class Bars:
-    """The progress bars of one console, one below the other, including that of a training."""
+    """The progress bars of a console, one below the other, including that of a training."""
 
     def __init__(self, console: Console):
         self.console = console
@@ -38,7 +38,7 @@ class Bars:
 
     @contextmanager
     def bar(self, what: str, **options: Any) -> Iterator[Any]:
-        """Adds a bar on a terminal and yields its number. The display refreshes while there is a bar."""
+        """Adds a bar and yields its number. The display is refreshed while there is a bar."""
         with self.lock:
             if not self.open:
                 self.progress.start()
@@ -55,7 +55,7 @@ class Bars:
 
     @contextmanager
     def shown(self, what: str) -> Iterator[At]:
-        """The listener for `lenmem.progress`. Silent for work that takes less than `QUIET` seconds."""
+        """A listener for `lenmem.progress`. Work that takes less than `QUIET` seconds is not shown."""
         with self._on_terminal(what) if self.console.is_terminal else self._in_lines(what) as at:
             yield at
 

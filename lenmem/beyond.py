@@ -1,13 +1,13 @@
 """Beyond: networks trained on lengths up to 16, measured at lengths up to 1,024.
 
-Each task has a configuration `beyond/<task>`, whose `experiment` is the task's entry: trained on short lengths, with
-the parameters of the best validation at up to twice the longest of them. It is measured at 2, 4, 8, .. times the
-longest training length; the last measured length is the task's goal. A configuration's `ideas` are other experiments on
-the task, by name: other networks, and ablations.
+Each task has a configuration `beyond/<task>`, whose `experiment` is the entry of the task. It is trained on short
+lengths, and its parameters are those of the best validation at up to twice the longest training length. It is measured
+at 2, 4, 8, .. times the longest training length; the last of these lengths is the goal of the task. The `ideas` of a
+configuration are other experiments on the task, by name: other networks, and ablations.
 
-    results/beyond/<task>.json            the record of a task's entry
+    results/beyond/<task>.json            the record of an entry
     results/beyond/<task>-<idea>.json     the record of an idea
-    results/beyond/README.md              the tables, written from the records
+    results/beyond/README.md              the tables, generated from the records
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from lenmem.training import Optimizer
 from lenmem.training.environment import describe_environment
 
 MET = 0.99
-"""The median exact match at the goal that meets it."""
+"""A goal is met if the median exact match at this length is at least this."""
 FACTORS = (2, 4, 8, 16, 32, 64)
-"""The measured lengths, relative to the longest training length; a task may stop earlier."""
+"""The measured lengths, relative to the longest training length. A task may have fewer."""
 WANTED = 12
-"""Number of tasks whose goal is to be met."""
+"""Number of tasks whose goals should be met."""
 ROUNDS = 8
-"""A training whose validation is not exact in all seeds is begun again, up to this number of rounds in all."""
+"""Most rounds of training in total, if seeds without an exact validation are trained again (`lenmem.restarts`)."""
 SECONDS = 900
-"""Seconds of the processor for each seed after which nothing is begun again."""
+"""Processor time for each seed, in seconds, after which no round is started."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Entry:
     task: str
     """Name of the configuration, without `beyond/`."""
     idea: str | None
-    """Name of an idea; None: the task's own entry."""
+    """Name of an idea; None: the entry of the task."""
     experiment: Experiment
 
     @property
@@ -84,9 +84,9 @@ def task_names() -> tuple[str, ...]:
 
 @functools.cache
 def entries_of(task: str) -> Mapping[str | None, Entry]:
-    """The task's own entry, under None, and those of its ideas. ValueError for an unknown task.
+    """The entry of a task, under None, and those of its ideas. Raises ValueError for an unknown task.
 
-    Its configuration is run once: every record asks for the goal of its task.
+    The result is cached, since the goal of a task is needed for each of its records.
     """
     if task not in task_names():
         raise ValueError(f"beyond has no task {task!r}.{choices(task, task_names())}")
@@ -96,7 +96,7 @@ def entries_of(task: str) -> Mapping[str | None, Entry]:
 
 
 def entry_of(task: str, idea: str | None = None) -> Entry:
-    """An entry. ValueError for an unknown task or idea."""
+    """The entry of a task or idea. Raises ValueError for an unknown task or idea."""
     entries = entries_of(task)
     if idea not in entries:
         ideas = [name for name in entries if name]
@@ -114,14 +114,14 @@ def run_entry(
 ) -> dict[str, Any]:
     """Trains (or resumes) and measures an entry; writes and returns its record.
 
-    The run is in `runs/<name>`; a finished run is measured again. Seeds that are stuck are begun again
-    (`lenmem.restarts`). Raises as `lenmem.reproduce.trained` does.
+    The run is in `runs/<name>`; a finished run is measured again. Seeds without an exact validation are trained again
+    (`lenmem.restarts`). Raises the same errors as `lenmem.reproduce.trained`.
     """
     experiment, environment, started = entry.experiment, describe_environment(), time.process_time()
     folder = runs / entry.name
     fresh = not folder.exists()
     params, training = trained_until_exact(experiment, folder, rounds=rounds, seconds=SECONDS, report=report)
-    spent = time.process_time() - started if fresh else None  # of a resumed training only a part is known
+    spent = time.process_time() - started if fresh else None  # unknown for a resumed training
     curve = measure(experiment, params, label=entry.name, alive=np.array(training["alive"]))
     record = {
         "task": entry.task,
@@ -139,24 +139,24 @@ def run_entry(
 
 
 def shares(record: Mapping[str, Any]) -> np.ndarray:
-    """The exact match by seed and length of a record, float[S, L]; 0 for a diverged seed."""
+    """The exact match of a record by seed and length, float[S, L]; 0 for a diverged seed."""
     return np.nan_to_num(LengthCurve.from_dict(record["curves"][0]).values["exact_match"])
 
 
 def met(record: Mapping[str, Any]) -> bool:
-    """Whether the median exact match at the goal of its task is 99% or more. An ablation may be measured less far."""
+    """Whether the median exact match at the goal is at least 99%. False for an ablation that is not measured there."""
     reaches = record["curves"][0]["lengths"][-1] >= entry_of(record["task"]).goal
     return bool(reaches and np.median(shares(record)[:, -1]) >= MET)
 
 
 def seconds_of(record: Mapping[str, Any]) -> float:
-    """Seconds of training for each seed: of the processor, or, after an interruption, by the clock."""
+    """Seconds for each seed: processor time, or, after an interruption, wall time."""
     seconds = record["processor_seconds"] or record["wall_seconds"]
     return seconds / len(record["alive"])
 
 
 def read_records(results: Path) -> list[dict[str, Any]]:
-    """The records of a directory: the entries of the tasks first, then the ideas, in the order of the tasks."""
+    """The records of a directory in the order of the tasks, for each task its entry before its ideas."""
     records = [read_record(path) for path in sorted(results.glob("*.json"))]
     order = {name: number for number, name in enumerate(task_names())}
     return sorted(records, key=lambda record: (order.get(record["task"], len(order)), record["idea"] or ""))
@@ -168,7 +168,7 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def overview(records: Iterable[Mapping[str, Any]]) -> Table:
-    """Each task by multiples of the training length, with its best record: median / worst of the seeds, in percent."""
+    """The best record of each task at multiples of the training length: median / worst seed, in percent."""
     leading = best_records(records)
     header = ["task", "network", "trained", *(f"{factor}x" for factor in FACTORS), "goal", "met"]
     rows = []
@@ -189,9 +189,9 @@ def _rank(record: Mapping[str, Any]) -> tuple[float, ...]:
 def best_records(
     records: Iterable[Mapping[str, Any]], rank: Callable[[Mapping[str, Any]], Any] = _rank
 ) -> dict[str, Mapping[str, Any]]:
-    """The record of each task with the highest rank, the first of equals.
+    """The record of each task with the highest rank, the first if several are equal.
 
-    By default how far it is measured decides, then the median exact match there, then the shorter training.
+    The default rank is the longest measured length, then the median exact match there, then the shorter training.
     """
     leading: dict[str, Mapping[str, Any]] = {}
     for record in records:
@@ -202,9 +202,9 @@ def best_records(
 
 
 def tried(records: Iterable[Mapping[str, Any]]) -> Table:
-    """All entries and ideas: at 2, 8 and 64 times the training length, or at the goal if that is nearer.
+    """All entries and ideas, at 2 and 8 times the longest training length and at the longest measured length.
 
-    Tries: how many networks were trained for each seed; records from before restarts have one.
+    Tries are the numbers of networks trained for each seed, which are 1 in records from before restarts.
     """
     header = ["task", "idea", "network", "seconds a seed", "tries", "2x", "8x", "goal"]
     rows = []
@@ -219,7 +219,7 @@ def tried(records: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def best(records: Iterable[Mapping[str, Any]]) -> Table:
-    """The record table: for each task whose goal was met, the entry or idea with the shortest training."""
+    """The record table: for each task whose goal is met, the entry or idea with the shortest training."""
     header = ["task", "network", "seconds a seed", "goal", "commit", "command"]
     rows = [
         [task, record["network"], f"{seconds_of(record):.0f}", _goal(record), _commit(record), f"`{record['command']}`"]
@@ -229,12 +229,12 @@ def best(records: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _holders(records: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """The record with the shortest training of each task whose goal was met."""
+    """For each task whose goal is met, the record with the shortest training among those that meet it."""
     return best_records(filter(met, records), lambda record: -seconds_of(record))
 
 
 def fastest(task: str, records: Iterable[Mapping[str, Any]]) -> Entry:
-    """The holder of a task's record. ValueError if nothing has met its goal."""
+    """The entry or idea with the shortest training that meets the goal. Raises ValueError if none does."""
     holders = _holders(records)
     if task not in holders:
         raise ValueError(f"there is no record of {task} that meets its goal; measure one with lenmem beyond {task}")
@@ -242,7 +242,7 @@ def fastest(task: str, records: Iterable[Mapping[str, Any]]) -> Entry:
 
 
 def families(records: Iterable[Mapping[str, Any]]) -> Table:
-    """The networks by the number of tasks whose goal they met with one set of fields: of the model and the training."""
+    """The networks by the number of tasks whose goal they meet with the same fields of model and training."""
     found: dict[tuple[str, str], list[str]] = {}
     for record in records:
         tasks = found.setdefault((record["network"], _fields(record)), [])
@@ -257,7 +257,7 @@ def families(records: Iterable[Mapping[str, Any]]) -> Table:
 
 
 def _fields(record: Mapping[str, Any]) -> str:
-    """The model's fields that differ from the defaults of its class, and the size of the training."""
+    """The fields of the model that differ from their defaults, and the main settings of the training."""
     experiment: Experiment = from_plain(record["experiment"])
     model, training, rule = experiment.model, experiment.training, experiment.training.optimizer
     changed = [
@@ -345,6 +345,6 @@ def save_page(results: Path) -> None:
 
 
 def again(entry: Entry, runs: Path) -> Path:
-    """A new directory of runs in which an entry is repeated: the first `<runs>/again-<number>` without its run."""
+    """The directory of runs for repeating an entry: the first `<runs>/again-<number>` without a run of it."""
     folders = (runs / f"again-{number}" for number in itertools.count(1))
     return next(folder for folder in folders if not (folder / entry.name).exists())

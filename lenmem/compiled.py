@@ -1,4 +1,4 @@
-"""What a compiler says of a program: its memory, its costs and its largest arrays, in numbers and in words."""
+"""A compiler's figures for a program: its memory, its costs and its largest arrays, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "coll
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What the compiler says of a program."""
+    """The compiler's figures for a program."""
 
     cpu_seconds: float
-    """CPU time of tracing and compiling on this machine, all threads together."""
+    """CPU time of tracing and compiling on this machine, summed over threads."""
     devices: int
-    """Devices it runs on."""
+    """Number of devices on which the program runs."""
     memory: int
-    """Bytes on each device, at the peak: arguments, results, temporary arrays and code."""
+    """Memory on each device in bytes: arguments, results, temporary arrays and code."""
     available: int
-    """Bytes that a device has."""
+    """Memory of a device in bytes."""
     flops: float | None
-    """Operations on one device. The body of a loop counts once. None: the compiler does not say."""
+    """Operations on one device. The body of a loop counts once. None if the compiler does not report it."""
     bytes_accessed: float | None
-    """Bytes read and written on one device, counted alike."""
+    """Bytes read and written on one device. The body of a loop counts once."""
     cycles: int | None
-    """Estimated cycles of one device, counted alike; TPU only."""
+    """Estimated cycles on one device, only for TPUs. The body of a loop counts once."""
     instructions: int
-    """Lines of the optimised program."""
+    """Number of lines of the optimised program."""
     collectives: dict[str, int]
-    """Kind -> how many are in the program."""
+    """Kind -> number of collective operations in the program."""
     largest: list[tuple[str, int]]
     """The largest arrays, as (type and shape, bytes)."""
 
     @property
     def costs(self) -> tuple[tuple[float | None, float, str], ...]:
-        """Operations, bytes and cycles, each with the unit it is printed in."""
+        """Operations, bytes and cycles: value, unit, name of the unit."""
         return (self.flops, 1e9, "GFLOP"), (self.bytes_accessed, 1e9, "GB moved"), (self.cycles, 1e6, "M cycles")
 
     @property
@@ -50,7 +50,7 @@ class Compiled:
 
 
 def summed_up(executable: Any, text: str, seconds: float, devices: int, available: int) -> Compiled:
-    """The figures of a compiled program, from its analyses and its text. `available`: bytes of a device."""
+    """The figures of a compiled program, from its analyses and its text. `available` is the memory of a device."""
     memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
     cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
     return Compiled(
@@ -72,8 +72,8 @@ def summed_up(executable: Any, text: str, seconds: float, devices: int, availabl
 
 
 def collectives(text: str) -> dict[str, int]:
-    """Kind -> how many, in the text of a program. libtpu writes one that runs beside other work as a chain of steps; it
-    is counted once."""
+    """Kind -> number of collective operations in the text of a program. An asynchronous one, which libtpu writes as a
+    chain of steps, counts once."""
     found = {}
     for kind in COLLECTIVES:
         lines = re.findall(rf"^.* {kind}(?:-start)?\(.*$", text, re.MULTILINE)
@@ -87,7 +87,8 @@ _BYTES |= {"s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8, "f64": 8}
 
 
 def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
-    """The largest results of instructions, each shape once. Values inside a fusion are never in memory."""
+    """The largest results of instructions, each type and shape once, without those inside fusions, which are not
+    stored."""
     sizes: Counter[str] = Counter()
     fused = False
     for line in text.splitlines():
@@ -103,7 +104,7 @@ def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
 
 
 def reason(message: str) -> str:
-    """The first line of the compiler's message; if memory is too small, how much was asked for."""
+    """The first line of the compiler's message, or the amount of memory needed if that is the reason."""
     short = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) (\w+)", message)
     if short:
         return f"it needs {short[1]}B of {short[3]}, and a device has {short[2]}B"
@@ -111,7 +112,7 @@ def reason(message: str) -> str:
 
 
 def described(name: str, compiled: dict[str, Compiled]) -> str:
-    """What the compiler says of the programs for a topology, in a few lines each."""
+    """The figures of the programs for a topology, in a few lines each."""
     lines = []
     for title, one in compiled.items():
         costs = [f"{value / unit:.3g} {what}" for value, unit, what in one.costs if value is not None]
@@ -132,7 +133,7 @@ def memory_text(size: int) -> str:
 
 
 def summary(compiled: dict[str, Compiled]) -> str:
-    """Seconds and memory of each program in one line."""
+    """CPU time and memory of each program, in one line."""
     return "; ".join(
         f"{name} {one.cpu_seconds:.0f} CPU s, {memory_text(one.memory)} of {memory_text(one.available)}"
         for name, one in compiled.items()

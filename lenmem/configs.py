@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
 def find(name: str | os.PathLike[str], tasks: Iterable[str] = ()) -> Path:
     """The file of a configuration, by name or path. Raises ValueError with the nearest name if there is none.
 
-    `tasks`: names to suggest beside the configurations, where a task could be meant.
+    `tasks` are further names for this suggestion, if a task is allowed too.
     """
     text = os.fspath(name)
     direct = Path(text)
@@ -55,7 +55,7 @@ def find(name: str | os.PathLike[str], tasks: Iterable[str] = ()) -> Path:
 
 
 class _SourceOnly(importlib.machinery.SourceFileLoader):
-    """Ignores bytecode: a file edited twice within a second, to the same size, would load stale bytecode."""
+    """Ignores cached bytecode, which is stale if a file is edited twice within a second without changing its size."""
 
     def get_code(self, fullname: str) -> Any:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -84,7 +84,7 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
 
 
 def own_modules(names: Iterable[str]) -> list[ModuleType]:
-    """The modules that the user passes as `--modules`: files *.py, or module names. They are executed."""
+    """The Python modules passed as `--modules`, by file *.py or by module name. They are executed."""
     modules = []
     for name in names:
         if name.endswith(".py"):
@@ -100,7 +100,7 @@ def own_modules(names: Iterable[str]) -> list[ModuleType]:
 
 
 def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:
-    """Where and how a configuration failed; for a misspelled field, with the nearest one."""
+    """The line and the error of a configuration; for a misspelled field, also the nearest one."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
     text = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -112,9 +112,9 @@ def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:
 
 
 def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
-    """The `optimizers` of a configuration, by model name: the training of other models that are compared with its own.
+    """The `optimizers` of a configuration, by model name, for other models on its task.
 
-    None if the configuration does not define them. Raises ValueError for an unknown model.
+    Empty if the configuration does not define them. Raises ValueError for an unknown model.
     """
     optimizers: dict[str, Optimizer] = getattr(module_of(name), "optimizers", {})
     for model in optimizers:
@@ -128,9 +128,9 @@ def sweep_of(name: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def models_of(name: str | os.PathLike[str]) -> dict[str, nn.Module]:
-    """The `models` of a configuration, by its own names for them: networks that `lenmem compare` compares.
+    """The `models` of a configuration, by their names in it: further networks for `lenmem compare`.
 
-    None if the configuration does not define them. Raises ValueError for a value that is not a network.
+    Empty if the configuration does not define them. Raises ValueError for a value that is not a network.
     """
     named: dict[str, nn.Module] = getattr(module_of(name), "models", {})
     for label, model in named.items():

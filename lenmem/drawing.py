@@ -34,14 +34,14 @@ def draw_run(
 ) -> list[Path]:
     """Draws a run: its training, the traces of the network on one example (if it sows any), and its curve.
 
-    Pictures go to the run's directory; for a step in the middle of training, to `step-<n>/` in it.
+    Pictures are written to the run's directory, or, for a step before the end of training, to `step-<n>/` in it.
 
     Args:
         run: the run.
         length: length of the example; None: the longest training length.
         seed: seed whose network is used; None: the first seed that did not diverge.
-        example: number of the example among those of that length.
-        text: the example itself, typed as for `predict`.
+        example: number of the example of that length.
+        text: an input typed as for `predict`, instead of an example.
         only_trace: draw only the traces, but all of them, including the attention of each head.
 
     With `only_trace`, raises ValueError for a network that sows no traces.
@@ -64,7 +64,7 @@ def draw_run(
 
 
 def subject_of(experiment: Experiment) -> str:
-    """`<model> on <task>`, by their names."""
+    """`<model> on <task>`, with their names."""
     model = models.name_of(experiment.model) or type(experiment.model).__name__
     return f"{model} on {tasks.name_of(experiment.task)}"
 
@@ -72,14 +72,14 @@ def subject_of(experiment: Experiment) -> str:
 def draw_states(
     run: Run, *, length: int | None = None, seed: int | None = None, examples: int = 64, tsne: bool = False
 ) -> list[Path]:
-    """Draws a network on many examples: maps of its controller's states, and other pictures of its traces.
+    """Draws the traces of a network on many examples: maps of the controller's states, and other pictures.
 
     Raises ValueError if no trace has such a picture.
 
     Args:
         run: the run.
-        length: length of the examples; None: that of the task's split `selection` if there is one, else the longest
-            training length.
+        length: length of the examples; None: the longest of the task's split `selection` if there is one, else the
+            longest training length.
         seed: seed whose network is used; None: the first seed that did not diverge.
         examples: number of examples.
         tsne: draw maps by t-SNE, which needs scikit-learn, instead of principal components.
@@ -96,7 +96,7 @@ def draw_states(
 
 
 def scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool = True, **options: bool) -> Scene:
-    """The traces of a seed's network on a batch, for pictures; `options` are fields of `Scene`."""
+    """The traces of one seed's network on a batch, for pictures; `options` are fields of `Scene`."""
     traces = collect(run.experiment.bound_model, run.seed_params(seed), batch, required=required)
     return scene_of(run.experiment, batch, traces, what, **options)
 
@@ -104,7 +104,7 @@ def scene(run: Run, batch: Batch, seed: int | None, what: str, *, required: bool
 def scene_of(
     experiment: Experiment, batch: Batch, traces: Mapping[str, np.ndarray], what: str = "", **options: bool
 ) -> Scene:
-    """The traces of a network on a batch with all names that pictures need; `options` are fields of `Scene`."""
+    """Traces of a network on a batch, with the names that pictures need; `options` are fields of `Scene`."""
     from lenmem.evaluation.plots import Scene
 
     task = experiment.task
@@ -119,7 +119,7 @@ def scene_of(
 
 
 def _folder(run: Run) -> Path:
-    """The directory for pictures of a run: its own, or for a step in the middle of training a subdirectory."""
+    """The directory for pictures of a run: that of the run, or a subdirectory for a step before the end of training."""
     return run.directory if run.step == run.experiment.training.steps else run.directory / f"step-{run.step}"
 
 

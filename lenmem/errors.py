@@ -1,4 +1,4 @@
-"""Suggestions in error messages, and translations of other errors."""
+"""Suggestions in error messages, and conversion of other errors to ValueError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from flax.errors import ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeParamShapeError
 
 FEW = 8
-"""Most names listed in a message; of more, only the nearest are listed."""
+"""Most names listed in a message. If there are more, only the nearest are listed."""
 
 
 def nearest(got: object, allowed: Iterable[str]) -> str:
@@ -51,7 +51,7 @@ def _ratio(a: str, b: str) -> float:
 
 @contextmanager
 def readable(path: str | os.PathLike[str], expected: str = "") -> Iterator[None]:
-    """Raises ValueError, with the path and what is expected there, if a file or directory cannot be read."""
+    """Raises ValueError, with the path and the `expected` contents, if a file or directory cannot be read."""
     wanted = f"; expected {expected}" if expected else ""
     try:
         yield
@@ -65,7 +65,7 @@ def readable(path: str | os.PathLike[str], expected: str = "") -> Iterator[None]
 
 @contextmanager
 def parameters_fit() -> Iterator[None]:
-    """Raises ValueError if a network gets another network's parameters, for instance of other sizes."""
+    """Raises ValueError if parameters do not fit the network, for instance because they have other sizes."""
     try:
         yield
     except (ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeParamShapeError) as error:

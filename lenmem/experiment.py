@@ -1,4 +1,4 @@
-"""An experiment: a task, a model, its training and its evaluation, as frozen dataclasses."""
+"""Experiments (a task, a model, its training and its evaluation, as frozen dataclasses) and trained runs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ SUFFIX = ".safetensors"
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """One task and one model. `bound_model` is the model with the task's spec, in the training's precision.
+    """A task, a model, and the settings of its training and evaluation.
 
-    Raises ValueError if the model cannot take the task, with the model's reason, or cannot take the precision.
+    Raises ValueError, with the reason, if the model does not support the task or the precision.
     """
 
     task: Task
@@ -91,24 +91,25 @@ class Run:
 
     experiment: Experiment
     params: PyTree
-    """Selected parameters, with a leading axis S of seeds on every leaf. A diverged seed has its last good ones."""
+    """The selected parameters, with a leading axis S of seeds on every leaf. A diverged seed has those before it
+    diverged."""
     step: int
     directory: Path
     manifest: dict[str, Any]
     alive: np.ndarray
-    """bool[S]: seeds without a non-finite loss or gradient up to this step."""
+    """bool[S]: whether a seed has had no non-finite loss or gradient up to this step."""
     preferred: int | None = None
-    """The seed that is used where none is asked for. None: the first one that did not diverge."""
+    """The default seed. None: the first seed that did not diverge."""
 
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:
-        """The outputs of one seed's network. None: `preferred`, else the first seed that did not diverge."""
+        """The outputs of one seed's network. `seed=None`: `preferred`, or the first seed that did not diverge."""
         params = self.seed_params(seed)
         with parameters_fit():
             return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
 
     def seed_params(self, seed: int | None = None) -> PyTree:
-        """The parameters of a seed, without the seed axis. None: `preferred`, else the first alive one. ValueError for
-        a diverged seed."""
+        """The parameters of a seed, without the seed axis. `None`: `preferred`, or the first seed that did not diverge.
+        Raises ValueError for a diverged seed."""
         seed = self.preferred if seed is None else seed
         seeds, living = self.experiment.training.seeds, np.flatnonzero(self.alive).tolist()
         if seed is not None and not 0 <= seed < seeds:
@@ -128,13 +129,13 @@ def load(
     modules: Iterable[type | ModuleType] = (),
     optimizer: optax.GradientTransformation | None = None,
 ) -> Run:
-    """Loads the run in `directory`, at its latest checkpoint or at `step` among its checkpoints and snapshots; or the
-    run in a file that `export_run` wrote; or a network of the zoo, `zoo:lantm/reverse` (`lenmem zoo` lists them), whose
-    best seed is then `preferred`.
+    """Loads a run from its directory, at the latest checkpoint or at the checkpoint or snapshot of `step`; or from a
+    file that `export_run` wrote; or a network of the zoo, `zoo:lantm/reverse` (`lenmem zoo` lists them), whose best
+    seed becomes `preferred`.
 
-    No code is executed: the manifest is plain data, whose classes are looked up inside lenmem and among `modules`, the
-    classes or Python modules of the user's own models and tasks. A custom Optax transformation is not saved with a run:
-    to continue training, pass it again as `optimizer`; nothing else needs it. Raises ValueError (`CheckpointError` if
+    No code is executed: the manifest is plain data, whose classes are looked up inside lenmem and in `modules`, the
+    classes or Python modules of the user's models and tasks. A custom Optax transformation is not saved with a run.
+    Pass it again as `optimizer` to continue training; nothing else needs it. Raises ValueError (`CheckpointError` if
     the checkpoint is missing or damaged).
     """
     if shelf.is_name(directory):
@@ -149,9 +150,9 @@ def load(
 
 
 def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | ModuleType] = ()) -> Experiment:
-    """The experiment of the run in a directory, as `load` reads it, without the parameters.
+    """The experiment of the run in a directory, as in `load`, without reading the parameters.
 
-    Raises ValueError if there is no run, or none with a checkpoint.
+    Raises ValueError if there is no run, or no checkpoint.
     """
     saved = Path(directory) / CHECKPOINTS
     if not holds_run(Path(directory)):
@@ -213,7 +214,7 @@ def _load_file(
     modules: Iterable[type | ModuleType],
     optimizer: optax.GradientTransformation | None,
 ) -> Run:
-    """The run in a safetensors file. Its pictures go to a directory beside it."""
+    """The run in a safetensors file. Its pictures are written to a directory with the file's name, without suffix."""
     params, metadata = share.import_params(path)
     if "experiment" not in metadata:
         raise ValueError(f"{path} holds parameters but no experiment; read it with import_params")
@@ -226,7 +227,7 @@ def _load_file(
         chex.assert_trees_all_equal_shapes_and_dtypes(params, wanted)
     except AssertionError as error:
         raise ValueError(f"the parameters in {path} do not fit its experiment") from error
-    # Older files have this, if at all, in their metrics.
+    # Older files have this only in their metrics, or not at all.
     alive = metadata.get("alive") or alive_in(metadata.get("metrics"), at, experiment.training.seeds)
     if len(alive) != experiment.training.seeds:
         raise ValueError(f"{path} says which of {len(alive)} seeds diverged; it has {experiment.training.seeds}")
@@ -240,7 +241,7 @@ def _load_entry(
     modules: Iterable[type | ModuleType],
     optimizer: optax.GradientTransformation | None,
 ) -> Run:
-    """A network of the zoo, with the fields under which it was measured. Its pictures go to `runs/zoo`."""
+    """A network of the zoo, with the fields with which it was measured. Its pictures are written to `runs/zoo`."""
     run = _load_file(entry.file(), step, modules, optimizer)
     changed = entry.record.get("after_training", {})
     model = run.experiment.model.clone(**changed) if changed else run.experiment.model

@@ -1,4 +1,4 @@
-"""Validation of configuration fields: the types declare what a field may hold, and constructors check it.
+"""Validation of configuration fields: types declare the allowed values, and constructors check them.
 
     hidden_size: PositiveInt = 50
     dropout: UnitInterval = 0.1
@@ -27,7 +27,7 @@ from lenmem.types import Dtype
 
 
 class Rule:
-    """A condition on a value beyond its type, in words and as a test."""
+    """A condition on a value in addition to its type, as text and as a test."""
 
     def __init__(self, wanted: str, holds: Callable[[Any], bool]):
         self.wanted, self.holds = wanted, holds
@@ -37,7 +37,7 @@ class Rule:
 
 
 def at_least(least: float) -> Rule:
-    """Numbers from `least` on."""
+    """Numbers that are at least `least`."""
     return Rule(f"at least {least}", lambda value: value >= least)
 
 
@@ -61,10 +61,10 @@ Lengths = Annotated[tuple[int, int], Rule("(shortest, longest) with both >= 1", 
 
 
 def check_fields(config: Any, *names: str) -> None:
-    """Raises ValueError at the first field of a dataclass, or among `names`, whose value does not have its type.
+    """Raises ValueError for the first field of a dataclass, or of those in `names`, whose value does not have its type.
 
-    The message gives the value and the allowed ones. Unknown types are not checked, nor are arrays: a number of a sweep
-    may be traced.
+    The message has the value and the allowed values. Unknown types are not checked. For a number, an array is also
+    accepted without a check, since the numbers of a sweep are traced.
     """
     for name, kind in kinds(type(config)).items():
         value = getattr(config, name)
@@ -78,7 +78,7 @@ def check_fields(config: Any, *names: str) -> None:
 
 @functools.cache
 def kinds(config: type) -> dict[str, Any]:
-    """The types of the fields, by name; empty if one of them is defined only inside a function."""
+    """The types of the fields, by name; empty if a type is defined only inside a function."""
     try:
         hints = typing.get_type_hints(config, include_extras=True)
     except NameError:
@@ -131,7 +131,7 @@ def _is_floating(value: Any) -> bool:
 
 
 def described(kind: Any) -> str:
-    """A field's type in words."""
+    """The type of a field as text."""
     if kind == Dtype:
         return "a floating dtype or None"
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)

@@ -23,7 +23,7 @@ from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf
 
 MOST_LENGTHS = 8
-"""Lengths of a figure over lengths, evenly spaced from the shortest training length to the longest test length."""
+"""Most lengths of a figure over lengths, evenly spaced from the shortest training to the longest test length."""
 
 
 def draw_figure(
@@ -40,21 +40,21 @@ def draw_figure(
     tsne: bool = False,
     modules: Iterable[type | ModuleType] = (),
 ) -> list[Path]:
-    """Draws one of `plots.FIGURES` into `output`; returns the files, `<name>.png` or one for each part.
+    """Draws one of `plots.FIGURES` in the directory `output`; returns the files, `<name>.png` or one for each part.
 
     Args:
         name: the figure's name.
         runs: runs, exported files or names of the zoo; for figures of accuracy by length also records.
         output: directory of the pictures.
-        step: for figures of one example: also draw it at this step, in the middle of training.
-        length: length of the examples; None: the paper's.
-        seed: the seed to draw; None: for figures of one example the first living one (of the zoo: the best), for others
-            all.
+        step: for figures of one example: also draw the network at this step of the training.
+        length: length of the examples; None: that of the paper, or a default.
+        seed: the seed that is drawn; None: all seeds in figures with a point for each, otherwise the first that did not
+            diverge (for the zoo: the best).
         example: number of the example.
-        text: the example itself, typed as for `predict`.
-        examples: number of examples of figures that need many.
+        text: an input typed as for `predict`, instead of an example.
+        examples: number of examples, in figures of many.
         tsne: draw maps of states by t-SNE.
-        modules: of the user's own classes.
+        modules: the user's classes, or Python modules with them.
 
     Raises ValueError for an unknown figure or run, or a network without the traces of the figure.
     """
@@ -104,8 +104,8 @@ def draw_figure(
 def curves_of(name: str) -> list[LengthCurve]:
     """The saved curve of accuracy by length of a run, or of the record of a row or of a network of the zoo.
 
-    A record with a second curve, far beyond the training lengths, is one curve over the lengths of both. Empty if the
-    run or file has none. The label is the run's name without that of its task.
+    A record may have a second curve, far beyond the training lengths; the two are then merged. Empty if the run or file
+    has no curve. The label is the name of the run without that of its task.
     """
     path = find_run(name)
     if shelf.is_name(name):
@@ -120,7 +120,7 @@ def curves_of(name: str) -> list[LengthCurve]:
     else:
         raise ValueError(f"there is no run, file or record {name}")
     if "curves" not in record or "where" not in record:
-        raise ValueError(f"{name} is no record of a row: it has no curves")
+        raise ValueError(f"{name} is not the record of a row: it has no curves")
     near, *far = (LengthCurve.from_dict(curve) for curve in record["curves"])
     for curve in far:
         new = ~np.isin(curve.lengths, near.lengths)
@@ -138,7 +138,7 @@ def _labelled(curve: LengthCurve, name: str, task: str) -> LengthCurve:
 
 
 def _scores(name: str) -> np.ndarray | None:
-    """float[S]: the mean accuracy over lengths 2 to 45 (Ofner & Kern 2021), as far as they were measured."""
+    """float[S]: the mean accuracy over the measured range within lengths 2 to 45 (Ofner & Kern 2021)."""
     curves = curves_of(name)
     if not curves:
         return None
@@ -148,7 +148,7 @@ def _scores(name: str) -> np.ndarray | None:
 
 
 def _names(runs: Sequence[str]) -> list[str]:
-    """Short names: the last part of each, or all of it if two are the same."""
+    """Short names of runs: the last part of each, or the complete names if two of these are the same."""
     short = [Path(run.removeprefix(shelf.PREFIX)).name.removesuffix(".safetensors") for run in runs]
     return short if len(set(short)) == len(short) else [run.strip("/").replace("/", "-") for run in runs]
 
@@ -163,12 +163,12 @@ def _lengths(run: Run, of: str, length: int | None) -> list[int]:
 
 
 def _seeds(run: Run, seed: int | None, *, every: bool) -> list[int]:
-    """The living seeds, or the one asked for."""
+    """The seeds to draw: `seed`, or by default all living seeds if `every`, else one."""
     return np.flatnonzero(run.alive).tolist() if seed is None and every else [_seed(run, seed)]
 
 
 def _seed(run: Run, seed: int | None) -> int:
-    """The seed that `Run.seed_params` takes; it refuses those that diverged."""
+    """`seed`, or the default seed of the run. `Run.seed_params` checks that it did not diverge."""
     if seed is not None or run.preferred is not None:
         return int(run.preferred if seed is None else seed)  # pyright: ignore[reportArgumentType]
     return int(np.argmax(run.alive))

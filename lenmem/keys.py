@@ -1,4 +1,4 @@
-"""Random keys. They are typed keys (`jax.random.key`) everywhere; only files hold their raw bits."""
+"""Random keys. They are typed keys (`jax.random.key`) everywhere except in files, which contain their raw bits."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def namespaced(key: jax.Array, *names: str | int | jax.Array) -> jax.Array:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf is an array of typed keys, or a shape of one."""
+    """Whether a leaf is an array of typed keys, or the shape of such an array."""
     return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def bits(tree: PyTree) -> PyTree:
-    """The tree with keys replaced by their raw uint32 bits, or by the bits' shapes; other leaves are unchanged."""
+    """The tree with keys replaced by their raw uint32 bits, and shapes of keys by those of the bits."""
 
     def bits_or_leaf(leaf: Any) -> Any:
         if not is_key(leaf):
@@ -44,7 +44,7 @@ def bits(tree: PyTree) -> PyTree:
 
 
 def typed(tree: PyTree, like: PyTree) -> PyTree:
-    """The inverse of `bits`: turns bits back into keys where `like` has keys."""
+    """The inverse of `bits`: converts bits to keys where `like` has keys."""
 
     def key_or_leaf(leaf: Any, expected: Any) -> Any:
         if not is_key(expected):

@@ -1,4 +1,4 @@
-"""Packages that import their submodules, and names defined in these, on first use (PEP 562).
+"""Packages that import their submodules, and names from these, on first use (PEP 562).
 
     if not TYPE_CHECKING:
         __getattr__, __dir__ = lazy.attach(__name__, {"runs": ("measure",)})
@@ -19,7 +19,7 @@ from typing import Any
 def attach(
     package: str, homes: Mapping[str, Iterable[str]] = MappingProxyType({})
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package: its public submodules, and the names in `homes`.
+    """`__getattr__` and `__dir__` of a package, for its public submodules and the names in `homes`.
 
     Args:
         package: the package's `__name__`.

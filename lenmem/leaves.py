@@ -1,4 +1,4 @@
-"""A tree of arrays as named leaves, which is how files hold it."""
+"""Trees of arrays as named leaves, for files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lenmem.types import PyTree
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
-    """{path joined by "/": leaf}, in the order of the tree; of random keys the bits.
+    """{path joined by "/": leaf}, in the order of the tree. Random keys are replaced by their bits.
 
-    ValueError where two leaves have the same name.
+    Raises ValueError if two leaves have the same name.
     """
     named: dict[str, Any] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(bits(tree))[0]:
@@ -26,17 +26,17 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
 
 
 def from_leaves(leaves: Mapping[str, Any], like: PyTree) -> PyTree:
-    """The inverse: a tree with the structure of `like`, and keys where it has keys."""
+    """The inverse of `named_leaves`: a tree with the structure of `like`, and keys where `like` has keys."""
     return typed(jax.tree.unflatten(jax.tree.structure(like), [leaves[name] for name in named_leaves(like)]), like)
 
 
 def check_fit(what: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], *, partial: bool = False) -> None:
-    """ValueError, naming every difference, where saved leaves are not those that are wanted.
+    """Raises ValueError, with the differences, if saved leaves differ from the wanted ones in name, shape or dtype.
 
-    Leaves are compared by name, shape and dtype. With `partial`, there may be more saved than wanted.
+    With `partial`, further saved leaves are allowed.
     """
     faults = [f"{name} is missing" for name in wanted if name not in saved]
-    faults += [f"{name} is one too many" for name in saved if name not in wanted and not partial]
+    faults += [f"{name} is unexpected" for name in saved if name not in wanted and not partial]
     for name, leaf in wanted.items():
         if name in saved and (got := _described(saved[name])) != (asked := _described(leaf)):
             faults.append(f"{name} is {got}, expected {asked}")
@@ -45,7 +45,7 @@ def check_fit(what: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], *,
 
 
 def shortened(words: list[str], most: int = 8) -> str:
-    """The first words of a list, and how many more there are."""
+    """The first items of a list, and the number of the others."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more
 

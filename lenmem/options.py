@@ -20,7 +20,7 @@ from lenmem.training.lanes import owner_of, replaced, settable
 
 T = TypeVar("T")
 MANY = 20
-"""With more options than this, `--help` shows only names and defaults, and `--help-verbose` also descriptions."""
+"""With more options than this, `--help` shows only names and defaults; `--help-verbose` adds the descriptions."""
 HELP = ("-h", "--help", "-H", "--help-verbose")
 
 _Renamed: Any = type(tyro.conf.arg(name=""))
@@ -51,9 +51,10 @@ def _dtype_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec | None:
 
 
 def parse(kind: type[T], program: str, arguments: list[str], **defaults: Any) -> T:
-    """Parses the options as a `kind`; `defaults` replace its own. Raises ValueError with a one-line message.
+    """Parses options to an object of the class `kind`. `defaults` replace the defaults of its fields.
 
-    With `--help` it prints the options and exits; the docstring of `kind` comes first and names the common ones.
+    With `--help` it prints the docstring of `kind`, which names the common options, and all options, and exits. Raises
+    ValueError with a one-line message.
     """
     fields = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}  # type: ignore[arg-type]
     default = kind(**(dict.fromkeys(fields, tyro.MISSING) | defaults)) if defaults else tyro.MISSING_NONPROP
@@ -91,7 +92,7 @@ def names(config: Any) -> dict[str, str]:
 
 
 def value_of(name: str, kind: Any, words: list[str]) -> Any:
-    """Parses words as a value of a type. Raises ValueError with the values that the type allows."""
+    """Parses words as a value of a type. Raises ValueError with the allowed values."""
     try:
         with registry, _silence():
             return tyro.cli(kind, args=words, config=(tyro.conf.FlagConversionOff,))
@@ -105,13 +106,13 @@ def value_of(name: str, kind: Any, words: list[str]) -> Any:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Suppresses tyro's own error output, a box of many lines."""
+    """Suppresses the error output of tyro, a box of many lines."""
     with io.StringIO() as nowhere, redirect_stderr(nowhere), redirect_stdout(nowhere):
         yield
 
 
 def _complaint(config: Any, known: dict[str, str], arguments: list[str], program: str) -> ValueError:
-    """The error for wrong options: about the first wrong one, if it can be found."""
+    """The error for wrong options. It names the first wrong option if that can be found."""
     changes = {}
     for option, words in _split(arguments):
         if option is None:
@@ -139,7 +140,7 @@ def _complaint(config: Any, known: dict[str, str], arguments: list[str], program
 
 
 def _split(arguments: list[str]) -> Iterator[tuple[str | None, list[str]]]:
-    """Each option with the words after it; words before the first option have None."""
+    """Yields each option with the words after it, and None with the words before the first option."""
     groups: list[tuple[str | None, list[str]]] = [(None, [])]
     for word in arguments:
         if word.startswith("-") and not _is_number(word):

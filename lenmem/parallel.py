@@ -1,14 +1,14 @@
 """Normalized outer-product attention with the sequence split over devices.
 
-Every device sums the outer products of its own part of the sequence, and only these d_v x d_k memories are exchanged
-(Nam & Seo, arXiv 2302.09422, section 3.2): O(d_v d_k) numbers per device and head for any sequence length.
+Every device sums the outer products of its part of the sequence, and only these d_v x d_k memories are exchanged (Nam &
+Seo, arXiv 2302.09422, section 3.2): O(d_v d_k) numbers per device and head for any sequence length.
 
 * `pmap_outer_product_attention`: arrays in, arrays out, compiled with `jax.pmap`.
 * `sharded_outer_product_attention`: with `jax.shard_map` over an axis of a mesh, for use inside a larger jitted model;
   `make_mesh` makes such a mesh.
 
 Values and gradients equal those of `lenmem.ops.normalized_outer_product_attention` on one device, up to the order of
-sums. Take gradients outside of both functions: `pmean` of a local gradient differs between shard_map and pmap.
+summation. Take gradients outside of both functions: `pmean` of a local gradient differs between shard_map and pmap.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ def pmap_outer_product_attention(
 ) -> Float[Array, "... S v"]:
     """`normalized_outer_product_attention` with the sequence split over `devices` (default: all local ones).
 
-    Compiled with `jax.pmap`, once for given shapes, devices and `causal`; call it outside of `jax.jit`. Bidirectional:
-    one `psum` of the memories. Causal: one `all_gather` of them; each device adds up those before its own. If the
-    number of devices does not divide the length, the sequence is padded with zeros, which write nothing, and cut again.
-    Differentiable. Per device O(S d_v d_k / devices) time, O(d_v d_k) communication (times the devices if causal).
+    Compiled with `jax.pmap`, once for each combination of shapes, devices and `causal`; call it outside of `jax.jit`.
+    Bidirectional attention has one `psum` of the memories. Causal attention has one `all_gather`, and each device sums
+    the memories of the devices before it. If the number of devices does not divide the length, the sequence is padded
+    with zeros, which write nothing. Differentiable. O(S d_v d_k / devices) time and O(d_v d_k) communication per
+    device; if causal, the communication is multiplied by the number of devices.
     Raises ValueError for mismatched shapes.
     """
     _check_shapes(query, key, value)
@@ -73,9 +74,10 @@ def sharded_outer_product_attention(
 ) -> Float[Array, "... S v"]:
     """`normalized_outer_product_attention` with the sequence split over an axis of a mesh, for use under `jax.jit`.
 
-    Uses `jax.shard_map`: the second to last axis of the arrays is split over `axis` of `mesh`, the first one over
-    `batch_axis` if given, which must divide it; other axes are not split. `key_mask` has the shape of the keys without
-    their last axis, or one that broadcasts to it. Padding, communication and cost as in `pmap_outer_product_attention`.
+    Uses `jax.shard_map`: the second to last axis of the arrays is split over `axis` of `mesh`, and the first over
+    `batch_axis` unless that is None; its size must divide that of the first axis. Other axes are not split. `key_mask`
+    has the shape of the keys without their last axis, or broadcasts to it. Padding, communication and cost are those of
+    `pmap_outer_product_attention`.
 
     Raises ValueError for mismatched shapes, or if the mesh has no such axis.
     """
@@ -93,7 +95,7 @@ def sharded_outer_product_attention(
             )
         leading = [batch_axis, *leading[1:]]
     if key_mask is not None:
-        # An explicit mask of the full shape: masked rows are zero and write nothing.
+        # The mask is broadcast to the full shape. Masked rows are zero and write nothing.
         mask = jnp.broadcast_to(key_mask, key.shape[:-1])[..., None]
         key, value = jnp.where(mask, key, 0), jnp.where(mask, value, 0)
     length, count = query.shape[-2], mesh.shape[axis]
@@ -123,7 +125,7 @@ def make_mesh(*, data: int = 1, sequence: int | None = None, devices: Sequence[A
 
 
 def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, causal: bool, axis: str, count: int) -> jax.Array:
-    """The computation of one device on its part of the sequence."""
+    """The computation of one device for its part of the sequence."""
     if not causal:
         memory = jax.lax.psum(outer_product_memory(key, value), axis)
         return outer_product_read(memory, query).astype(value.dtype)
@@ -135,13 +137,13 @@ def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, causal: bool,
 
 @functools.lru_cache(maxsize=64)
 def _pmapped(causal: bool, devices: tuple[Any, ...], axis: int) -> Callable[..., Any]:
-    """The compiled function. It is cached, since `jax.pmap` compiles again for each new function."""
+    """The compiled function, cached because `jax.pmap` compiles again for each new function object."""
     body = functools.partial(_attend, causal=causal, axis=SEQUENCE, count=len(devices))
     return jax.pmap(body, axis_name=SEQUENCE, in_axes=axis, out_axes=axis, devices=devices)
 
 
 def _pad(array: jax.Array, count: int) -> jax.Array:
-    """Zeros after the end of the sequence, up to a multiple of `count`."""
+    """Pads the sequence with zeros at its end to a multiple of `count`."""
     missing = -array.shape[-2] % count
     return jnp.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, missing), (0, 0)]) if missing else array
 

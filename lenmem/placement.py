@@ -1,6 +1,6 @@
-"""Where a program that is being traced is to run: what kernels have to know, and arrays do not say.
+"""The platform and the mesh for which a program is traced. Kernels need them, and cannot get them from their arrays.
 
-XLA splits its own operations over devices. A kernel it runs whole, so a kernel splits its rows itself.
+XLA distributes its own operations over devices, but not a kernel, which must therefore distribute its rows itself.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _spread: ContextVar[tuple[Mesh, str] | None] = ContextVar("spread", default=None
 
 
 def platform() -> str:
-    """`cpu`, `gpu` or `tpu`: that of `on_platform`, or JAX's default backend."""
+    """`cpu`, `gpu` or `tpu`: the platform of `on_platform`, or JAX's default backend."""
     return _platform.get() or jax.default_backend()
 
 
 @contextmanager
 def on_platform(name: str) -> Iterator[None]:
-    """Programs traced inside are for this platform, which need not be that of this process."""
+    """Programs traced inside the context are for this platform, which may differ from that of this process."""
     token = _platform.set({"cuda": "gpu"}.get(name, name))
     try:
         yield
@@ -32,13 +32,13 @@ def on_platform(name: str) -> Iterator[None]:
 
 
 def spread() -> tuple[Mesh, str] | None:
-    """The mesh of `spread_over`, and the axis over which it distributes rows; None for one device."""
+    """The mesh of `spread_over`, and its axis over which rows are distributed; None for one device."""
     return _spread.get()
 
 
 @contextmanager
 def spread_over(mesh: Mesh | None, axis: str) -> Iterator[None]:
-    """In programs traced inside, the leading axis of a batch is distributed over this axis of the mesh."""
+    """In programs traced inside the context, the leading axis of a batch is distributed over this axis of the mesh."""
     token = _spread.set(None if mesh is None else (mesh, axis))
     try:
         yield

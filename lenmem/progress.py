@@ -1,4 +1,4 @@
-"""Progress of long computations. The library reports it and prints nothing; callers may listen.
+"""Progress of long computations. The library reports it but prints nothing; callers may register a listener.
 
 with progress.track("measuring") as at:    # in the library
     at(0.5)
@@ -32,13 +32,13 @@ def listened(listener: Listener) -> Iterator[None]:
 
 
 def wanted() -> bool:
-    """Whether somebody listens."""
+    """Whether there is a listener."""
     return _listener.get() is not None
 
 
 @contextmanager
 def track(what: str) -> Iterator[At]:
-    """Reports that some work is under way. Yields a function that takes its progress."""
+    """Reports work inside the context. Yields a function that takes the fraction that is done."""
     listener = _listener.get()
     if listener is None:
         yield lambda share: None

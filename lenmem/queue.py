@@ -1,7 +1,7 @@
 """Measuring many rows of the papers' tables, several at a time.
 
 `run_queue` starts `lenmem reproduce CONFIG --rows ROW` for one row after another (`lenmem.workers`). Rows with a record
-are skipped and interrupted rows are resumed, so the same command always continues where the last one stopped.
+are skipped and interrupted rows are resumed, so the same command always continues an interrupted queue.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Entry:
     """Name of the row."""
     row: Row
     paper: str
-    """Directory name of its configuration and of its record."""
+    """Name of the directory of the configuration and of the record."""
 
     def record(self, results: Path) -> dict[str, Any] | None:
-        """The record of this exact row; None if it was not measured."""
+        """The record of exactly this row; None if it was not measured."""
         return recorded(results / self.paper / f"{self.name}.json", self.row.experiment, self.row.after_training)
 
     def job(self, results: Path, runs: Path) -> Job:
@@ -45,10 +45,10 @@ class Entry:
 
 
 def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
-    """The rows of a file, in its order, or all rows of a paper.
+    """The rows of a file, in its order, or all rows of a paper, a name in `lenmem.papers`.
 
-    A line of a file is a configuration and the names of its rows, or of none for all rows; `#` starts a comment. A
-    paper is a name in `lenmem.papers`. Raises ValueError for anything else, with the line number.
+    A line of the file is a configuration, optionally followed by names of its rows; the default is all rows. `#` starts
+    a comment. Raises ValueError, with the line number, for unknown names.
     """
     path = Path(queue)
     if not path.is_file():
@@ -57,7 +57,7 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
         named = [name for name in configs.names() if name.startswith(f"{queue}/")]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     entries = []
-    rows = functools.cache(rows_of)  # a configuration has several lines
+    rows = functools.cache(rows_of)  # several lines may have the same configuration
     for number, line in enumerate(path.read_text().splitlines(), 1):
         words = line.partition("#")[0].split()
         try:
@@ -88,14 +88,14 @@ def run_queue(
 ) -> list[str]:
     """Measures the rows without a record, in order; returns the names of those that failed.
 
-    Each row is a process of its own (`run_jobs`). Its output goes to `runs/<paper>/<row>.log`.
+    Each row runs in a separate process (`run_jobs`), whose output is written to `runs/<paper>/<row>.log`.
 
     Args:
         entries: rows, as returned by `read_queue`.
         workers: number of rows measured at the same time.
         results: directory of the records.
         runs: directory of the runs.
-        say: called with a line of text at every start, end and change of what is left.
+        say: called with a line of text at every start and end of a row.
         command: the command that starts lenmem.
     """
     waiting = [entry for entry in entries if entry.record(results) is None]

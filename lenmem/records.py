@@ -1,6 +1,6 @@
-"""Records of measured rows: `results/<paper>/<row>.json`, with the parameters beside it, and their table.
+"""Records of measured rows, `results/<paper>/<row>.json` with a file of parameters, and their table.
 
-Such a file is never written by hand.
+Records are never written by hand.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lenmem.types import PyTree
 from lenmem.zoo.shelf import read as read_record
 
 SHARED_PARAMETERS = 500_000
-"""Parameters are stored with the results up to this number, all seeds together."""
+"""Most parameters, summed over seeds, that are stored with a record."""
 
 
 def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:
-    """Writes a record, and beside it the parameters, if they are given and not more than `SHARED_PARAMETERS`."""
+    """Writes a record, and the parameters next to it unless they are None or more than `SHARED_PARAMETERS`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if params is not None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
         known = {"experiment": record["experiment"], "alive": record["alive"]}
@@ -40,7 +40,7 @@ def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) 
 def recorded(
     path: Path, experiment: Experiment, after_training: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any] | None:
-    """The record of this exact experiment, if there is one. Fields that were added later have their defaults."""
+    """The record of exactly this experiment, or None. Fields that were added after it was written count as defaults."""
     if not path.exists():
         return None
     try:
@@ -53,7 +53,7 @@ def recorded(
 
 
 def best_seed(record: Mapping[str, Any]) -> int:
-    """The seed with the highest exact match, if it is measured; ties are broken by the other metrics."""
+    """The seed with the highest exact match (if measured); ties are broken by the other metrics."""
     measured = record["measured"]
     names = sorted(measured, key=lambda name: name != "exact_match")
     seeds = zip(*(measured[name]["seeds"] for name in names), strict=True)
@@ -63,11 +63,11 @@ def best_seed(record: Mapping[str, Any]) -> int:
 
 
 def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """Records beside the paper: for every row the median over seeds, the best seed, and the printed number, in percent.
+    """Compares records with the paper: for every row the median over seeds, the best seed, and the printed number.
 
-    Metrics that the paper prints are joined by slashes, in the order of the header. The best seed is a single seed
-    (`best_seed`), so its numbers belong together. If the paper prints a mean and a deviation, so does a column here. A
-    dash stands for diverged seeds and for numbers that are not printed.
+    Several metrics are joined by slashes, in the order of the caption. The numbers of the best seed are all of the same
+    seed (`best_seed`). If the paper prints means and standard deviations, there is a column with ours. A dash denotes
+    diverged seeds and numbers that are not printed.
     """
     if not records:
         raise ValueError("no records given; a table needs at least one")
@@ -99,7 +99,7 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def mean_and_std(seeds: Sequence[float | None]) -> str:
-    """Mean and standard deviation (of a sample, over n - 1) of the seeds that did not diverge, as `85.2 ± 1.9`."""
+    """`85.2 ± 1.9`: mean and sample standard deviation (with n - 1) of the seeds that did not diverge."""
     living = [value for value in seeds if value is not None]
     if not living:
         return "-"
@@ -107,7 +107,7 @@ def mean_and_std(seeds: Sequence[float | None]) -> str:
 
 
 def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The metrics that the rows compare with the paper, in order; without any, those the paper prints, or all."""
+    """The metrics that the rows compare with the paper, in order; if there are none, those that it prints, or all."""
     records = list(records)
     named = [metric for record in records for metric in record.get("metrics", ())]
     items = [(metric, cell["paper"]) for record in records for metric, cell in record["measured"].items()]
@@ -116,13 +116,13 @@ def compared_metrics(records: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def unit(record: Mapping[str, Any]) -> str:
-    """The unit of the table a record belongs to, to be appended to the names of its metrics."""
+    """The unit of the record's table in the paper, to be appended to the names of metrics."""
     printed = papers.tables(record["paper"])[record["table"]]["unit"]
     return ", in percent" if printed == "percent" else f" ({printed})"
 
 
 def metric_name(metric: str) -> str:
-    """The name of a metric in a table: `exact match`, or `exact match on od_easy` for one of another split."""
+    """The name of a metric in a table: `exact match`, or `exact match on od_easy` for another split than the test."""
     split, _, name = metric.rpartition("/")
     return name.replace("_", " ") + (f" on {split}" if split else "")
 

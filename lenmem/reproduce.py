@@ -1,8 +1,8 @@
-"""Measuring the rows of a paper's tables, and recording the results.
+"""Measures the rows of a paper's tables, and records the results.
 
-A configuration may define `rows: dict[str, Row]`. `reproduce` trains a row, scores it as the paper does, extends the
-curve far beyond, and writes `results/<paper>/<row>.json`. Such a file is never written by hand. `results_table` prints
-records beside the paper's numbers.
+A configuration may define `rows: dict[str, Row]`. `reproduce` trains a row, scores it as in the paper, measures a curve
+far beyond the training lengths, and writes `results/<paper>/<row>.json`. `lenmem.records.results_table` compares
+records with the numbers of the paper.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ FAR_SAMPLES = 16
 class ByLength:
     """Scores computed from a curve of accuracy by length (Ofner & Kern 2021), instead of those of a split.
 
-    `longest_length`: the longest length at which the median over seeds is at least `threshold`; for one seed, its own
-    accuracy. `mean_accuracy`: the mean over the lengths `mean_over`.
+    `longest_length` is the longest length with an accuracy of at least `threshold`, for each seed and for the median
+    over seeds. `mean_accuracy` is the mean over the lengths `mean_over`.
     """
 
     lengths: tuple[int, ...]
@@ -57,7 +57,7 @@ class ByLength:
     threshold: float = 0.95
     """Accuracy at which a length counts as mastered."""
     mean_over: tuple[int, int] = (2, 45)
-    """First and last length of the mean; the curve must reach that far."""
+    """First and last length of the mean, which the curve must include."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,17 +71,17 @@ class Row:
     where: Mapping[str, Any]
     """Columns that identify the row in the table."""
     metrics: Mapping[str, str]
-    """Our metric -> the paper's column. `exact_match` is measured on the split `test`, `od_easy/exact_match` on
-    another. With `by_length`, metrics are its scores."""
+    """Our metric -> the paper's column. `exact_match` is measured on the split `test`, `od_easy/exact_match` on the
+    split `od_easy`. With `by_length`, the metrics are its scores."""
     lengths: tuple[int, ...] = ()
-    """Lengths of the recorded curve, besides multiples of the longest training length."""
+    """Lengths of the recorded curve, in addition to multiples of the longest training length."""
     by_length: ByLength | None = None
-    """Score by a curve over these lengths. None: by splits."""
+    """Compute the scores from a curve. None: measure them on splits."""
     after_training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of the model that are changed after training, such as the number of memory slots or of steps."""
     trained_as: str | None = None
-    """Another row with the same experiment, whose training is scored here: that of its record, if the parameters are
-    beside it, or else its run. None: the row has its own training."""
+    """Another row with the same experiment, whose parameters are scored: those next to its record, if there are any, or
+    else those of its run. None: the row is trained."""
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
@@ -120,8 +120,8 @@ def reproduce(
         report: called with every entry of the training's history.
         command: the command to record; default: that of this process.
 
-    Raises ValueError if the paper has no such cell (before anything is trained), `DivergedError` if every seed
-    diverges, and KeyboardInterrupt if a signal stopped the training. In these cases nothing is recorded.
+    Raises ValueError, before the training, if the paper has no such cell, `DivergedError` if every seed diverges, and
+    KeyboardInterrupt if a signal stopped the training. In these cases nothing is recorded.
     """
     experiment = row.experiment
     printed = _printed(paper, row)
@@ -172,11 +172,11 @@ def trained(
     report: Callable[[dict[str, Any]], None] | None = None,
     key: jax.Array | None = None,
 ) -> tuple[PyTree, dict[str, Any]]:
-    """Trains or resumes the run in a directory: every seed's parameters, and what a record says of the training.
+    """Trains or resumes the run in a directory: (the parameters of all seeds, the part of a record about the training).
 
-    `key` as in `lenmem.train`. Raises KeyboardInterrupt if a signal stopped it.
+    `key` as in `lenmem.train`. Raises KeyboardInterrupt if a signal stopped the training.
     """
-    resume = (directory / METRICS).exists()  # a run interrupted before its first checkpoint starts again
+    resume = (directory / METRICS).exists()  # without a checkpoint, `train` starts from the beginning
     result = train(experiment, key, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
@@ -191,7 +191,7 @@ def trained(
 
 
 def _shared_training(row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] | None:
-    """The same of the row it is trained as, if that has a record with its parameters; else None."""
+    """The same for the row `trained_as`, if it has a record with parameters; else None."""
     if row.trained_as is None:
         return None
     source = results / f"{row.trained_as}.json"
@@ -204,9 +204,9 @@ def _shared_training(row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] |
 
 
 def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:
-    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of the given `splits`.
+    """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of `splits`.
 
-    For a task with scores of whole splits, each example of a split is scored once.
+    For a task with `set_scores`, no example of a split is scored twice.
     """
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     scores = {}
@@ -224,14 +224,14 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
 
 
 def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:
-    """The curve that `how` scores, and one with the lengths of `far_curves` beyond it, with fewer examples."""
+    """The curve for `how`, and one at 4, 8 and 16 times the longest training length with fewer examples."""
     longest = experiment.task.train_lengths[1]
     far = {longest * factor for factor in (4, 8, 16)} - set(how.lengths)
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
 
 
 def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, Any]]:
-    """The scores that `ByLength` describes, each with the value of every seed, the median and the best seed's."""
+    """The scores of `ByLength`, each with the values of all seeds, the median and the best."""
     if how.metric not in curve.values:
         raise ValueError(f"the curve needs the metric {how.metric!r}; the task has {', '.join(curve.values)}")
     shares = curve.values[how.metric]
@@ -251,10 +251,10 @@ def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, A
 
 
 def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
-    """The rows that a configuration defines. If it defines none, ValueError with the configurations that do."""
+    """The rows of a configuration. If it defines none, raises ValueError with the configurations that do."""
     rows = getattr(configs.module_of(config), "rows", None)
     if not rows:
-        # To read the files is enough for a hint; to run all of them takes seconds.
+        # For a hint it is enough to read the files; running all of them takes seconds.
         texts = {name: configs.find(name).read_text() for name in configs.names()}
         others = [name for name, text in texts.items() if re.search(r"^(\w+, )*rows\b.*=", text, re.MULTILINE)]
         hint = nearest(os.fspath(config), others) or f" {len(others)} others do, such as {', '.join(others[:3])}"
@@ -271,14 +271,14 @@ def reproduce_config(
     again: bool = False,
     report: Callable[[str, Experiment], Callable[[dict[str, Any]], None] | None] | None = None,
 ) -> list[dict[str, Any]]:
-    """The records of rows of a configuration, in the given order; missing ones are measured.
+    """The records of rows of a configuration, in the order of `names`. Rows without a record are measured.
 
     Args:
         config: name or path of the configuration. The name of its directory is the name of its paper.
-        names: names of rows; none: the row of the configuration's own experiment (all rows, if there is no such row).
+        names: names of rows; none: the row with the configuration's `experiment` (all rows, if there is no such row).
         results: directory of the records.
         runs: directory of the runs.
-        again: measure rows again that have a record of the same experiment.
+        again: also measure rows that have a record of the same experiment.
         report: called with name and experiment before a row is measured; returns the `report` of its training.
     """
     rows = rows_of(config)
@@ -297,9 +297,9 @@ def reproduce_config(
 
 
 def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ()) -> list[LengthCurve]:
-    """Curves from within the training range to 16 times its end: up to 4 times, then beyond with fewer examples.
+    """Two curves: up to 4 times the longest training length, and at 8 and 16 times it with fewer examples.
 
-    `lengths` are measured too. A task that is not `endless` has one curve, over all its lengths.
+    `lengths` are measured in addition. A task that is not `endless` has one curve, over its `curve_lengths`.
     """
     task, evaluation = experiment.task, experiment.evaluation
     longest = task.train_lengths[1]
@@ -314,7 +314,7 @@ def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ())
 
 
 def _curves(experiment: Experiment, params: Any, parts: Iterable[tuple[Iterable[int], int]]) -> list[LengthCurve]:
-    """A curve for each part, (lengths, examples per length), with at least one length."""
+    """A curve for each part (lengths, examples per length) that has lengths."""
     evaluation, model, task = experiment.evaluation, experiment.bound_model, experiment.task
     key = jax.random.key(evaluation.seed)
     return [
@@ -325,7 +325,7 @@ def _curves(experiment: Experiment, params: Any, parts: Iterable[tuple[Iterable[
 
 
 def _printed(paper: str, row: Row) -> dict[str, Any]:
-    """The paper's row. Raises ValueError if it lacks a column that is to be compared."""
+    """The row as printed in the paper. Raises ValueError if it lacks a column of `row.metrics`."""
     printed = papers.find(paper, row.table, **row.where)
     for column in row.metrics.values():
         if column not in printed:
@@ -334,7 +334,7 @@ def _printed(paper: str, row: Row) -> dict[str, Any]:
 
 
 def _in_percent(shares: np.ndarray) -> dict[str, Any]:
-    """Fractions of the seeds, float[S], for a record: all of them, the median and the best."""
+    """Fractions, float[S], as percentages for a record: those of all seeds, the median and the best."""
     summary = summarise(shares)
     return {
         "seeds": [_percent(x) for x in shares],
@@ -344,6 +344,6 @@ def _in_percent(shares: np.ndarray) -> dict[str, Any]:
 
 
 def _percent(share: float | np.ndarray) -> float | None:
-    """Percent for a record; None for NaN, since strict JSON has no NaN."""
+    """A percentage for a record; None for NaN, which strict JSON does not have."""
     # Four decimals, so that one wrong token in 3,200 long answers is visible.
     return None if np.isnan(share) else round(100 * float(share), 4)

@@ -1,20 +1,20 @@
 """Configurations as plain data: frozen dataclasses and Linen modules to JSON and back, without running anything.
 
 `to_plain` writes an object as `{"class": "lenmem.models.lantm.LANTM", "hidden_size": 50, ...}` (`class` is a Python
-keyword, so no field can bear that name). `from_plain` builds it again. It reads files of strangers: a class path is
-looked up only inside `lenmem` or among what the caller passes, only dataclasses are built, and nothing is unpickled,
-evaluated or imported from elsewhere.
+keyword, so no field can have that name). `from_plain` builds it again. It is safe for untrusted files: a class path is
+looked up only inside `lenmem` and in the `modules` that the caller passes, only dataclasses are built, and nothing is
+unpickled, evaluated or imported from elsewhere.
 
-    None, bool, int, float, str     themselves; inf and nan as {"class": "float", "value": "inf"}
-    tuple, list                     a JSON list; it comes back as a tuple
+    None, bool, int, float, str     unchanged; inf and nan as {"class": "float", "value": "inf"}
+    tuple, list                     a JSON list, read as a tuple
     dict with string keys           a JSON object without "class"
     dtype (jnp.bfloat16, ...)       {"class": "dtype", "name": "bfloat16"}
     activation function             {"class": "function", "name": "relu"}, from a short list
-    Optax transformation            {"class": "transformation"}; it comes back as `FORGOTTEN`, which does not train
+    Optax transformation            {"class": "transformation"}, read as `FORGOTTEN`, which cannot train
     dataclass, Linen module         {"class": path, field: value, ...}, every field
 
-Left out, so that they come back by default: fields outside `__init__`, a Linen module's `parent`, `spec` (an experiment
-binds it) and, where it has none, `name`; and functions that are the field's default, such as initialisers.
+Omitted are fields outside `__init__`; a Linen module's `parent`, `spec` (an experiment sets it) and, if it is None,
+`name`; and functions that are the default of their field, such as initialisers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FUNCTIONS: Mapping[str, Callable] = {
     "tanh": jnp.tanh,
     "softmax": jax.nn.softmax,
 }
-"""The functions that a field may hold. Any other rule is a frozen dataclass with `__call__`."""
+"""The functions that are allowed as field values. Any other function must be a frozen dataclass with `__call__`."""
 
 DTYPES = (
     *("bfloat16", "float16", "float32", "float64", "bool", "complex64"),
@@ -66,7 +66,7 @@ def _forgotten(*_: Any, **__: Any) -> Any:
 
 
 FORGOTTEN = optax.GradientTransformation(_forgotten, _forgotten)
-"""What a saved Optax transformation comes back as, since it is made of functions."""
+"""The placeholder for a saved Optax transformation, which consists of functions and cannot be saved."""
 _OWN = "lenmem."
 MOVED = {
     "lenmem.training.optimizer.Linear": "lenmem.training.optimizer.LinearDecay",
@@ -75,7 +75,7 @@ MOVED = {
     "lenmem.nn.nam.Jump": "lenmem.models.tapes.Jump",
     "lenmem.nn.transformer_decoder.PostNormEncoder": "lenmem.nn.transformer.TransformerEncoder",
 }
-"""Path of a class of lenmem in older runs -> where it is now."""
+"""Path of a class of lenmem in older runs -> its present path."""
 CHANGED: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
     "lenmem.evaluation.lengths.Evaluation": ({"scored": "test_examples"}, {}),
     "lenmem.models.nam_baselines.UniversalEncoder": ({"steps": "layers"}, {}),
@@ -84,7 +84,7 @@ CHANGED: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
         {"initialization": "glorot"},
     ),
 }
-"""Path of a class in older runs -> (its fields that have other names now, fields that it has got since)."""
+"""Path of a class in older runs -> (old names of fields -> present names, values of fields that were added since)."""
 
 
 def class_path(kind: type) -> str:
@@ -93,22 +93,22 @@ def class_path(kind: type) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """`value` as JSON-able data. Raises `ValueError` naming the field that holds something else."""
+    """`value` as JSON data. Raises `ValueError`, with the name of the field, for values that cannot be saved."""
     return _to_plain(value, type(value).__name__, 0)
 
 
 def from_plain(data: Any, modules: Iterable[type | ModuleType] = ()) -> Any:
     """The object that `to_plain` wrote.
 
-    `modules` are classes, or Python modules with classes, outside lenmem that may be built. A class that moved is found
-    by its bare name, as long as only one of those passed bears it. Raises `ValueError` for an unknown class or field,
-    for missing fields, and for anything that `to_plain` does not write.
+    `modules` are further classes that may be built, or Python modules with such classes. If the module of a class has
+    changed, the class is found by its name, provided that only one of the passed classes has this name. Raises
+    `ValueError` for an unknown class or field, for missing fields, and for data that `to_plain` does not write.
     """
     return _from_plain(data, _collect(modules), 0)
 
 
 def classes_in(value: Any) -> set[type]:
-    """The dataclasses in a value that `to_plain` takes: those that `from_plain` needs, where they are not of lenmem."""
+    """The dataclasses in a value for `to_plain`. Those outside of lenmem must be passed to `from_plain`."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple | list):
@@ -243,12 +243,13 @@ def _fields(kind: type) -> list[dataclasses.Field]:
 
 
 def _is_default(field: dataclasses.Field, value: Any) -> bool:
-    """A function that the class itself supplies (an initialiser, say): the only kind of default that is left out."""
+    """Whether the value is a function, such as an initialiser, that is the default of its field. Other defaults are
+    saved."""
     return callable(value) and not dataclasses.is_dataclass(value) and value is field.default
 
 
 def _dtype_name(value: Any) -> str | None:
-    """Name of a dtype, given as jnp.float32, np.float32 or np.dtype; None for anything else."""
+    """The name of a dtype (jnp.float32, np.float32 or an np.dtype); None for other values."""
     scalar_type = isinstance(value, type) and issubclass(value, np.generic)
     if not (scalar_type or isinstance(value, np.dtype) or type(value) is type(jnp.float32)):
         return None
@@ -260,7 +261,7 @@ def _dtype_name(value: Any) -> str | None:
 
 
 def _collect(modules: Iterable[type | ModuleType]) -> dict[str, type]:
-    """Passed classes, and the dataclasses of passed Python modules, by path."""
+    """The passed classes, and the dataclasses of passed Python modules, by path."""
     known: dict[str, type] = {}
     for item in modules:
         if isinstance(item, ModuleType):
@@ -274,7 +275,7 @@ def _collect(modules: Iterable[type | ModuleType]) -> dict[str, type]:
 
 
 def _resolve(path: Any, known: dict[str, type]) -> type:
-    """The dataclass of a class path. Imports modules of lenmem and no others."""
+    """The dataclass with a class path. Imports only modules of lenmem."""
     if not isinstance(path, str):
         raise ValueError(f"a saved class must be a string, got {path!r}")
     path = MOVED.get(path, path)
@@ -285,7 +286,7 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
         return _resolve_own(path)
     if len(namesakes) == 1:
         return namesakes.pop()
-    shown = re.sub(r"^_lenmem_configs_\w+\.", "", path)  # A configuration's own class: the file is what matters.
+    shown = re.sub(r"^_lenmem_configs_\w+\.", "", path)  # a class in a configuration is shown by its file
     module, _, name = shown.rpartition(".")
     file = f"{module}.py" if shown != path else "FILE.py" if module in ("", "__main__") else module
     raise ValueError(
@@ -297,7 +298,7 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
 def _resolve_own(path: str) -> type:
     """A public dataclass that is defined at the top level of a public module of lenmem.
 
-    A module that has become a package since exports its classes, so their old paths still lead to them.
+    A package may be in place of the module now; it exports the classes, so that old paths remain valid.
     """
     module_name, _, name = path.rpartition(".")
     parts = path.split(".")
@@ -313,12 +314,12 @@ def _resolve_own(path: str) -> type:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write plain data as strict JSON, whole or not at all."""
+    """Writes plain data as strict JSON, atomically."""
     write_whole(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all: aside, and then moved into place."""
+    """Writes a file atomically: under another name, followed by a rename."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         partial.write_bytes(data)

@@ -1,8 +1,8 @@
-"""One file to give away: parameters and what is known of them, as safetensors.
+"""Parameters and their metadata in one safetensors file, for sharing.
 
-The file holds every parameter under its path joined by `/` and, as metadata, one JSON string. It can be opened by any
-safetensors reader, and opening it runs nothing. It may also hold the whole state of a training, each leaf under
-`.state/` and its path, so that the training can go on elsewhere.
+The file contains every parameter under its path joined by `/` and, as metadata, one JSON string. Any safetensors reader
+can open it, and opening it executes no code. It may also contain the complete state of a training, each leaf under
+`.state/` and its path, so that the training can be continued elsewhere.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def export_params(
     *,
     state: PyTree = None,
 ) -> None:
-    """Write nested dicts of arrays, and JSON-able `metadata` (the experiment as plain data).
+    """Writes nested dicts of arrays, and JSON `metadata` (the experiment as plain data).
 
-    With `state`, any pytree of arrays, its leaves are written beside the parameters. The file appears whole or not at
-    all; an existing one is replaced. Raises `ValueError` for parameters that are not nested dicts of arrays, and names
+    `state` is any pytree of arrays, whose leaves are written to the same file. The file is written atomically; an
+    existing file is replaced. Raises `ValueError` for parameters that are not nested dicts of arrays, and for names
     that contain `/`.
     """
     path = Path(path)
@@ -55,7 +55,7 @@ def export_params(
 
 
 def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str, Any]]:
-    """(params, metadata) of a file written by `export_params`; a plain safetensors file has metadata {}."""
+    """(params, metadata) of a file that `export_params` wrote. The metadata of other safetensors files is {}."""
     path = Path(path)
     flat, metadata = _read(path, lambda name: not name.startswith(_STATE))
     params: dict[str, PyTree] = {}
@@ -65,7 +65,7 @@ def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str,
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise ValueError(f"{path}: {name!r} lies below another parameter")
+                raise ValueError(f"{path}: {name!r} is below another parameter")
         if last in node:
             raise ValueError(f"{path}: {name!r} is both a parameter and a group of parameters")
         node[last] = jnp.asarray(value)
@@ -73,8 +73,8 @@ def import_params(path: str | os.PathLike) -> tuple[dict[str, PyTree], dict[str,
 
 
 def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
-    """The state in a file written by `export_params`, as NumPy arrays in the structure of `like`, whose leaves give the
-    shapes and dtypes. Raises `ValueError` where they are others, and where the file has no state."""
+    """The state in a file that `export_params` wrote, as NumPy arrays in the structure of `like`. Raises `ValueError`
+    if names, shapes or dtypes differ from those of `like`, or if the file has no state."""
     path = Path(path)
     flat, _ = _read(path, lambda name: name.startswith(_STATE))
     if not flat:
@@ -85,7 +85,7 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
 
 
 def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """({name: array} of the wanted names, metadata) of a file."""
+    """({name: array}, metadata) of a file, for the wanted names."""
     try:
         with safetensors.safe_open(path, framework="np") as file:
             metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))
@@ -98,7 +98,7 @@ def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarr
 
 
 def _flatten(params: Mapping[str, Any], prefix: str = "") -> dict[str, np.ndarray]:
-    """{path: array}. Empty groups are dropped."""
+    """{path: array}. Empty groups are omitted."""
     if not isinstance(params, Mapping):
         raise ValueError(f"params must be nested dicts of arrays, got a {type(params).__name__}")
     flat: dict[str, np.ndarray] = {}

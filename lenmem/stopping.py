@@ -1,8 +1,8 @@
 """Stopping at a signal: SIGINT (Ctrl-C) or SIGTERM.
 
 A Python handler runs in the main thread between two Python instructions, so it waits while XLA compiles or computes.
-And the interpreter crashes if it exits while XLA threads are running. The command line is therefore watched by its own
-thread, started before JAX is imported (`watched`):
+Also, the interpreter crashes if it exits while XLA threads are running. In the command line, a separate thread that is
+started before JAX is imported therefore handles signals (`watched`):
 
 * It reports at once that the process is stopping. If nothing would be lost, it ends the process immediately.
 * A training (`heeded`) finishes its current steps, saves and ends by itself. If that takes longer than `PATIENCE`
@@ -10,10 +10,9 @@ thread, started before JAX is imported (`watched`):
 * A checkpoint that is being written is finished. A second signal ends the process without finishing it; earlier
   checkpoints stay intact.
 
-The process ends with `os._exit`, which runs no cleanup, and with status 130 for SIGINT and 143 for SIGTERM, as in a
-shell.
+The process ends with `os._exit`, without cleanup, and with status 130 for SIGINT and 143 for SIGTERM, as in a shell.
 
-Outside of the command line, in a notebook, the first signal stops a training, and a second one acts as usual.
+In a notebook, the first signal stops a training, and a second signal has its usual effect.
 """
 
 from __future__ import annotations
@@ -29,19 +28,20 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.5
-"""Seconds that a training has to stop by itself. Together with the time for saving it should stay below 5."""
+"""Time in seconds for a training to stop by itself. Together with the time for saving it should be less than 5."""
 
 
 class Stop:
-    """The training's view of a stop: whether it was requested, and what would be lost if the process ended now."""
+    """The state of a stop: whether it was requested, and whether unsaved work would be lost by ending the process."""
 
     def __init__(self, watched: bool) -> None:
         self.watched = watched
         """Whether another thread may end the process."""
         self.alone = True
-        """Whether no other process waits for this one. Else the training stops by itself, however long it takes."""
+        """Whether no other process waits for this one. If one does, the training stops by itself, however long that
+        takes."""
         self.lock = threading.RLock()
-        """Held while something is written, and while the state to be saved changes."""
+        """Acquired while something is written, and while the registered state changes."""
         self.ended = threading.Event()
         self._requested = threading.Event()
         self._save: Callable[[], object] | None = None
@@ -61,20 +61,20 @@ class Stop:
             self._save, self._unsaved = save, True
 
     def withdraw(self, save: Callable[[], object] | None) -> None:
-        """Marks the registered state as changing. `save` writes an earlier state; None: nothing can be saved for
-        now."""
+        """Marks the registered state as changing. `save` writes an earlier state; None: nothing can be saved at
+        present."""
         with self.lock:
             self._save = save
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """A context for saving. Afterwards nothing is unsaved."""
+        """A context for saving. After it, no work is unsaved."""
         with self.lock:
             yield
             self._unsaved = False
 
     def may_end_now(self) -> bool:
-        """Whether nothing would be lost and no process waits."""
+        """Whether nothing would be lost and no other process waits."""
         return self.alone and not self._unsaved
 
     def save(self) -> None:
@@ -84,7 +84,7 @@ class Stop:
 
 
 class _Watch:
-    """The thread that reads signal numbers from a pipe, which Python's C handler writes."""
+    """A thread that reads signal numbers from a pipe. Python's C handler writes them."""
 
     def __init__(self, advice: Callable[[], str]):
         self.advice = advice
@@ -121,7 +121,7 @@ class _Watch:
         if training is None or training.may_end_now():
             _say("stopping")
             self._leave()
-        # First the message: a training that stops at once would end the process before it.
+        # The message comes first: a training that stops at once would end the process before it.
         _say("stopping: the current steps are finished and saved; a second Ctrl-C ends at once, without saving")
         training.request()
         if not training.ended.wait(PATIENCE if training.alone else None):
@@ -138,7 +138,7 @@ class _Watch:
     def _leave(self) -> NoReturn:
         try:
             _say(self.advice())
-        finally:  # whatever the advice raised
+        finally:  # also if the advice raises an error
             leave(128 + self.number)
 
 
@@ -148,10 +148,11 @@ _last: int = signal.SIGINT
 
 @contextmanager
 def watched(advice: str) -> Iterator[None]:
-    """The context of the command line, with signals handled as described above. `advice` tells how to continue.
+    """The context of the command line, with signals handled as described above. `advice` is the message on how to
+    continue.
 
     A signal that was ignored when the process started, as in the background of a shell, stays ignored. After the
-    context all signals are ignored, since the work is done.
+    context both signals are ignored, since the work is done.
     """
     global _watch
     _watch = _Watch(lambda: advice)
@@ -176,14 +177,14 @@ def watched(advice: str) -> Iterator[None]:
 
 
 def advise(advice: Callable[[], str]) -> None:
-    """Sets the message that tells how to continue. It is called from another thread, at any time."""
+    """Sets the message on how to continue. `advice` is called from another thread, at any time."""
     if _watch is not None:
         _watch.advice = advice
 
 
 @contextmanager
 def heeded() -> Iterator[Stop]:
-    """The `Stop` of a training: that of the command line, or one with handlers that the second signal removes."""
+    """The `Stop` of a training. Outside of the command line, its signal handlers apply only to the first signal."""
     stop = Stop(watched=_watch is not None)
     if _watch is not None:
         _watch.training = stop
@@ -219,7 +220,7 @@ def status() -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends the process now, without waiting for threads that compute."""
+    """Ends the process at once, without waiting for threads that compute."""
     streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)  # the first two may be redirected
     flushed = threading.Thread(target=lambda: [stream.flush() for stream in streams if stream], daemon=True)
     flushed.start()
@@ -232,8 +233,8 @@ def leave(status: int) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    """Prints a line on stderr, and goes on without it if nobody reads."""
-    # While options are parsed, stderr is redirected to nowhere; a progress bar redirects it in order to print above.
+    """Prints a line on stderr. Continues after a second if the output is blocked."""
+    # sys.stderr is redirected while options are parsed, to suppress it, and by progress bars, to print above the bar.
     stream = sys.stderr if sys.stderr.isatty() else sys.__stderr__
     said = threading.Thread(target=lambda: print(text, file=stream, flush=True), daemon=True)
     said.start()

@@ -1,12 +1,12 @@
-"""The subject of a training command: a configuration, a task and a model by name, or a run to continue.
+"""The subject of a training command: a configuration, a task and a model by name, or a run to resume.
 
     lenmem train lantm/copy                      a configuration, by its name or its file
     lenmem train lantm/copy --model lstm         the same with another model
     lenmem train copy --model panm               any task with any model
     lenmem train --task copy --model panm        the same
-    lenmem train --resume runs/lantm/copy        a run, with its own experiment
+    lenmem train --resume runs/lantm/copy        a run, with its saved experiment
 
-These words are read before the other options, whose names and defaults depend on them.
+These words are read before the other options, since names and defaults of options depend on them.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ DEFAULT_TRAINING = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is trained, and the options that are still unread."""
+    """The fields of the experiment to train, and the other options of the command."""
 
     name: str
-    """The name for its directory."""
+    """The name of its directory."""
     experiment: dict[str, Any]
     """The fields of the experiment, before other options change them."""
     options: list[str]
     config: str | None = None
-    """The configuration, by name or file."""
+    """The name or file of the configuration."""
     resume: bool = False
     run: Path | None = None
-    """The run to continue, if the command names it."""
+    """The run to resume, if the command names it."""
     modules: tuple[str, ...] = ()
     """The values of `--modules`."""
 
     def directory(self, asked: Path | None) -> Path:
-        """The run's directory: that of `--resume`, else the one asked for, else runs/<name>."""
+        """The directory of the run: that of `--resume`, else `asked`, else runs/<name>."""
         if self.run is not None and asked not in (None, self.run):
             raise ValueError(f"--resume {self.run} and --directory {asked} are two runs; give one")
         directory = self.run or asked or Path("runs") / self.name
         return directory if self.resume else runs.fresh_directory(directory)
 
     def resuming(self, directory: Path, experiment: Experiment) -> str:
-        """The command that continues a run, in the form in which it was started."""
+        """The command that resumes a run, with the options with which it was started."""
         own = self.modules or ((self.config,) if self.config and self.config.endswith(".py") else ())
         flags = [word for word in self.options if word in ("--distributed", "--tensorboard")]
         return " ".join([resuming(directory, experiment, own, self.config or "CONFIG"), *flags])
 
 
 def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (), config: str = "CONFIG") -> str:
-    """The command that continues a run.
+    """The command that resumes a run.
 
-    It includes `modules` if the experiment uses classes from them, and the configuration if the experiment has
-    something that is not saved, an update rule that is not an `Optimizer`.
+    It includes `modules` if the experiment uses classes outside of lenmem, and the configuration if its optimiser is
+    not an `Optimizer` and therefore not saved.
     """
     if not isinstance(experiment.training.optimizer, Optimizer):
         return shlex.join(["lenmem", "train", config, "--resume", "--directory", str(directory)])
@@ -73,7 +73,7 @@ def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (
 
 
 def subject(arguments: Sequence[str], usage: str) -> Subject:
-    """The subject given by the words after the verb. Raises ValueError, with `usage` if they give none."""
+    """The subject in the words after the verb. Raises ValueError, with `usage` if there is none."""
     given, words = ahead(arguments, resume="?", task=None, model=None, modules="+")
     name = words.pop(0) if words and not words[0].startswith("-") else None
     if name is not None and is_task(name):
@@ -108,7 +108,7 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
 
 
 def ahead(arguments: Sequence[str], **options: str | None) -> tuple[argparse.Namespace, list[str]]:
-    """The values of these options, and the other words. An option has one value, or as many as `?` or `+` allows."""
+    """(the values of these options, the other words). An option has one value, or as many as `?` or `+` allow."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, count in options.items():
         parser.add_argument(f"--{name}", nargs=count, const="" if count == "?" else None)
@@ -119,12 +119,12 @@ def ahead(arguments: Sequence[str], **options: str | None) -> tuple[argparse.Nam
 
 
 def fields_of(experiment: Experiment) -> dict[str, Any]:
-    """Task, model, training and evaluation, by name."""
+    """The fields of an experiment by name: task, model, training and evaluation."""
     return {field.name: getattr(experiment, field.name) for field in dataclasses.fields(Experiment)}
 
 
 def stem(config: str) -> str:
-    """The short name of a configuration: `lantm/copy` itself; for a file its name without suffix."""
+    """The short name of a configuration: `lantm/copy` is unchanged; for a file it is its name without the suffix."""
     return Path(config).stem if config.endswith(".py") else config
 
 
@@ -134,9 +134,9 @@ def is_task(name: str) -> bool:
 
 
 def _configured(config: str, model: str | None) -> tuple[str, dict[str, Any]]:
-    """(name for its directory, fields) of a configuration, optionally with another model.
+    """(name of the directory, fields) of a configuration, optionally with another model.
 
-    The other model gets the optimiser that the configuration defines for it, as in `compare`.
+    The other model has the optimiser that the configuration defines for it, as in `compare`.
     """
     fields = fields_of(configs.load_config(config))
     name = stem(config)

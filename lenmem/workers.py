@@ -1,6 +1,6 @@
-"""Jobs that run side by side, each a command of lenmem in a process with one thread.
+"""Jobs that run in parallel, each of which is a lenmem command in a process with one thread.
 
-Training a small network gains little from a second core; two trainings in parallel use it fully.
+The training of a small network is hardly faster with a second core; two trainings in parallel use both cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lenmem import stopping
 from lenmem.progress import duration
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-"""XLA_FLAGS of a worker."""
+"""The XLA_FLAGS that are added for a worker."""
 LENMEM = (sys.executable, "-m", "lenmem")
 """The command that starts lenmem."""
 POLL_SECONDS = 0.2
@@ -33,7 +33,7 @@ class Job:
     arguments: tuple[str, ...]
     """The arguments of lenmem."""
     log: Path
-    """Its output is appended to this file."""
+    """The file to which its output is appended."""
 
 
 def run_jobs(
@@ -45,17 +45,17 @@ def run_jobs(
     heading: str = "",
     command: Sequence[str] = LENMEM,
 ) -> list[Job]:
-    """Runs the jobs, in order, with that many at a time; returns those that failed.
+    """Runs the jobs in order, `workers` of them at a time; returns those that failed.
 
-    If a job fails, its name and last line of output are reported, and the others continue. At a signal the workers are
-    told to stop, save their work and are waited for; then KeyboardInterrupt is raised.
+    If a job fails, its name and its last line of output are reported, and the others continue. After a signal the
+    workers are stopped, which includes saving; KeyboardInterrupt is raised when they have ended.
 
     Args:
         jobs: the jobs.
         workers: number of jobs that run at the same time.
-        say: called with a line of text at every start and end, with what is left.
+        say: called with a line of text at every start and end of a job, with the remaining jobs and time.
         seconds: name of a job -> its estimated time, if known.
-        heading: said first, before what is left.
+        heading: the beginning of the first line.
         command: the command that starts lenmem.
     """
     waiting = list(jobs)
@@ -95,7 +95,7 @@ def _stopped_at_the_end(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[
 
 
 def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> str:
-    """`12 left, about 3.5 h`. A job in progress counts in full."""
+    """`12 left, about 3.5 h`. A job in progress counts with its full time."""
     known = [seconds[job.name] for job in jobs if job.name in seconds]
     unknown = len(jobs) - len(known)
     parts = [f"{len(jobs)} left"]

@@ -66,7 +66,7 @@ RECURRENCE_LENGTHS = (2**9, 2**11, 2**13, 2**14)
 SUITE = ("elman", "stack_rnn_vector", "tape_rnn", "lstm", "transformer_xl", "delta_net")
 SUITE_LENGTHS = 500
 COMPILED_LENGTHS = (50, 150, 250, 350, 450)
-"""Lengths whose own compilation and evaluation are timed: the mean stands for every length."""
+"""Lengths whose separate compilation and evaluation are timed. The mean is used for all lengths."""
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
 POINTERS = ("panm", "panm_paper", "panm_published", "lstm", "attention")
 MACHINE_ROWS = 64
@@ -78,7 +78,7 @@ GPU_LENGTHS = (2**18, 2**20)
 """Further lengths of a full measurement on a GPU."""
 GEOMETRIC_LENGTHS = (12, 256, 1024, 4096)
 GEOMETRIC_LOGITS = 2**18
-"""Logits of a batch of short sequences: at least as many as all heads of one row have."""
+"""Number of logits of a batch of short sequences: at least that of all heads of one row."""
 HORIZONS = {"near": 0.0, "far": -8.0}
 """Offsets of the logits: targets find their match among about ten keys, or among thousands."""
 HORIZON_TOLERANCE = 1e-3
@@ -100,7 +100,7 @@ LOOKUPS = ((64, 8), (64, 10), (64, 12), (512, 8), (512, 10), (512, 12))
 SOFTMAX_LENGTH = 2**16
 """The longest sequence of softmax attention."""
 SCORES_LIMIT = 2**30
-"""Bytes: implementations of softmax attention that form larger scores (of all heads) are not measured."""
+"""In bytes. Implementations of softmax attention that form larger scores (for all heads) are not measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -400,7 +400,7 @@ def scan_cost(steps: int, effort: Effort) -> dict[str, Any]:
 
 
 class Plain(nn.Module):
-    """A cell that hides that its memory only grows, so it is differentiated like any other."""
+    """A cell that hides the append-only property of its memory, so that it is differentiated like any other cell."""
 
     cell: nn.Module
 
@@ -542,7 +542,7 @@ def recurrence_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
 def suite_evaluation_cost(name: str, experiment: Experiment, compiled_lengths: Sequence[int]) -> dict[str, Any]:
     """Seconds to evaluate one network at every length, with our padded widths and with a program for each length.
 
-    The second is what code needs whose shapes are exact, as that of the paper; it is estimated from a few lengths.
+    The second is the cost of code with exact shapes, such as that of the paper; it is estimated from a few lengths.
     """
     model, task = experiment.bound_model, experiment.task
     params = _fresh(experiment, 1).members.params
@@ -658,7 +658,7 @@ def trained_cost(run: Run, length: int, effort: Effort) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True)
 class LongLookup(TableLookup):
-    """Table lookup whose training inputs have room for more functions than they contain."""
+    """Table lookup whose training inputs are padded to more functions than they contain."""
 
     room: int = 5
 
@@ -764,7 +764,7 @@ def fla_missing() -> str | None:
 def fla_cost(length: int, effort: Effort) -> list[dict[str, Any]]:
     """Forward times of causal attention and of the delta rule, ours and those of fla-core, timed in turn.
 
-    The kernels of fla-core get unit queries and keys; ours normalise them.
+    The kernels of fla-core are called with unit queries and keys; ours normalise them.
     """
     torch: Any = importlib.import_module("torch")
     chunk_linear_attn = importlib.import_module("fla.ops.linear_attn").chunk_linear_attn

@@ -4,9 +4,9 @@ the median seed and 95% in the lowest.
     python scripts/check_quickstart.py                     # 5 keys under 3 instruction sets, some minutes
     python scripts/check_quickstart.py --keys 2 --sets SSE4_2 --samples 256
 
-One machine emulates older processors: XLA compiles for the instruction set that `--xla_cpu_max_isa` names. Sums are
-then computed in another order, which is enough to change the course of a training. `native` is the machine itself.
-Exits with 1 if the promise is broken.
+Older processors are emulated: XLA compiles for the instruction set of `--xla_cpu_max_isa`. Sums are then computed in
+another order, which is enough to change the course of a training. `native` is the instruction set of the machine. Exits
+with 1 if the promise is broken.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def keeps(row: dict[str, Any]) -> bool:
 
 
 def measured(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of one instruction set, from a separate process, since XLA reads its flags once. Prints each row."""
+    """The rows of one instruction set, computed in a separate process, since XLA reads its flags only once. Prints each
+    row."""
     flags = os.environ.get("XLA_FLAGS", "") + ("" if name == "native" else f" --xla_cpu_max_isa={name}")
     command = [
         sys.executable,

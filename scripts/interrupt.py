@@ -1,8 +1,8 @@
-"""Send signals to `lenmem train` at random moments of its first seconds, and see how it ends.
+"""Sends signals to `lenmem train` at random moments of its first seconds, and checks how it ends.
 
-Each try starts the quickstart, in a process group of its own, and sends SIGINT to the group after a random time. It has
-to say so and end by itself within 5 s with exit status 130 (143 for SIGTERM), no torn checkpoint, and a line that says
-how to go on. Exit status 1 if one try did not.
+Each try starts the quickstart in a separate process group, and sends SIGINT to the group after a random time. The
+training must report the stop and end by itself within 5 s, with exit status 130 (143 for SIGTERM), without a torn
+checkpoint, and with a line on how to continue. Exits with 1 if one try did not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIMIT = 5.0
 
 
 def attempt(directory: Path, number: signal.Signals, after: float, trained: bool) -> tuple[str, list[str]]:
-    """(in which phase it was stopped and in what time, what was wrong)."""
+    """(the phase in which it was stopped and the times, the faults)."""
     command = [sys.executable, "-m", "lenmem", "train", "quickstart"]
     command += ["--training.steps", "100000", "--directory", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0)
@@ -64,7 +64,7 @@ def attempt(directory: Path, number: signal.Signals, after: float, trained: bool
 
 
 def main() -> int:
-    """Run what the options ask for."""
+    """Makes the tries and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tries", type=int, help="how many trainings to stop")
     parser.add_argument("--term", action="store_true", help="by SIGTERM instead of SIGINT")
@@ -74,9 +74,8 @@ def main() -> int:
     options = parser.parse_args()
     number = signal.SIGTERM if options.term else signal.SIGINT
     draw = random.Random(options.seed)
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # In the background of a shell it is ignored, and inherited.
+    # In the background of a shell SIGINT is ignored, and child processes inherit this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     failed, phases = 0, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="lenmem-interrupt-") as folder:
         for index in range(options.tries):

@@ -1,15 +1,14 @@
-"""Static cycles of geometric attention on a TPU that need not be there, by XLA and by the kernel, against softmax.
+"""Static cycles of geometric attention on a TPU that need not be present, by XLA and by the kernel, against softmax.
 
     python scripts/kernel_cycles.py                                   # print them; takes many minutes on 2 cores
     python scripts/kernel_cycles.py --only "pallas 512"               # programs whose name contains these words
     python scripts/kernel_cycles.py --json results/accelerators.json  # also put them in front of the records of a file
 
-B = 4, H = 8, d = 64, float32. `gradient` is the result together with its gradient to queries, keys and values. The
-compiler says the cycles of XLA's operations (`estimated_cycles`), but not those of a kernel; for softmax it has one of
-its own, `online-softmax`. These are counted from its dump: the bundles of instructions outside all loops, once; those
-in the loop over the grid, once for each program; those in a loop inside it, also once for each of its steps. A bundle
-takes at least one cycle; waits are not counted, in either.
-Nothing is run, so nothing here is a speed.
+B = 4, H = 8, d = 64, float32. `gradient` is the result together with its gradient for queries, keys and values. The
+compiler reports the cycles of XLA's operations (`estimated_cycles`), but not those of kernels, including its own for
+softmax, `online-softmax`. Those are counted from its dump: bundles of instructions outside all loops count once, those
+in the loop over the grid once for each program, and those in a loop inside it once for each of its steps. A bundle
+takes at least one cycle. Waits are not counted in either case. Nothing is run, so no speed is measured.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def program(form: str, which: str) -> Callable[..., Any]:
 
 
 def compiled(name: str, dump: Path) -> dict[str, Any]:
-    """What the compiler says of a program, in a process whose libtpu writes its dumps to this folder."""
+    """The compiler's figures for a program, in a process whose libtpu writes its dumps to this folder."""
     form, length, which = parts(name)
     (device, *_) = aot.devices_of(aot.target_named(TOPOLOGY))
     shape = (BATCH, HEADS, length, WIDTH)
@@ -104,11 +103,11 @@ def compiled(name: str, dump: Path) -> dict[str, Any]:
 
 
 def kernel_cycles(text: str, blocks: int, form: str) -> int:
-    """Bundles of a kernel times how often they run. `blocks` of 128 positions.
+    """The bundles of a kernel times the number of times that they run. `blocks` of 128 positions.
 
-    A line of the dump has its depth in loops as `>`: the grid is the first, loops over blocks are the second. All of
-    these visit either every block or all but the tile's; the one after the other, they alternate: those that look take
-    blocks - 1 steps, the last one of a kernel takes all. With keys on one side only, half of it on average.
+    The depth of a line of the dump in loops is its number of `>`: the grid is the first loop, and loops over blocks are
+    the second. Loops over blocks visit every block, or every block except that of the tile: the last loop of a kernel
+    has `blocks` steps, the others have `blocks` - 1. With keys on one side only, it is half of this on average.
     """
     outside, grid, loops = 0, 0, []
     for line in text.splitlines():
@@ -136,7 +135,7 @@ def kernel_cycles(text: str, blocks: int, form: str) -> int:
 
 
 def measured(name: str) -> dict[str, Any]:
-    """`compiled` in a process of its own."""
+    """`compiled` in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         dump = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"
         environment = os.environ | {"LIBTPU_INIT_ARGS": dump, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": ""}

@@ -1,4 +1,4 @@
-"""Static cycles of outer-product attention and of the erasing scan on TPUs that need not be there, against their peak.
+"""Static cycles of outer-product attention and of the erasing scan on TPUs that need not be present, against the peak.
 
     python scripts/linear_cycles.py                                   # print them; takes many minutes on 2 cores
     python scripts/linear_cycles.py --only "scan 4096"                # programs whose name contains these words
@@ -8,10 +8,10 @@ Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, 
 positions and width d. Three numbers of cycles are compared:
 
     whole       the compiler's estimates (`estimated_cycles`) of all operations, those of a loop times its steps
-    products    the same for the matrix products alone, each compiled by itself, in the number that the program does
+    products    the same only for the matrix products, each compiled separately, times the number of its uses
     peak        the operations of these products at the rate of all matrix units, each product as one pass in bfloat16
 
-Nothing is run, so nothing here is a speed.
+Nothing is run, so no speed is measured.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPERATIONS = ("attention", "scan")
 LENGTHS = (4096, 16384, 65536)
 WIDTHS = (64, 128)
 PEAK = {"v5e:1x1": 4 * 2 * 128 * 128, "v5p:2x2x1": 8 * 2 * 128 * 128}
-"""Operations of one chip in a cycle: its matrix units, 4 or 8 of 128 x 128, with a multiplication and an addition."""
+"""Operations of one chip per cycle: 4 or 8 matrix units of 128 x 128, each with a multiplication and an addition."""
 
 
 def names() -> Iterator[str]:
@@ -66,7 +66,7 @@ def operation(kind: str) -> Callable[..., jax.Array]:
 
 
 def measured(name: str) -> dict[str, Any]:
-    """What the compiler says of a program and of its products."""
+    """The compiler's figures for a program and for its products."""
     kind, length, width, topology = name.split(" ")
     shape = (1, HEADS, int(length), int(width))
     arrays = [jax.ShapeDtypeStruct(shape, jnp.bfloat16)] * 3 + [jax.ShapeDtypeStruct(shape[:-1], jnp.bfloat16)]
@@ -94,7 +94,7 @@ Product = tuple[tuple[tuple[int, ...], Any], tuple[tuple[int, ...], Any], Any, A
 
 
 def products_of(jaxpr: Any, times: int = 1) -> Counter[Product]:
-    """How often each matrix product is formed."""
+    """The number of times that each matrix product is computed."""
     found: Counter[Product] = Counter()
     for equation in jaxpr.eqns:
         options = equation.params
@@ -133,7 +133,7 @@ def product_cycles(product: Product, topology: str) -> int:
 
 
 def cycles_of(text: str) -> int:
-    """The estimates of all operations of a program; those in the body of a loop as often as it runs."""
+    """The sum of the estimates of all operations of a program, those in the body of a loop times its steps."""
     computations = {
         match[1]: match[2]
         for match in re.finditer(r"^(?:ENTRY )?%?([\w.-]+) [^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
@@ -154,7 +154,7 @@ def cycles_of(text: str) -> int:
         return found
 
     def steps(condition: str) -> int:
-        """A loop that counts from zero up to a constant."""
+        """The number of steps of a loop that counts from zero to a constant."""
         (limit,) = re.findall(r" s32\[\][^ ]* constant\((\d+)\)", computations[condition])
         return int(limit)
 

@@ -1,4 +1,4 @@
-"""Write docs/accelerators.md from results/accelerators.json, which three commands write.
+"""Writes docs/accelerators.md from results/accelerators.json, which three commands write.
 
 lenmem compile --all --topologies v5e:2x2 v6e:2x2 h100 --json results/accelerators.json
 python scripts/kernel_cycles.py --json results/accelerators.json
@@ -26,14 +26,14 @@ PAGE = ROOT / "docs/accelerators.md"
 
 PROGRAMS = ("training", "evaluation")
 TOPOLOGIES = CompileAll.topologies
-"""The topologies for which every configuration is to be compiled."""
+"""The topologies for which every configuration should be compiled."""
 FORMS = {
     "softmax": "softmax, XLA",
     "xla": "geometric, XLA",
     "pallas": "geometric, kernel",
     "stick-breaking, pallas": "stick-breaking, kernel",
 }
-"""The forms of attention, as they are recorded and as the page calls them."""
+"""The forms of attention: name in records -> name on the page."""
 
 HEAD = """# TPUs and GPUs
 
@@ -123,7 +123,7 @@ def page(records: list[dict[str, Any]]) -> str:
 
 
 def _missing(tried: set[str]) -> list[str]:
-    """The configurations at the papers' scale that were not tried; a paper's in one if all of its are missing."""
+    """The configurations at the papers' scale that were not compiled, or the paper if all of its are missing."""
     of_papers: dict[str, list[str]] = {}
     for name in sorted(at_paper_scale()):
         of_papers.setdefault(name.rpartition("/")[0], []).append(name)
@@ -210,7 +210,7 @@ def _seconds(compiled: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write or check the page."""
+    """Writes or checks the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit 1 if the page is not what would be written")
     text = page(json.loads(RECORDS.read_text()))

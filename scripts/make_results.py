@@ -129,11 +129,11 @@ def read_records(results: Path) -> list[Record]:
 
 
 def _in_other_tables(record: Record) -> Iterator[Record]:
-    """The record as a row of the paper's tables that print other scores of the same trainings.
+    """The record as a row of those tables of the paper that print other scores of the same trainings.
 
-    Such a table has `scores_of`: the tables of the trainings, our metric -> its column, and its own names of the
-    models. `mean_accuracy` is the mean of the metrics that the other table compares, unless it was measured itself.
-    Whether the row is trained is decided by the table of the training, which prints more.
+    Such a table has `scores_of`: the tables of the trainings, our metric -> its column, and its names of the models.
+    `mean_accuracy` is the mean of the metrics that the other table compares, unless it was measured. The verdict
+    whether the row is trained is that of the table of the training, which prints more.
     """
     for name, table in papers.tables(record["paper"]).items():
         source = table.get("scores_of", {"tables": []})
@@ -184,7 +184,7 @@ def page(records: Sequence[Record], comparisons: Mapping[str, Record] = MappingP
 
 
 def _comparison(folder: str, record: Record) -> str:
-    """The section of a comparison: networks side by side, from the longest training length on."""
+    """The section of a comparison: the networks in columns, from the longest training length on."""
     curves = {network["model"]: LengthCurve.from_dict(network["curve"]) for network in record["networks"]}
     first = next(iter(curves.values()))
     lengths = [int(length) for length in first.lengths if length >= first.train_lengths[1]]
@@ -210,10 +210,10 @@ def _comparison(folder: str, record: Record) -> str:
 
 
 class Standing(NamedTuple):
-    """A printed row with the record that is compared with it, and the verdict."""
+    """A printed row, the record that is compared with it, and the verdict."""
 
     record: Record
-    """The record that stands for the row."""
+    """The record that represents the row."""
     verdict: str | None
     """`not trained`, `within`, `above` or `below`; None if the paper prints no number to compare with."""
     chosen: tuple[Record, int]
@@ -249,7 +249,7 @@ def verdict(record: Record, seed: int | None = None) -> str | None:
 
 
 def is_trained(record: Record, seed: int | None = None) -> bool:
-    """Whether the lengths of training are learnt as well as in the paper (see `RULES`)."""
+    """Whether the training lengths are learnt as well as in the paper (see `RULES`)."""
     record = record.get("source", record)
     printed = {metric: cell for metric, cell in record["measured"].items() if cell["paper"] is not None}
     inside = {metric: cell for metric, cell in printed.items() if _within_training(record, metric)}
@@ -267,7 +267,7 @@ def is_trained(record: Record, seed: int | None = None) -> bool:
 
 
 def at_trained(record: Record, metric: str, seed: int | None = None) -> float | None:
-    """Percent at trained lengths, averaged over those of the curve: the median over seeds, or one seed."""
+    """Accuracy at the training lengths of the curve, averaged, in percent: the median over seeds, or one seed."""
     curve = _curve(record)
     name = metric.rpartition("/")[2]
     values = curve.values.get(name, curve.values.get("token_accuracy"))
@@ -281,14 +281,14 @@ def at_trained(record: Record, metric: str, seed: int | None = None) -> float | 
 
 
 def _within_training(record: Record, metric: str) -> bool:
-    """Whether all lengths of the metric's split are trained."""
+    """Whether all lengths of the metric's split are training lengths."""
     task = from_plain(record["experiment"]["task"])
     split = metric.rpartition("/")[0]
     return bool(split) and task.splits[split][1] <= task.train_lengths[1]
 
 
 def _learnt(record: Record) -> tuple[float, ...]:
-    """Accuracy at trained lengths, which decides between several variants."""
+    """Accuracy at training lengths, which decides between several variants."""
     return tuple(at_trained(record, metric) or 0.0 for metric in reversed(METRICS))
 
 
@@ -345,10 +345,8 @@ UNEXPLAINED: Record = {"where": {}, "why": "has no record here"}
 
 
 def unmeasured(records: Sequence[Record]) -> Iterator[tuple[str, str, Record, list[Record]]]:
-    """(paper, table, reason, rows): the printed rows without a record, by the first of the paper's reasons that fits.
-
-    The reason of rows that none fits is `UNEXPLAINED`.
-    """
+    """(paper, table, reason, rows): the printed rows without a record. The reason is the first of the paper's reasons
+    that applies, or `UNEXPLAINED`."""
     found = standings(records)
     for paper, name, table in _counted(found):
         places = [dict(key[2]) for key in found if key[:2] == (paper, name)]
@@ -362,7 +360,7 @@ def unmeasured(records: Sequence[Record]) -> Iterator[tuple[str, str, Record, li
 
 
 def _unmeasured(records: Sequence[Record]) -> list[str]:
-    """Lines of a table: how many rows of each table are left, and why."""
+    """Lines of a table: the numbers of rows without a record, and the reasons."""
     lines = []
     for paper, name, reason, rows in unmeasured(records):
         which = "; ".join(f"{column} {_listed(value)}" for column, value in reason["where"].items())
@@ -396,7 +394,7 @@ def summary(records: Sequence[Record]) -> str:
 
 
 def chosen_as_in_the_paper(paper: str, standing: Standing) -> str | None:
-    """The verdict on the network chosen on the test split, if the paper chose its own there."""
+    """The verdict on the network selected on the test split, if the paper selects in this way."""
     return standing.chosen_verdict if papers.about(paper)["chosen_on_test"] else None
 
 
@@ -404,7 +402,7 @@ def chosen_as_in_the_paper(paper: str, standing: Standing) -> str | None:
 
 
 def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
-    """One table of a paper: pictures, scores, curves beyond it, and how each number was made."""
+    """One table of a paper: pictures, scores, curves beyond its lengths, and the origin of each number."""
     printed = papers.tables(paper)[table]
     columns = list(dict.fromkeys(column for record in records for column in record["where"]))
     metrics = compared_metrics(records)
@@ -491,7 +489,7 @@ def _ceilings(records: Sequence[Record], metrics: Sequence[str]) -> str:
 
 
 def _selection(paper: str, records: Sequence[Record]) -> str:
-    """How the paper's numbers and ours were selected."""
+    """The selection rules of the paper's numbers and of ours."""
     rules = sorted({from_plain(record["experiment"]["training"]).rule for record in records})
     ours = (
         f"Ours are {' or '.join(rules)} of one fixed configuration, without a search: the median over seeds of "
@@ -589,7 +587,7 @@ def pictures_of(
 
 
 def _draw_table(records: Sequence[Record]) -> Any:
-    """Our rows beside the paper's: a line for each printed row that was measured."""
+    """Our rows and the paper's: a line for each printed row that was measured."""
     from lenmem.evaluation import plots
 
     metrics, variants = compared_metrics(records), variant_names(records)

@@ -1,4 +1,4 @@
-"""Films a network of the gallery at work, step by step, as one animated picture. Needs Chromium.
+"""Records a network of the gallery, step by step, as an animated picture. Needs Chromium.
 
     lenmem gallery zoo:lantm/reverse --lengths 12 --output site
     python scripts/moving_picture.py site lantm.reverse-lantm-L 12 26 docs/pictures/head.webp

@@ -1,7 +1,7 @@
-"""Runs notebooks from their scripts, and stores what they show: `python scripts/run_notebooks.py colab/dnc.py`.
+"""Runs notebooks from their scripts, and stores their outputs: `python scripts/run_notebooks.py colab/dnc.py`.
 
-Without names it runs those whose stored outputs belong to other code. A notebook runs in an empty directory. Its
-metadata keep a hash of the code that gave the outputs, the seconds of processor time that it took, and the version of
+Without names it runs those whose code has changed since their outputs were stored. A notebook runs in an empty
+directory. Its metadata contain a hash of the code of the outputs, the processor time in seconds, and the version of
 lenmem. `tests/test_colab.py` compares the hash.
 """
 
@@ -25,18 +25,19 @@ COLAB = Path(__file__).parents[1] / "colab"
 
 
 def code_hash(notebook: Any) -> str:
-    """Of all cells of code, in order."""
+    """The hash of all code cells, in order."""
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     return hashlib.sha256("\0".join(code).encode()).hexdigest()
 
 
 def ran(notebook: Any) -> dict[str, Any]:
-    """What is noted of the run that gave a notebook's outputs."""
+    """The metadata about the run that produced the outputs of a notebook."""
     return notebook.metadata.get("lenmem", {})
 
 
 def run(script: Path) -> float:
-    """Writes the notebook beside its script, with outputs; returns its processor time. An error stores nothing."""
+    """Runs a notebook and writes it, with its outputs, next to its script; returns its processor time. Nothing is
+    written if the notebook raises an error."""
     notebook: Any = jupytext.read(script)
     target = script.with_suffix(".ipynb")
     if target.exists():  # keeps the identities of cells whose source stays
@@ -63,7 +64,7 @@ def run(script: Path) -> float:
 
 
 def joined(outputs: Iterable[Any]) -> list[Any]:
-    """Parts of one stream in one output: a command's come in pieces that end anywhere in a line."""
+    """The outputs with the parts of a stream joined, since the output of a command arrives in arbitrary pieces."""
     found: list[Any] = []
     for output in outputs:
         if found and output.output_type == found[-1].output_type == "stream" and output.name == found[-1].name:
@@ -79,13 +80,14 @@ def is_alarm(output: Any) -> bool:
 
 
 def processor_time() -> float:
-    """Of all processes that this one has started and that have ended. Wall time depends on what else a machine does."""
+    """The processor time of all ended child processes. Unlike wall time, it does not depend on the load of the
+    machine."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command."""
+    """Runs the notebooks and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("scripts", nargs="*", type=Path, help="scripts in colab/; by default those with older outputs")
     options = parser.parse_args(arguments)
@@ -95,13 +97,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def outdated() -> list[Path]:
-    """Scripts whose notebook is missing, or stores outputs of other code."""
+    """Scripts whose notebook is missing, or has outputs of other code."""
     scripts = sorted(COLAB.glob("*.py"))
     return [script for script in scripts if not script.with_suffix(".ipynb").exists() or not fresh(script)]
 
 
 def fresh(script: Path) -> bool:
-    """Whether the outputs beside a script are those of its code."""
+    """Whether the stored outputs of a script are those of its code."""
     notebook = nbformat.read(script.with_suffix(".ipynb"), as_version=4)
     return ran(notebook).get("code") == code_hash(jupytext.read(script))
 

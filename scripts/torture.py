@@ -2,8 +2,8 @@
 detected.
 
 A small network with a large embedding is trained in a separate process, which is killed (SIGKILL) at a random moment,
-every other time while a checkpoint is being written, and resumed, until it ends. Its final state must equal that of the
-uninterrupted training bit for bit. Exits with 1 if one differs, or if a flipped bit is missed.
+every other time while a checkpoint is being written, and resumed, until the training ends. Its final state must equal
+that of the uninterrupted training bit for bit. Exits with 1 if a state differs, or if a flipped bit is not detected.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def torture(directory: Path, start: Any, seconds: float, draw: random.Random) ->
 def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
     """The number of `count` random bits of the last checkpoint that resuming detects, with one flip at a time.
 
-    Loading reads only the parameters: it must either refuse, or return exactly the saved ones.
+    Loading reads only the parameters: it must either raise an error, or return exactly the saved parameters.
     """
     run = lenmem.load(directory, modules=[Wide])
     like, sound_params = abstract_state(run.experiment), jax.tree.map(np.ndarray.tobytes, run.params)
@@ -143,7 +143,7 @@ def flip_bits(directory: Path, count: int, draw: random.Random) -> int:
 
 
 def main() -> int:
-    """Runs the tests that the options ask for."""
+    """Runs the tests and returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=int, nargs="?", default=0, help="trainings to kill and resume")
     parser.add_argument("--bits", type=int, default=0, help="bits to flip in a checkpoint")

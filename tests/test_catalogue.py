@@ -201,7 +201,7 @@ def test_all_data_sets_are_listed(capsys):
     "arguments, message",
     [
         (["data", "babbi"], "there is no data set 'babbi'. Did you mean 'babi'? All of them: lenmem data"),
-        (["data", "scan", "--directory", "nowhere"], "nowhere is no directory; scan expects tasks.txt"),
+        (["data", "scan", "--directory", "nowhere"], "nowhere is not a directory; scan expects tasks.txt"),
         (["data", "--directory", "."], "say which data set is in the directory: babi, multi30k"),
     ],
 )

@@ -124,7 +124,7 @@ def test_a_state_travels_beside_the_parameters(tmp_path):
     chex.assert_trees_all_equal(state, STATE)
     for like, message in (
         (STATE | {"more": np.ones(1)}, "does not fit: more is missing"),
-        ({"step": STATE["step"]}, "does not fit: moments/0 is one too many, moments/1/b is one too many"),
+        ({"step": STATE["step"]}, "does not fit: moments/0 is unexpected, moments/1/b is unexpected"),
         (STATE | {"step": np.zeros(2)}, r"step is int32\[\], expected float64\[2\]"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -217,7 +217,7 @@ def test_a_run_joins_the_zoo_with_a_card(here, capsys, trained):
     assert result["dataset"]["type"] == "copy" and 0 <= result["metrics"][0]["value"] <= 1
     for said in ("A test.", "`lenmem train tiny.py`", "lengths 3 6", "2 seeds", "Commit of lenmem", "length 1 to 3"):
         assert said in body
-    assert "the zoo has own/tiny already" in fails(capsys, "zoo", "add", str(trained))
+    assert "the zoo already has own/tiny" in fails(capsys, "zoo", "add", str(trained))
     assert "the name is '../x'" in fails(capsys, "zoo", "add", str(trained), "--name", "../x")
     assert "Did you mean 'mit'" in fails(capsys, "zoo", "add", str(trained), "--name", "own/b", "--licence", "mti")
     assert "usage: lenmem zoo add RUN" in fails(capsys, "zoo", "add")

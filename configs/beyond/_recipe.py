@@ -1,7 +1,7 @@
 """The entries of `lenmem beyond`: 19 tasks, a few networks with one set of fields each, and their trainings.
 
-Every task is trained on its short lengths, and the parameters of the best validation on up to twice the longest of them
-are kept. Nothing is chosen on longer ones. The last of the measured lengths is the task's goal.
+Every task is trained on short lengths, and the parameters of the best validation at up to twice the longest training
+length are selected. Longer lengths are not used for selection. The last of the measured lengths is the goal of a task.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from lenmem.training import Cosine, Optimizer, Training
 LENGTHS = (32, 64, 128, 256, 512, 1024)
 """2, 4, .. 64 times the longest training length."""
 
-# Networks: a name here -> (model, fields, training). A network is the same on all tasks.
+# Networks: name in this file -> (model, fields, training). A network is the same on all tasks.
 _WALK = {"steps": 600, "batch_size": 32, "learning_rate": 3e-3}
 _READ = {"steps": 1000, "batch_size": 64, "learning_rate": 3e-3}
 NETWORKS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -31,7 +31,7 @@ _LANTM: dict[str, Any] = {"vocabulary": 16, "train_lengths": (1, 16), "test_leng
 _DIGITS: dict[str, Any] = {"train_lengths": (1, 16), "test_lengths": (17, 32)}
 _PANM: dict[str, Any] = {"train_lengths": (1, 16), "scored_lengths": tuple(range(17, 33))}
 
-# Tasks: name -> (task, its fields, the split of the validation, the network of its entry).
+# Tasks: name -> (task, its fields, validation split, network of the entry).
 TASKS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "copy": ("copy", _LANTM, "test", "two_way"),
     "reverse": ("reverse", _LANTM, "test", "two_way"),
@@ -59,10 +59,10 @@ TASKS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "s5_words": ("word_problem", {"group": "S5"} | _DIGITS, "test", "answer_automaton"),
 }
 GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
-"""Measured lengths of tasks whose unit is not a token."""
+"""Measured lengths of tasks whose lengths are not numbers of tokens."""
 
 
-# Ideas: name -> (network; None: that of the task's entry, what changes in its training, and in its fields).
+# Ideas: name -> (network, changes of its training, changes of its fields). Network None: that of the task's entry.
 _WALKS: dict[str, Any] = {"reading": False, "certain": 0.5, "jumps": False}
 _COMMON: dict[str, Any] = _WALKS | {"hidden_size": 128, "index": "channels"}
 _SLOWLY = {"growing": 5120, "batch_size": 64, "learning_rate": 5e-3}
@@ -72,20 +72,20 @@ IDEAS: dict[str, tuple[str | None, dict[str, Any], dict[str, Any]]] = {
     "one_head": (None, {}, {"heads": 1}),
     "no_index": ("two_way", {}, {}),
     "longer": (None, {"steps": 4000}, {}),
-    # An index, no steps while the input is read, and sharp rows in training.
+    # An index, no steps during reading, and sharp rows in training.
     "single": ("two_way_indexed", {"steps": 300}, {"reading": False, "sharpest": 8.0}),
     # Half of the rows are rounded in training, and lengths grow so slowly that they end at 7.
     "certain": (None, {"steps": 560, "growing": 1280}, {"reading": False, "certain": 0.5}),
-    # As `certain`, and heads only walk.
+    # As `certain`, but heads only walk.
     "walks": (None, {"steps": 1600, "growing": 2560}, _WALKS),
     "indexed_walks": ("two_way_indexed", {"steps": 1600, "growing": 2560}, _WALKS),
-    # As `walks`, with twice the width and the rows, and lengths that grow half as fast.
+    # As `walks`, with twice the width and the batch size, and lengths that grow half as fast.
     "slow_walks": (None, _SLOWLY | {"steps": 3200}, _WALKS | {"hidden_size": 128}),
-    # As `slow_walks` with fewer steps, and an index of the channels where there are some: one set for many tasks.
+    # As `slow_walks` with fewer steps, and an index of the channels if there are any: one set of fields for many tasks.
     "common": ("two_way", _SLOWLY | {"steps": 2000}, _COMMON),
-    # As `common`, and a head may walk three slots in a step.
+    # As `common`, but a head may walk three slots in a step.
     "far": ("two_way", _SLOWLY | {"steps": 2000}, _COMMON | {"reach": 3}),
-    # Patterns of jumps that are learned ten times as fast, and sharp rows.
+    # Patterns of jumps with ten times the learning speed, and sharp rows.
     "eager": (None, {"steps": 400}, {"reading": False, "sharpest": 8.0, "eager": 10.0}),
     # Sharp rows and a higher rate, and lengths that grow so slowly that they end at 10.
     "short": (None, {"steps": 400, "growing": 640, "learning_rate": 1e-2}, {"reading": False, "sharpest": 8.0}),
@@ -105,7 +105,8 @@ def ideas_of(name: str, *ideas: str) -> dict[str, Experiment]:
 
 
 def ablations(name: str) -> dict[str, Experiment]:
-    """The two-way transducer with a part left out. Not rounded, its jumps take O(N^2), and it is measured up to 128."""
+    """The two-way transducer without one of its parts. `soft`, without rounding, is measured only up to 128, since its
+    jumps cost O(N^2)."""
     soft = experiment(name, rounding="none")
     near = dataclasses.replace(soft.evaluation, lengths=LENGTHS[:3], batch_size=32, smallest_capacity=128)
     return {"soft": dataclasses.replace(soft, evaluation=near)} | ideas_of(name, "no_jumps", "no_reading", "one_head")
@@ -114,7 +115,7 @@ def ablations(name: str) -> dict[str, Experiment]:
 def experiment(
     name: str, network: str | None = None, *, training: dict[str, Any] | None = None, **changes: Any
 ) -> Experiment:
-    """A network on a task; none given: that of the task's entry. `changes`: fields of the network that differ."""
+    """A network on a task, by default that of the entry. `changes` are other values of its fields."""
     *_, split, own = TASKS[name]
     model, fields, recipe = NETWORKS[network or own]
     recipe = recipe | (training or {})

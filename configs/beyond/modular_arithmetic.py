@@ -7,5 +7,5 @@ lenmem beyond modular_arithmetic --idea pushdown
 from ._recipe import experiment as entry
 
 experiment = entry("modular_arithmetic")
-# 20 pairs of a number and an operator, and signs: what a bracket interrupts.
+# States for the computation that a bracket interrupts: 20 pairs of a number and an operator, and signs.
 ideas = {"pushdown": entry("modular_arithmetic", "pushdown", training={"steps": 3000}, states=32, letters=32)}

@@ -11,5 +11,5 @@ from ._recipe import experiment as entry
 from ._recipe import ideas_of
 
 experiment = entry("priority_sort")
-# The order needs no preparation: the heads have nothing to do while the input is read, but to stay.
+# The order needs no preparation, so the heads only have to stay while the input is read.
 ideas = ideas_of("priority_sort", "common", "far", "indexed_walks", "no_reading", "no_index")

@@ -8,8 +8,8 @@ from lenmem.reproduce import ByLength, Row
 from lenmem.tasks.chomsky import ChomskyTask
 from lenmem.training import Cosine, Optimizer, Training
 
-# The table's models, and ours. All are of width 256, but for the Transformer (five layers of width 64, eight heads; the
-# paper takes the best of five position encodings, these rows relative ones).
+# The table's models, and ours. All have width 256 except the Transformer (five layers of width 64, eight heads). The
+# paper prints the best of five position encodings; these rows have relative positions.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "RNN": ("elman", {"hidden_size": 256}),
     "Stack-RNN": ("stack_rnn_vector", {"hidden_size": 256}),
@@ -22,7 +22,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 LENGTHS = (1, 10, 20, 30, 40, 41, *range(50, 501, 50))
-"""The measured lengths: some of training, and those whose accuracies are averaged."""
+"""The measured lengths: some training lengths, and the lengths whose accuracies are averaged."""
 
 
 def paper(task: ChomskyTask, model: str = "RNN") -> Experiment:

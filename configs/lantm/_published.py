@@ -1,8 +1,8 @@
 """The authors' published configuration for each cell of Table 1b: the best of their grid on the test lengths.
 
-github.com/harvardnlp/lie-access-memory, folder `xopts`. In all of them the read head's gate is the constant 0 and the
-write head's -10. Their default initialisation draws the forget biases like all others; "one" (our `uniform`) adds 1 in
-both of the LSTM's linear maps.
+github.com/harvardnlp/lie-access-memory, folder `xopts`. In all of them the gate of the read head is the constant 0 and
+that of the write head -10. The default initialisation draws the forget biases like all others; "one" (our `uniform`)
+adds 1 to them in both linear maps of the LSTM.
 """
 
 from typing import Any, NamedTuple

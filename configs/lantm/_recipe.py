@@ -1,4 +1,4 @@
-"""The training of Yang & Rush (2017): Table A.1, and what their code adds (see the config headers)."""
+"""The training of Yang & Rush (2017): Table A.1, and details from their code (see the configurations' headers)."""
 
 import dataclasses
 import itertools
@@ -21,7 +21,7 @@ INTERPOLATED = {"token_accuracy": "fine_with", "exact_match": "coarse_with"}
 
 
 def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
-    """10,000 updates of 32 examples by RMSProp; after `delay` updates the rate shrinks by 1% every 20 updates."""
+    """10,000 updates of 32 examples by RMSProp; after `delay` updates the rate decreases by 1% every 20 updates."""
     return Training(
         steps=10_000,
         batch_size=32,
@@ -37,8 +37,8 @@ def training(learning_rate: float = 1e-2, delay: int = 3000) -> Training:
     )
 
 
-# Table A.1 with our names, for seeds 1 to 3. Its decay delays count 10 updates each; its init "1" is `uniform`, "*" is
-# `fan_in`.
+# Table A.1 with our names, for seeds 1 to 3. The unit of its decay delays is 10 updates; its init "1" is `uniform`, and
+# "*" is `fan_in`.
 _RATE, _DELAY = "training.optimizer.learning_rate", "training.optimizer.schedule.delay"
 _MEMORY = {_RATE: (0.01, 0.02, 0.04), _DELAY: (3000, 6000), "model.initialization": ("uniform", "fan_in")}
 GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -141,10 +141,10 @@ def _stem(name: str, column: str) -> str:
 def table_rows(task: Task, name: str) -> dict[str, Row]:
     """A line of Table 1b, and of Table B.2 with action interpolation: rows `<task>-<model>[-variant]-<regime>`.
 
-    Variants: `published`, the authors' own configuration of each cell; `interpolated` (Table B.2); `open_read_gate`,
-    with the constant 0 for the read head's gate, as in the published code; `uniform`, Table A.1's other initialisation;
-    both of these; `adam`, our own training with either gate; and `warm`, that of the quickstart, with forget gates
-    that start half open. Two of them are there with interpolation, too: `interpolated-open_read_gate` and
+    Variants: `published`, the authors' configuration of each cell; `interpolated` (Table B.2); `open_read_gate`, with
+    the constant 0 as the gate of the read head, as in the published code; `uniform`, the other initialisation of Table
+    A.1; both of these; `adam`, our training with either gate; and `warm`, the training of the quickstart, with forget
+    gates that are initially half open. Two of them also exist with interpolation: `interpolated-open_read_gate` and
     `interpolated-warm`.
     """
     variants = {

@@ -2,9 +2,9 @@
 
 lenmem sweep lantm/sweep
 
-Combinations with the same initialisation are one program. For the LANTM-s use `--model.weighting softmax`; for another
-task write a file like this one. The paper takes the best scores on its test lengths; here validation at training
-lengths selects, and the selected combination is measured on longer ones. Not run to its end yet.
+Combinations with the same initialisation are trained by one program. For the LANTM-s use `--model.weighting softmax`;
+for another task write a file like this one. The paper selects on the test lengths; here the combination is selected by
+validation at training lengths, and measured on longer ones. Not run to its end yet.
 """
 
 from lenmem.tasks.lantm import Copy

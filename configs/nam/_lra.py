@@ -18,7 +18,7 @@ ATTENTION: dict[str, Mixing] = {
 
 
 def arena(task: Task, name: str, training: Training, size: dict[str, Any]) -> tuple[Experiment, dict[str, Row]]:
-    """The NAM-Transformer's experiment, and the rows `<task>-<model>` of all three. All answer at the begin token."""
+    """The experiment of the NAM-Transformer, and rows `<task>-<model>` of all three. All answer at the begin token."""
     model = make("nam_transformer", column="first", **size)
     experiment = Experiment(task, model, training, Evaluation(test_examples=2000, batch_size=16))
     rows = {}

@@ -32,7 +32,7 @@ MODELS = {
         {"hidden_size": 1536, "steps": 8, "heads": 24, "feedforward_size": 1536, "kernel_size": 3},
     ),
     "LSTM": Column("lstm_attention", {"hidden_size": 1448}),
-    # In the paper it has two LSTM layers under one memory.
+    # In the paper, two LSTM layers share one memory.
     "DNC": Column("dnc", {"hidden_size": 768, "slots": 32, "width": 768, "read_heads": 8}),
     "LSAM": Column("lsam", {"hidden_size": 1024, "heads": 8, "feedforward_size": 2048}),
     "NAM-TM": Column("nam_tm", {"hidden_size": 1024, "tapes": 8, "tape_length": 32}),
@@ -46,10 +46,11 @@ SPLITS = {"validation/exact_match": "id", "od_easy/exact_match": "od_easy", "exa
 
 
 def paper(task: Task, column: str = "NAM-TM", epochs: int = 100) -> Experiment:
-    """One cell of Table 2 at the published size: Adam with L2, and a rate that falls by 2% after each epoch of 25,600.
+    """One cell of Table 2 at the published size: Adam with L2, and a rate that falls by 2% after each epoch of 25,600
+    examples.
 
-    The published script trains for 100 or 150 epochs, the paper says 200. The parameters with the best OD-easy accuracy
-    are selected, as in the paper.
+    The published script trains for 100 or 150 epochs; the paper states 200. The parameters with the best OD-easy
+    accuracy are selected, as in the paper.
     """
     training = Training(
         steps=200 * epochs,

@@ -3,7 +3,7 @@
 lenmem train nam/fibonacci_small
 lenmem reproduce nam/fibonacci_small --rows fibonacci-nam_tm-small
 
-These 2000 steps do not solve it. Records: `results/nam/fibonacci-<model>-small.json`.
+No network learns the task in these 2000 steps. Records: `results/nam/fibonacci-<model>-small.json`.
 """
 
 from lenmem.tasks.nam import Fibonacci

@@ -1,10 +1,10 @@
-"""Written digits read pixel by pixel, with the three attentions of Nam & Seo (2022): not a task of the paper.
+"""Handwritten digits read pixel by pixel, with the three attentions of Nam & Seo (2022): not a task of the paper.
 
 lenmem train nam/lra_digits
 lenmem reproduce nam/lra_digits --rows lra_digits-outer_product lra_digits-linear lra_digits-softmax
 
-Trained on pictures of 8 x 8 pixels, tested on held-out ones, of that size and enlarged to up to 32 x 32. The pictures
-are in scikit-learn (`pip install 'lenmem[plot]'`).
+Trained on pictures of 8 x 8 pixels, tested on held-out pictures of this size and enlarged to up to 32 x 32. The
+pictures are part of scikit-learn (`pip install 'lenmem[plot]'`).
 """
 
 import dataclasses

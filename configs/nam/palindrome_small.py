@@ -3,8 +3,8 @@
 lenmem train nam/palindrome_small
 lenmem reproduce nam/palindrome_small --rows palindrome-nam_tm-small
 
-Records: `results/nam/palindrome-<model>-small.json`. A seed of the NAM-TM may diverge; with unit heads, row
-`palindrome-nam_tm_normalized-small`, none did.
+Records: `results/nam/palindrome-<model>-small.json`. Seeds of the NAM-TM may diverge; with unit heads (row
+`palindrome-nam_tm_normalized-small`) none did.
 """
 
 from lenmem.tasks.nam import Palindrome

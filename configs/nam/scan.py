@@ -16,7 +16,7 @@ from ._recipe import MODELS, paper
 
 
 def best_on_test(column: str):
-    """The training of the other tasks for 150 passes over 16,990 pairs, selected on the test."""
+    """The training of the other tasks, for 150 passes over 16,990 pairs and with selection on the test."""
     base = paper(Scan(whole_line=True, validation_share=0.0), column)
     training = dataclasses.replace(
         base.training, steps=150 * 132, selection="running_ood", validation_split="validation", validate_every=200

@@ -112,7 +112,7 @@ def act(variant: str, model: str, order: Order, steps: int) -> Experiment:
 
 
 def baseline(model: str, **fields: Any) -> nn.Module:
-    """A Transformer without a gate, at its size for lookup and arithmetic."""
+    """A Transformer without a gate, in its published size for lookup and arithmetic."""
     size = {"hidden_size": 128, "feedforward_size": 256, "heads": 4, "dropout": 0.1, "key_dropout": 0.0}
     return make(MODELS[model].name, **(size | fields))
 

@@ -6,8 +6,8 @@ lenmem reproduce ndr/arithmetic_small --rows arithmetic-ndr-small
 Rows: `arithmetic-<model>-small`; with a gate, at half the width.
 
 Differences from `_recipe.small`: batches of 32, and with a gate 10 steps, the published number of heads and no dropout.
-Rows have 15 tokens on average and 49 at most, so 8 batches are drawn together, sorted by length, and computed at the
-width they need.
+Rows have 15 tokens on average and at most 49, so 8 batches are drawn together and sorted by length, and each is padded
+only to one of several widths.
 
 Record: `results/ndr/arithmetic-ndr-small.json`. The network learns one depth after another; the paper trains on 67
 times as many rows.

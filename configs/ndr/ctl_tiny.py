@@ -4,10 +4,10 @@ lenmem train ndr/ctl_tiny
 lenmem reproduce ndr/ctl_tiny --rows ctl_forward-ndr-tiny
 
 Differences from `_recipe.small`: a quarter of the published width, 12 steps in training, batches of 64, a sixth of the
-examples, and only gates are dropped: random bits for everything else would take a third of the time.
+examples, and dropout only of gates, since random bits for all other dropout would take a third of the time.
 
-Record and parameters: `results/ndr/ctl_forward-ndr-tiny/`, a network of the zoo. It has one
-seed, so it is not among the rows of the results.
+Record and parameters: `results/ndr/ctl_forward-ndr-tiny/`, a network of the zoo. It has one seed, so it is not among
+the rows of the results.
 """
 
 from lenmem.experiment import Experiment

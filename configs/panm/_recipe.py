@@ -17,9 +17,9 @@ TABLES = {
     "id_sort": "table_12",
 }
 
-# Our rows: the tables' model, our name, the published width, and other fields. The text gives widths of 512 for LSTM,
-# attention and Transformer (one layer), and of 256 for PANM, NTM and DNC. For Neural Stack and NRAM it gives only
-# 1.1 million parameters. Heads and dropout of the Transformer are from the published code. No answer is fed back.
+# Our rows: the tables' model, our name, the published width, and other fields. The text states widths of 512 for LSTM,
+# attention and Transformer (one layer), and of 256 for PANM, NTM and DNC. For Neural Stack and NRAM it only states 1.1
+# million parameters. Heads and dropout of the Transformer are from the published code. Answers are not fed back.
 MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "lstm": ("lstm", "lstm", 512, {}),
     "location_attention": ("location_attention", "location_attention", 512, {}),
@@ -59,7 +59,8 @@ MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
 def paper(task: PanmTask, model: str = "panm", steps: int = 50_000) -> Experiment:
     """One line of a table as published: RMSProp, batches of one length, gradients clipped entry by entry.
 
-    The parameters with the best validation at length L + 1 are kept, as in the text (the published code takes 2 L + 1).
+    The parameters with the best validation at length L + 1 are selected, as in the text (in the published code, at
+    length 2 L + 1).
     """
     _, name, width, fields = MODELS[model]
     training = _training(
@@ -86,7 +87,7 @@ def small(task: PanmTask, model: str = "panm", steps: int = 2000, **changes: Any
 
 
 def beyond(task: PanmTask, steps: int = 1000, **fields: Any) -> Experiment:
-    """A PANM of width 64 with these fields, in a short training; the last parameters are kept."""
+    """A PANM of width 64 with these fields, in a short training; the last parameters are used."""
     training = Training(
         steps,
         batch_size=64,
@@ -117,7 +118,7 @@ def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
 
 
 LONG = 20_000
-"""Steps of the rows `-long`, for networks that have not learnt the trained lengths after those of `-small`."""
+"""Steps of the rows `-long`, for networks that have not learnt the training lengths after the steps of `-small`."""
 
 
 def small_rows(task: PanmTask, name: str, steps: int) -> dict[str, Row]:
@@ -132,8 +133,8 @@ def small_rows(task: PanmTask, name: str, steps: int) -> dict[str, Row]:
 def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, int]]], **options: Any) -> dict[str, Row]:
     """PANM at width 128 with other numbers of Mode-1 and Mode-2 pointers: rows `<task>-panm_a<Mode 1>_c<Mode 2>-small`.
 
-    `heads`: a figure of the paper -> numbers of pointers that it shows. Numbers that no figure shows are listed under
-    the task's table, beside the paper's PANM, which has 2 and 1.
+    `heads`: a figure of the paper -> the numbers of pointers that it shows. Numbers that no figure shows are listed
+    with the task's table, where they are compared with the paper's PANM, which has 2 and 1.
     """
     rows = {}
     for table, numbers in heads.items():
@@ -149,7 +150,7 @@ def ablation_rows(task: PanmTask, name: str, heads: dict[str, list[tuple[int, in
 
 
 def _able(task: PanmTask) -> list[str]:
-    """The models that can take a task: lenmem's NRAM computes with integers and takes no features."""
+    """The models that support a task. lenmem's NRAM computes with integers, and supports no features."""
     return [model for model, (_, name, *_) in MODELS.items() if supports(make(name), task.spec) is None]
 
 

@@ -1,4 +1,4 @@
-"""What the two cuts of SQuAD share."""
+"""The common parts of the two splits of SQuAD."""
 
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
@@ -16,8 +16,9 @@ MODELS = {"bert": "bert_span", "panm_bert": "bert_span_panm"}
 def of_share(share: float, model: str) -> Experiment:
     """BERT, or BERT and PANM, fine-tuned on the questions about the shorter contexts.
 
-    Epochs, rate and batches are the paper's. For the rest it refers to Devlin et al. (2019), in whose code the rate
-    rises in a tenth of the steps and then decays linearly, maps decay, and whole gradients have a norm of at most 1.
+    Epochs, rate and batches are those of the paper. For other settings it refers to Devlin et al. (2019), in whose code
+    the rate rises during a tenth of the steps and then decays linearly, weights of linear maps decay, and the gradient
+    is clipped to a norm of 1.
     """
     task = Squad(directory=FILES, vocabulary=WEIGHTS, train_share=share)
     training = Training(
@@ -41,7 +42,7 @@ def of_share(share: float, model: str) -> Experiment:
 
 
 def rows_of(share: float) -> dict[str, Row]:
-    """The four numbers of a cut, two of each network, which is trained once."""
+    """The four rows of a split: two scores of each of the two networks, which are trained once."""
     name, split = f"squad_{round(100 * share)}", f"{share:g}-{1 - share:g}"
     found = {}
     for model in MODELS:

@@ -24,7 +24,7 @@ DIRECTORY = "data/tasks_1-20_v1-2/en-valid-10k"
 QUESTIONS = 20 * 11_000
 EPOCHS, BATCH = 100, 128
 SIZE: dict[str, Any] = {"hidden_size": 512, "heads": 8, "feedforward_size": 2048}
-"""The text gives width, heads and layers: 3 and 3, of which PANM's last is the pointers."""
+"""The text states width, heads and layers: 3 and 3, of which the last of PANM is the pointers."""
 NAMES = ("transformer", "universal_transformer_rpe", "panm")
 
 

@@ -3,8 +3,8 @@
 lenmem train panm/dynamic_recall
 lenmem reproduce panm/dynamic_recall --rows dynamic_recall-panm
 
-The task as described is ambiguous: no network can be right in more than 71.8, 69.4, 52.3, 38.4 and 29.6% at lengths 9,
-10, 20, 40 and 80 (`DynamicRecall.ceiling_at`). At 9 and 10 the printed numbers are higher.
+The task as described is ambiguous: no network can exceed an expected accuracy of 71.8, 69.4, 52.3, 38.4 and 29.6% at
+lengths 9, 10, 20, 40 and 80 (`DynamicRecall.ceiling_at`). At 9 and 10 the printed numbers are higher.
 
 Not measured: 50,000 steps of batches of 128 with 5 seeds need a GPU.
 """

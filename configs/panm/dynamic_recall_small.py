@@ -3,9 +3,11 @@
 lenmem train panm/dynamic_recall_small
 lenmem reproduce panm/dynamic_recall_small --rows dynamic_recall-panm-small
 
-The task as described is ambiguous: no network can be right in more than 71.8, 69.4, 52.3, 38.4 and 29.6% at lengths 9,
-10, 20, 40 and 80 (`DynamicRecall.ceiling_at`). At 9 and 10 the printed numbers are higher.
+The task as described is ambiguous: no network can exceed an expected accuracy of 71.8, 69.4, 52.3, 38.4 and 29.6% at
+lengths 9, 10, 20, 40 and 80 (`DynamicRecall.ceiling_at`). At 9 and 10 the printed numbers are higher.
+
 Rows `dynamic_recall-<model>-long` are the same with 20,000 steps.
+
 Record: `results/panm/dynamic_recall-panm-small.json`, after 3,000 steps; the paper trains for 50,000.
 """
 

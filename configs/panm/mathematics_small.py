@@ -3,8 +3,8 @@
 lenmem train panm/mathematics_small
 lenmem reproduce panm/mathematics_small --rows place_value-panm-small place_value-transformer_rpe-small
 
-Rows: `place_value-<model>-small`, on 200,000 questions; `panm_without_pointers` is the same Transformer, with relative
-positions in the encoder and absolute ones in the decoder, and an ordinary last layer instead of PANM.
+Rows: `place_value-<model>-small`, on 200,000 questions; `panm_without_pointers` is the Transformer of `panm`, with
+relative positions in the encoder and absolute positions in the decoder, and an ordinary last layer instead of PANM.
 
 Records: `results/panm/place_value-<model>-small.json`.
 """

@@ -3,7 +3,7 @@
 lenmem train panm/mix
 lenmem reproduce panm/mix --rows mix-panm
 
-The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8 and are no reference for this task.
+The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8, so they cannot be compared.
 
 Not measured: 50,000 steps of batches of 128 with 5 seeds need a GPU.
 """

@@ -3,7 +3,7 @@
 lenmem train panm/mix_small
 lenmem reproduce panm/mix_small --rows mix-panm-small
 
-The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8 and are no reference for this task.
+The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8, so they cannot be compared.
 
 Rows `mix-<model>-long` are the same with 20,000 steps.
 

@@ -4,13 +4,13 @@ lenmem data multi30k --directory data/multi30k
 lenmem compare panm/multi30k
 lenmem compare panm/multi30k --task.train-share 0.5 --directory runs/multi30k_half
 
-Transformers of one to three layers in encoder and decoder, with and without PANM in place of the decoder's last layer,
-and the published files in `data/multi30k`. `metrics.jsonl` and `training.png` of a run have the perplexity on 6,272 of
-the longer sentences after each epoch; the parameters with the best one are kept, as in the paper. `lenmem evaluate RUN`
-adds BLEU.
+Transformers of one to three layers in encoder and decoder, with and without PANM instead of the decoder's last layer,
+on the published files in `data/multi30k`. `metrics.jsonl` and `training.png` of a run have the perplexity on 6,272 of
+the longer sentences after each epoch; the parameters with the best perplexity are selected, as in the paper. `lenmem
+evaluate RUN` adds BLEU.
 
-The paper gives no sizes, tokens or rates: those here are ours, so perplexities may differ in scale. Not measured: 50
-epochs of 31,014 pairs need a GPU.
+The paper does not state sizes, tokens or rates. Those here are ours, so perplexities may differ in scale. Not measured:
+50 epochs of 31,014 pairs need a GPU.
 """
 
 from lenmem.experiment import Evaluation, Experiment
@@ -20,7 +20,7 @@ from lenmem.training import Optimizer, Training, WarmupRsqrt
 
 EPOCHS, BATCH = 50, 128
 EPOCH = 24_811 // BATCH
-"""Steps in which the shorter 0.8 of the pairs are seen once."""
+"""Number of steps of one pass over the shorter 0.8 of the pairs."""
 
 models = {
     f"{name}_{layers}": make(

@@ -3,8 +3,8 @@
 lenmem train panm/scan_small
 lenmem reproduce panm/scan_small --rows scan_26-panm-small scan_26-transformer-small
 
-Rows: `scan_26-<model>-small`. Exact match counts the end. Records:
-`results/panm/scan_26-panm-small.json` and `scan_26-transformer-small.json`; the other models are not measured yet.
+Rows: `scan_26-<model>-small`. Exact match includes the end symbol. Records: `results/panm/scan_26-panm-small.json` and
+`scan_26-transformer-small.json`; the other models are not measured yet.
 """
 
 from lenmem.tasks.scan import Scan

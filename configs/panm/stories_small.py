@@ -1,10 +1,11 @@
-"""Drawn stories with a question, trained on up to 12 sentences and tested on up to 48, at width 64 for a CPU.
+"""Generated stories with a question, trained on up to 12 sentences and tested on up to 48, at width 64 for a CPU.
 
 lenmem train panm/stories_small
 lenmem reproduce panm/stories_small --rows stories-transformer-small stories-panm-small
 
-Rows: `stories-<model>-small`. The stories are of nine of the kinds of bAbI, but have their own words and worlds, so the
-numbers say nothing about Table 3 of Le et al. (2024), which `panm/babi` measures. The networks are those of that table.
+Rows: `stories-<model>-small`. The stories are of nine of the kinds of bAbI, but with other words and worlds, so the
+scores cannot be compared with Table 3 of Le et al. (2024), for which see `panm/babi`. The networks are those of that
+table.
 """
 
 from lenmem.data.stories import KINDS

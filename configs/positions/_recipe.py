@@ -25,7 +25,7 @@ def network(positions: str, *, random: bool = False, width: int = 64) -> Transfo
 
 
 def networks(width: int = 64) -> dict[str, Transformer]:
-    """Each encoding, and each except `none` also with random positions."""
+    """A network with each encoding, and with each except `none` also with random positions."""
     plain = {name: network(kind, width=width) for name, kind in ENCODINGS.items()}
     random = {
         f"{name}_randomized": network(kind, random=True, width=width)
@@ -36,18 +36,18 @@ def networks(width: int = 64) -> dict[str, Transformer]:
 
 
 def experiment_of(task: LantmTask, lengths: tuple[int, ...], *, steps: int, seeds: int, width: int = 64) -> Experiment:
-    """The experiment with sinusoidal positions; its training and evaluation are used for all encodings."""
+    """The experiment with sinusoidal positions. All encodings have its training and evaluation."""
     optimizer = Optimizer("adam", learning_rate=1e-3, schedule=Cosine(warmup=100), clip_norm=1.0)
     training = Training(steps, batch_size=32, seeds=seeds, optimizer=optimizer)
     return Experiment(task, network("sinusoidal", width=width), training, Evaluation(lengths, test_examples=640))
 
 
 def small(task: LantmTask) -> Experiment:
-    """For a CPU: trained on lengths of up to 20, tested on up to ten times that."""
+    """For a CPU: trained on lengths up to 20, tested on up to ten times that."""
     return experiment_of(task, (5, 10, 15, 20, 22, 25, 30, 40, 60, 80, 100, 150, 200), steps=5000, seeds=1)
 
 
 def large(task: LantmTask) -> Experiment:
-    """For a GPU: width 256, trained on lengths of up to 40, tested on up to 500."""
+    """For a GPU: width 256, trained on lengths up to 40, tested on up to 500."""
     lengths = (10, 20, 30, 40, 45, 50, 60, 80, 120, 160, 200, 300, 400, 500)
     return experiment_of(task, lengths, steps=20_000, seeds=3, width=256)

@@ -1,7 +1,7 @@
-"""The data sets that lenmem reads from files: where they are published, and a check of those that are there.
+"""The data sets that lenmem reads from files: where they are published, and checks of local copies.
 
-Nothing is downloaded. A check reads every file with the reader of the task, so it raises the same errors: one line with
-the name of the file and the number of the line.
+Nothing is downloaded. A check reads every file with the reader of the task, so its errors are the same: one line with
+the file and the number of the line.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class DataSet:
     """A published data set."""
 
     title: str
-    """What it is, and who made it."""
+    """Its contents, and its authors."""
     site: str
     """The project and the site where it is published, with the name of the archive."""
     licence: str
-    """As published, or a note that none is stated."""
+    """The published licence, or a note that none is stated."""
     expected: tuple[str, ...]
-    """The files, and what is in them."""
+    """The files and their contents."""
     use: str
-    """The option with which a task reads it."""
+    """The command and option with which a task reads it."""
     check: Callable[[Path], list[str]]
-    """directory -> what is there, in lines. Raises ValueError at the first fault."""
+    """directory -> its contents, as lines of text. Raises ValueError at the first fault."""
 
 
 def names() -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def find(name: str) -> DataSet:
 
 
 def described(name: str) -> str:
-    """What `lenmem data NAME` prints."""
+    """The output of `lenmem data NAME`."""
     known = find(name)
     lines = [f"{name}: {known.title}", f"published  {known.site}", f"licence    {known.licence}", "expected"]
     lines += [f"  {line}" for line in known.expected]
@@ -53,10 +53,10 @@ def described(name: str) -> str:
 
 
 def checked(name: str, directory: Path) -> list[str]:
-    """What is in a directory, in lines. Raises ValueError at the first file that is missing or wrong."""
+    """The contents of a directory, as lines of text. Raises ValueError at the first file that is missing or wrong."""
     known = find(name)
     if not directory.is_dir():
-        raise ValueError(f"{directory} is no directory; {name} expects {known.expected[0]}")
+        raise ValueError(f"{directory} is not a directory; {name} expects {known.expected[0]}")
     return known.check(directory)
 
 
@@ -161,11 +161,11 @@ DATA_SETS = {
         checks.check_flare,
     ),
 }
-"""Their names, in the order of the listing."""
+"""The data sets by name, in the order of the listing."""
 DRAWN = {
-    "lra_listops": "trees are drawn as in the Long Range Arena, once, and cached; its own files are not read",
-    "stories": "stories are drawn once, and cached",
-    "ctl, arithmetic, listops": "the published draws are repeated, or new ones are made",
+    "lra_listops": "trees are generated as in the Long Range Arena, once, and cached; --task.origin reads its files",
+    "stories": "stories are generated once, and cached",
+    "ctl, arithmetic, listops": "the published draws are repeated, or new examples are generated; both are cached",
     "pairs": "your own file; see docs/own_data.md",
 }
-"""Tasks of fixed data that need no published file."""
+"""Tasks with fixed data that need no published files."""

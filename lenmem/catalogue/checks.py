@@ -1,4 +1,5 @@
-"""Checks of published data sets: directory -> what is there, in lines. ValueError at the first fault."""
+"""Checks of published data sets: directory -> its contents, as lines of text. They raise ValueError at the first
+fault."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ SQUAD = {
 BERT_BASE = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
 """SHA-256 of the vocab.txt of uncased BERTs in English, of 231,508 bytes."""
 REVIEWS, PICTURE_FILE = 12_500, 30_730_000
-"""Reviews of a class and split; bytes of a file of CIFAR-10."""
+"""Number of reviews of each class and split; size of each CIFAR-10 file in bytes."""
 
 
 def _same(path: Path, got: int, wanted: int, what: str) -> None:
@@ -101,7 +102,7 @@ def check_squad(directory: Path) -> list[str]:
 
 
 def check_bert(directory: Path) -> list[str]:
-    """Weights of BERT: its vocabulary, its sizes, and the options for these."""
+    """Weights of BERT: the vocabulary, the sizes, and the options for these sizes."""
     pieces = wordpiece.read(directory / wordpiece.FILE)
     known = hashlib.sha256((directory / wordpiece.FILE).read_bytes()).hexdigest() == BERT_BASE
     fields = hugging_face.fields_in(directory)

@@ -7,8 +7,8 @@ A directory (`en`, `en-10k`, `en-valid` or `en-valid-10k` of tasks_1-20_v1-2) ha
     2 John went to the hallway.
     3 Where is Mary?<TAB>bathroom<TAB>1
 
-Numbers start again at 1 with each story. A question has its answer, with commas between several words, and the numbers
-of the sentences that support it, of which there may be none. It is asked about all sentences of its story above it.
+Numbering restarts at 1 with each story. A question is followed by its answer, with commas between several words, and
+the numbers of its supporting sentences, possibly none. It refers to all sentences of its story above it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ DIRECTORIES = {
     "en-valid": {"train": 900, "valid": 100, "test": 1000},
     "en-valid-10k": {"train": 9000, "valid": 1000, "test": 1000},
 }
-"""The published directories: the number of questions of each task, in each split."""
+"""The published directories: split -> number of questions of each task."""
 Sentence = tuple[str, ...]
 
 
 class Question(NamedTuple):
-    """Words in lower case; marks are words."""
+    """A question about a story, as words in lower case. Punctuation marks are words."""
 
     task: int
     """1 .. 20."""
@@ -48,12 +48,12 @@ class Question(NamedTuple):
 
 
 def read_directory(directory: str | os.PathLike[str], tasks: Iterable[int] | None = None) -> list[Question]:
-    """All questions of these tasks (None: all twenty), of all splits, by task, split and line.
+    """All questions of these tasks (None: all) in all splits, ordered by task, split and line.
 
-    The directory `example` is one in memory: stories of `lenmem.data.stories`, which has nine of the tasks.
+    The directory `example` is in memory: stories of `lenmem.data.stories` for nine of the twenty tasks.
 
     Raises:
-        ValueError: if a file is missing or wrong. The message has its name and line.
+        ValueError: if a file is missing or wrong, with its name and line.
     """
     if os.fspath(directory) == "example":
         return _example(tasks)
@@ -63,7 +63,8 @@ def read_directory(directory: str | os.PathLike[str], tasks: Iterable[int] | Non
 
 
 def files_of(directory: str | os.PathLike[str], task: int) -> dict[str, Path]:
-    """split -> the file of a task. `valid` may be missing. Raises ValueError if another one is, or if there are two."""
+    """split -> the file of a task. `valid` may be missing. Raises ValueError if another file is missing, or if a split
+    has two files."""
     found: dict[str, Path] = {}
     with readable(directory, "a directory of bAbI such as tasks_1-20_v1-2/en-10k"):
         names = sorted(os.listdir(directory))
@@ -109,7 +110,7 @@ def words(text: str) -> Sentence:
 
 
 def _line(line: str, last: int) -> tuple[int, list[str]]:
-    """(its number, its fields)."""
+    """(number, fields) of a line."""
     numbered = re.fullmatch(r"(\d+) (\S.*)", line)
     if not numbered:
         raise ValueError(f"got {line[:60]!r}; a line is a number, a blank, and a sentence or a question")

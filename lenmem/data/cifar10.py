@@ -19,7 +19,7 @@ def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
     A record is a class, then 1024 red, 1024 green and 1024 blue values, row by row.
 
     Raises:
-        ValueError: if a file is missing or is not a whole number of records. The message says what is expected where.
+        ValueError: if a file is missing, or is not a number of records. The message says what is expected.
     """
     records = []
     for name in FILES[split]:

@@ -1,8 +1,8 @@
 """Compositional table lookup (Liska et al. 2018), in the draws of Csordás et al. (2022, appendix C).
 
-The published sets come from one legacy NumPy generator, whose draws are reproduced here one by one. Tables, reserved
-compositions, the i.i.d. pool and both deeper sets are therefore the published ones. Only the division of the pool into
-training, validation and test was random there; here it has a seed.
+The published sets come from one legacy NumPy generator, whose draws are reproduced here one by one. The tables, the
+reserved compositions, the i.i.d. pool and both deeper sets are therefore identical to the published ones. Only the
+division of the pool into training, validation and test was not seeded in the published code; here it has a seed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 SYMBOLS, FUNCTIONS, COMPOSED = 8, 11, 9
-"""8 symbols 000 .. 111, and 11 functions a .. k. Only a .. i are composed; j and k are applied to symbols alone."""
+"""8 symbols 000 .. 111, and 11 functions a .. k. Only a .. i are composed; j and k are applied only to symbols."""
 LONGEST = 5
 """Number of functions of the longest training example."""
 POOL, HELD_OUT, DEEPER, REPEATS = 61_136, 4_000, 1_000, 30
-"""Sizes: i.i.d. compositions; validation and test; a deeper set; the number of times j and k are repeated."""
+"""Numbers of i.i.d. compositions, of examples in each of validation and test, of examples in each deeper set, and of
+repetitions of j and k."""
 _SEED = 0x12345678
 
 Composition = tuple[tuple[int, ...], int]
@@ -26,7 +27,7 @@ Composition = tuple[tuple[int, ...], int]
 
 @functools.cache
 def tables() -> np.ndarray:
-    """int[11, 8]: the bijections a .. k, the same in every run of the paper. `tables()[f, s]` is f(s)."""
+    """int[11, 8]: the bijections a .. k, the same in all runs of the paper. `tables()[f, s]` is f(s)."""
     return _tables(np.random.RandomState(_SEED))
 
 
@@ -40,8 +41,9 @@ def compositions(deeper_validation: tuple[int, int], test: tuple[int, int]) -> d
     The 608 reserved compositions of 0 .. 5 functions are in no set. The pool is in the order in which it was drawn.
 
     Args:
-        deeper_validation: fewest and most functions of that set; the fewest is 6.
-        test: fewest and most functions; the fewest is one more than the most of `deeper_validation`.
+        deeper_validation: smallest and largest number of functions in this set; the smallest is 6.
+        test: smallest and largest number of functions; the smallest is one more than the largest of
+            `deeper_validation`.
     """
     legacy = np.random.RandomState(_SEED)
     _tables(legacy)

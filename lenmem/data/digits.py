@@ -1,4 +1,4 @@
-"""Written digits of 8 x 8 grey pixels (Alpaydin & Kaynak 1998), as scikit-learn ships them: 1,797 pictures."""
+"""Handwritten digits of 8 x 8 grey pixels (Alpaydin & Kaynak 1998), as contained in scikit-learn: 1,797 pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 SIDE = 8
 PICTURES = 1797
 INKS = 17
-"""A pixel is the ink in it, 0 to 16."""
+"""Number of values of a pixel, 0 to 16."""
 
 
 def read() -> tuple[np.ndarray, np.ndarray]:
@@ -25,6 +25,6 @@ def read() -> tuple[np.ndarray, np.ndarray]:
 
 
 def enlarged(pictures: np.ndarray, side: int) -> np.ndarray:
-    """[R, 8, 8] -> [R, side, side]: pixel (r, c) is that of (8 r / side, 8 c / side), rounded down."""
+    """[R, 8, 8] -> [R, side, side]: pixel (r, c) has the value of pixel (8 r / side, 8 c / side), rounded down."""
     source = np.arange(side) * SIDE // side
     return pictures[:, source][:, :, source]

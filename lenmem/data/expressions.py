@@ -1,4 +1,4 @@
-"""The languages of the expressions that `lenmem.data.trees` draws: arithmetic and ListOps."""
+"""Two languages of expressions for `lenmem.data.trees`: arithmetic and ListOps."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def arithmetic(share: float, clean: bool = False) -> Language:
 def listops(share: float, most_arguments: int, clean: bool = False) -> Language:
     """MIN, MAX, MED (rounded down) and SM (sum modulo 10) of 2 or more arguments, `[MAX 2 [MIN 4 7 ] 0 ]`.
 
-    The dependency depth counts the arguments that determine an operator's value: for MIN and MAX the first of the least
-    or greatest, for MED the one or two in the middle (equal ones in their order), for SM all.
+    The dependency depth counts only the arguments that determine an operator's value: for MIN and MAX the first of the
+    smallest or largest, for MED the one or two in the middle (equal arguments in their order), for SM all.
 
-    Published: an operator counts as three towards the length, and a tree that is not deep enough is never the last
-    argument of the new operator. `clean`: it counts as its two tokens, and any argument may be the tree.
+    Published: an operator adds three to the length, and a tree that is not deep enough is never the last argument of
+    the new operator. `clean`: an operator adds two, its tokens, and the tree may be any argument.
     """
     column = np.arange(most_arguments)
 

@@ -1,4 +1,4 @@
-"""Reading text files, with errors that name the file and the line."""
+"""Reads text files. Errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from lenmem.errors import readable
 
 
 def text_of(path: str | os.PathLike[str], expected: str) -> str:
-    """The text of a file. Raises ValueError, with what is expected or the line, if it cannot be read."""
+    """The text of a file. Raises ValueError, with `expected`, if it cannot be read, or with the line if it is not
+    UTF-8."""
     raw = b""
     try:
         with readable(path, expected):
@@ -28,7 +29,7 @@ def lines_of(path: str | os.PathLike[str], expected: str) -> list[str]:
 
 
 def decoded(lines: Iterable[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """(number from 1, line without its end) of the lines of a file. Raises ValueError at one that is not UTF-8."""
+    """Yields (number from 1, line without its end) for the lines of a file. Raises ValueError if one is not UTF-8."""
     for number, raw in enumerate(lines, 1):
         try:
             yield number, raw.decode("utf-8").rstrip("\r\n")

@@ -1,13 +1,13 @@
-"""Directories of FLaRe, strings with labels (Butoi et al. 2025, https://github.com/rycolab/flare).
+"""FLaRe, strings with labels (Butoi et al. 2025, https://github.com/rycolab/flare).
 
-A language is a directory of such directories, `SPLITS`. Each has, with a line for each string,
+A language is a directory with a directory for each split (`SPLITS`). Each of these has, with a line for each string,
 
     main.tok             its tokens, separated by blanks; an empty line is the empty string
     labels.txt           1 if it belongs to the language, else 0
-    next-symbols.jsonl   only for strings of the language, in order: for each prefix, from the empty one on, an object;
-                         `s` has the tokens that may follow, separated by blanks, and `e` says whether it may end
+    next-symbols.jsonl   only for strings of the language, in order: an object for each prefix, from the empty one on,
+                         where `s` has the tokens that may follow, separated by blanks, and `e` whether it may end
 
-Other files are not read. Raises ValueError, with the file and the line, for anything else.
+Other files are not read. Wrong contents raise ValueError with the file and the line.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ SPLITS = {
     "test_short": "datasets/test-short-held-out",
     "test": "datasets/test",
 }
-"""split -> the directory of its files in that of the language."""
+"""split -> its directory, relative to that of the language."""
 EXPECTED = "a directory of FLaRe"
-"""In the message about a file that cannot be read."""
+"""The expected contents, for error messages."""
 
 
 class Following(NamedTuple):
-    """What may follow a prefix."""
+    """The tokens that may follow a prefix, and whether the string may end after it."""
 
     tokens: frozenset[str]
     end: bool
 
 
 class String(NamedTuple):
-    """A string and what is known about it."""
+    """A string and its annotations."""
 
     tokens: tuple[str, ...]
     label: bool
     """Whether the string belongs to the language."""
     following: tuple[Following, ...] = ()
-    """What may follow each of its prefixes, from the empty one to the whole string; nothing if that was not read, and
-    for strings that do not belong to it."""
+    """For each prefix, from the empty one to the complete string. Empty if not read, and for strings that do not belong
+    to the language."""
 
 
 def read_language(directory: str, *, following: bool) -> dict[str, list[String]]:
-    """The strings of all splits. The directory `example` is one in memory: an even number of ones.
+    """The strings of all splits. The directory `example` is in memory: bits with an even number of ones.
 
     Without `following`, `next-symbols.jsonl` is not read: it is much larger than the other files.
     """

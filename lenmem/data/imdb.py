@@ -13,7 +13,7 @@ def read_directory(directory: str, split: str) -> tuple[list[bytes], list[int]]:
     """Texts and classes (0: negative) of `aclImdb/{train,test}/{neg,pos}/*.txt`, by class and name.
 
     Raises:
-        ValueError: if there are none. The message says what is expected where.
+        ValueError: if a directory has none. The message says what is expected.
     """
     texts, labels = [], []
     for label, name in enumerate(CLASSES):

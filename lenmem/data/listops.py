@@ -1,7 +1,7 @@
-"""ListOps expressions (Nangia & Bowman 2018): random ones, generated level by level in NumPy, and the benchmark's own.
+"""ListOps expressions (Nangia & Bowman 2018): random expressions, generated with NumPy, and those of the benchmark.
 
-The Long Range Arena publishes `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`: a header `Source`, tab,
-`Target`, then an expression on each line, with a bracket around each application, tab, and its value, as in
+The Long Range Arena publishes `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`. They have a header, `Source`,
+tab, `Target`, and in each line an expression with a bracket around each application, a tab, and its value:
 `( ( ( [MAX 2 ) 9 ) ] )`, tab, `9`.
 """
 
@@ -21,14 +21,15 @@ _IDS = {symbol: number for number, symbol in enumerate((*"0123456789", *OPERATOR
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """A random tree: a node is an operator with probability `operator_share`, else a digit; all choices are uniform."""
+    """Random trees: a node is an operator with probability `operator_share`, else a digit. Operators, digits and
+    numbers of arguments are uniform."""
 
     max_depth: int = 10
-    """Nodes at this depth are digits; the root has depth 1."""
+    """Nodes at this depth are always digits. The root has depth 1."""
     max_arguments: int = 10
     """An operator has 2 to `max_arguments` arguments."""
     operator_share: float = 0.25
-    """Probability that a node above the greatest depth is an operator."""
+    """Probability that a node above `max_depth` is an operator."""
 
 
 @dataclasses.dataclass
@@ -71,7 +72,7 @@ def _grow(rng: np.random.Generator, grammar: Grammar, roots: int) -> list[_Level
     for depth in range(1, grammar.max_depth + 1):
         kind = rng.integers(0, 10, nodes, np.uint8)
         if depth < grammar.max_depth:
-            # roots are operators, since a lone digit would be too short
+            # roots are operators, since a single digit would be too short
             chosen = np.ones(nodes, bool) if depth == 1 else rng.random(nodes, np.float32) < grammar.operator_share
         else:
             chosen = np.zeros(nodes, bool)
@@ -85,7 +86,7 @@ def _grow(rng: np.random.Generator, grammar: Grammar, roots: int) -> list[_Level
 
 
 def _evaluate(levels: list[_Level]) -> None:
-    """Sizes and values, from the leaves up."""
+    """Sets sizes and values, from the leaves to the roots."""
     below: _Level | None = None
     for level in reversed(levels):
         level.size, level.value = np.ones(level.kind.size, np.int64), level.kind.astype(np.int64)
@@ -121,7 +122,7 @@ def _write(levels: list[_Level], chosen: np.ndarray) -> np.ndarray:
         closing = operators[written[operators]]
         tokens[start[closing] + level.size[closing] - 1] = CLOSE
         if below is not None:
-            # an argument starts where its earlier siblings end: a sum of sizes over the level
+            # an argument starts after its earlier siblings: a cumulative sum of sizes over the level
             before = np.cumsum(below.size) - below.size
             base = np.where(written[operators], start[operators] + 1 - before[level.first], -1 - before[-1] - 1)
             start = np.repeat(base, level.arguments) + before
@@ -133,10 +134,10 @@ def _write(levels: list[_Level], chosen: np.ndarray) -> np.ndarray:
 
 
 def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[int]]:
-    """Token ids and values of the benchmark's own expressions, in order; the round brackets are left out.
+    """Token ids and values of the benchmark's expressions, in order, without the round brackets.
 
     Raises:
-        ValueError: if a file is missing or is no such file. The message says what is expected, and names the line.
+        ValueError: if a file is missing or has another form. The message says what is expected, and names the line.
     """
     path = Path(directory) / FILES[split]
     try:
@@ -147,7 +148,7 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
             f"(https://github.com/google-research/long-range-arena), with {', '.join(FILES.values())}"
         ) from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not plain text: byte {error.start} is no ASCII character") from None
+        raise ValueError(f"{path} is not plain text: byte {error.start} is not an ASCII character") from None
     if not lines or lines[0].split("\t") != ["Source", "Target"]:
         raise ValueError(f"{path}, line 1: got {_shown(''.join(lines[:1]))}; the header is Source, tab, Target")
     rows, values = [], []
@@ -157,9 +158,9 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
         unknown = next((word for word in words if word not in _IDS), None)
         ids = [_IDS[word] for word in words if word in _IDS]
         if unknown is not None:
-            problem = f"{unknown!r} is no symbol; there are {', '.join(_IDS)}"
+            problem = f"{unknown!r} is not a symbol; allowed are {', '.join(_IDS)}"
         elif not _is_expression(np.array(ids, int)):
-            problem = f"{_shown(source)} is no whole expression"
+            problem = f"{_shown(source)} is not a complete expression"
         elif len(value) != 1 or value not in "0123456789":
             problem = f"got {_shown(value)} after the tab; a value is one digit"
         else:
@@ -173,7 +174,7 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
 
 
 def _is_expression(ids: np.ndarray) -> bool:
-    """Whether all brackets are closed, and the first one last."""
+    """Whether all brackets are closed, the first one last."""
     if not len(ids):
         return False
     depth = np.cumsum(np.where(ids == CLOSE, -1, ids >= FIRST_OPERATOR))

@@ -1,11 +1,11 @@
 """Questions and answers of two modules of the Mathematics Dataset (Saxton et al. 2019, https://arxiv.org/abs/1904.01557).
 
-`add_or_sub` ("Sum -1.4 and 30." -> "28.6") and `place_value` ("What is the tens digit of 731?" -> "3"), drawn as in the
-published generator, or read from the released files or from TFDS. The generator's seed was never published, so drawn
-questions have the same distribution but are not the same.
+`add_or_sub` ("Sum -1.4 and 30." -> "28.6") and `place_value` ("What is the tens digit of 731?" -> "3"), generated as in
+the published code, or read from the released files or from TFDS. The published seed is unknown, so generated questions
+have the published distribution but are not the published questions.
 
-The size of numbers is an *entropy* e, a number of digits: drawn for every question, uniformly from the range of its
-set. Answers are computed with integers, in units of the smaller power of ten, and are exact.
+The size of the numbers in a question is set by an *entropy* e, a number of digits, which is uniform in the range of its
+set. Answers are computed with fractions and are exact.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIFFERENCES = tuple(
     for word in ("distance", "difference")
     for pair in ("{p} and {q}", "{q} and {p}")
 )
-"""Phrases that are used if p is at least q, so that the difference is p - q."""
+"""Phrases that are only used if p is at least q, so that the difference is p - q."""
 PLACES = (
     *("units", "tens", "hundreds"),
     *(
@@ -54,7 +54,7 @@ class Module(NamedTuple):
     question: Callable[[random.Random, float], Pair]
     """(generator, entropy) -> a question and its answer."""
     train: tuple[float, float]
-    """Entropies of training; `easy`, `medium` and `hard` are the thirds of this range."""
+    """Range of entropies in training; `easy`, `medium` and `hard` are the thirds of this range."""
     interpolate: float
     extrapolate: tuple[float, float]
     name: str
@@ -65,7 +65,7 @@ DIFFICULTIES = ("easy", "medium", "hard")
 
 
 def integer(rng: random.Random, entropy: float, *, signed: bool) -> int:
-    """Uniform in -m .. m with m = ceil(10^e / 2); not signed: in 1 .. ceil(10^e + 1)."""
+    """Uniform in -m .. m with m = ceil(10^e / 2) if signed, otherwise in 1 .. ceil(10^e + 1)."""
     if signed:
         most = math.ceil(10**entropy / 2)
         return rng.randint(-most, most)
@@ -73,7 +73,7 @@ def integer(rng: random.Random, entropy: float, *, signed: bool) -> int:
 
 
 def number(rng: random.Random, entropy: float) -> Fraction:
-    """An integer, or with probability 1/2 an integer over 10^s with s uniform in 1 .. ceil(e), redrawn if whole."""
+    """An integer, or with probability 1/2 an integer over 10^s with s uniform in 1 .. ceil(e), but not an integer."""
     if rng.random() < 0.5:
         return Fraction(integer(rng, entropy, signed=True))
     while True:
@@ -96,7 +96,7 @@ def decimal(value: Fraction) -> str:
 
 
 def add_or_sub(rng: random.Random, entropy: float) -> Pair:
-    """A sum or a difference of two numbers that divide the entropy: e_1 = max(1, U(0, e)), e_2 = max(1, e - e_1)."""
+    """A sum or a difference of two numbers that share the entropy: e_1 = max(1, U(0, e)), e_2 = max(1, e - e_1)."""
     is_sum = rng.random() < 0.5
     of_first = max(1.0, rng.uniform(0, entropy))
     first, second = number(rng, of_first), number(rng, max(1.0, entropy - of_first))
@@ -128,8 +128,8 @@ def thirds(module: Module) -> dict[str, tuple[float, float]]:
 def generated(module: Module, train: int, held: int, seed: int) -> dict[str, list[Pair]]:
     """The sets `easy`, `medium`, `hard` (`train` + `held` each), `interpolate` and `extrapolate` (`held` each).
 
-    No question occurs twice: a question that is in the same or an earlier set is drawn again. Raises ValueError if a
-    set needs more different questions than are easily found.
+    No question occurs twice: if a question is already in this or an earlier set, another one is drawn. Raises
+    ValueError if a set needs more different questions than can easily be found.
     """
     ranges = thirds(module) | {"interpolate": (module.interpolate,) * 2, "extrapolate": module.extrapolate}
     seen: set[str] = set()
@@ -155,7 +155,7 @@ def read_release(module: Module, directory: str) -> dict[str, list[Pair]]:
     """The sets of the unpacked release `mathematics_dataset-v1.0`: alternating lines of questions and answers.
 
     Raises:
-        ValueError: if a file is missing or a question has no answer. The message says which.
+        ValueError: if a file is missing or a question has no answer, with the file and the line.
     """
     files = {difficulty: f"train-{difficulty}/{module.name}.txt" for difficulty in DIFFICULTIES}
     files |= {"interpolate": f"interpolate/{module.name}.txt", "extrapolate": f"extrapolate/{module.name}_big.txt"}
@@ -173,7 +173,7 @@ def _read_lines(path: Path) -> list[Pair]:
 
 
 def read_tfds(module: Module) -> dict[str, list[Pair]]:
-    """The sets of TFDS: `train`, all difficulties in one, and `interpolate`. It has no `extrapolate`."""
+    """The sets of TFDS: `train`, with all difficulties, and `interpolate`. TFDS has no `extrapolate`."""
 
     def pairs(split: str) -> Iterator[Pair]:
         for question, answer in examples(f"math_dataset/{module.name}", split, ("question", "answer")):
@@ -183,7 +183,7 @@ def read_tfds(module: Module) -> dict[str, list[Pair]]:
 
 
 def _plain(line: str) -> str:
-    """A line without its end. Some versions of the data set hold printed bytes, "b'Sum 1 and 2.\\n'"."""
+    """A line without its end. Some versions of the data set contain printed bytes, "b'Sum 1 and 2.\\n'"."""
     if line[:2] in ("b'", 'b"'):
         line = line[2:-1]
     return line.removesuffix("\\n").strip()

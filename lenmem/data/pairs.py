@@ -16,7 +16,7 @@ Columns = tuple[str, str] | None
 EXAMPLE = Path(__file__).with_name("reverse.tsv")
 """400 rows of up to ten colours and their reversals, as an example of such a file."""
 MOST_CHARACTERS = 2**24
-"""Most characters of rows in memory, since they are saved with every run."""
+"""Most characters of rows in memory. Such rows are saved with every run."""
 
 
 def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterator[tuple[int, str, str]]:
@@ -27,7 +27,7 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterato
     skipped.
 
     Raises:
-        ValueError: if a line is not a pair of texts, with its number; or if the file cannot be read.
+        ValueError: if a line is not a pair of texts (the message has its number), or if the file cannot be read.
     """
     path = Path(path)
     read = _object if path.suffix in (".json", ".jsonl") else _fields
@@ -45,7 +45,7 @@ def read_pairs(path: str | os.PathLike[str], columns: Columns = None) -> Iterato
 
 
 class PairRows(tuple[tuple[str, str], ...]):
-    """Pairs in memory. Hashed once, and printed as their number."""
+    """Pairs in memory. The hash is computed only once, and `repr` shows only the number of pairs."""
 
     def __hash__(self) -> int:
         if "hash" not in self.__dict__:
@@ -60,8 +60,8 @@ def pair_rows(rows: Iterable[Any], columns: Columns = None) -> PairRows:
     """The rows of any iterable: pairs of texts, or mappings of which `columns` are two keys (None: the first two).
 
     Raises:
-        ValueError: if a row is not a pair of texts, with its number from 0; if there are none; and if they are too
-            long to be saved with a run.
+        ValueError: if a row is not a pair of texts (the message has its index), if there are no rows, or if they are
+            too long to be saved with a run.
     """
     if isinstance(rows, PairRows) and columns is None:
         return rows
@@ -130,7 +130,7 @@ def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> t
 
 
 def tokenised(line: str, tokens: Tokens) -> list[str]:
-    """The tokens of a text: words between blanks, characters, or UTF-8 bytes as two hexadecimal digits."""
+    """The tokens of a text: words separated by blanks, characters, or UTF-8 bytes as two hexadecimal digits."""
     if tokens == "word":
         return line.split()
     return list(line) if tokens == "character" else [f"{byte:02x}" for byte in line.encode()]

@@ -20,14 +20,14 @@ from lenmem.errors import choices, readable
 Pair = tuple[str, str]
 """(a sentence, its translation)."""
 PARTS = {"train": 29_000, "val": 1014, "test_2016_flickr": 1000}
-"""The parts of Multi30K that are put together, and their numbers of sentences."""
+"""The joined parts of Multi30K, and their numbers of sentences."""
 
 
 def read_directory(directory: str | os.PathLike[str], parts: Iterable[str], source: str, target: str) -> list[Pair]:
-    """The pairs of all parts, in order. The directory `example` is one in memory.
+    """The pairs of all parts, in order. The directory `example` is in memory.
 
     Raises:
-        ValueError: if a file is missing or wrong. The message has its name and line.
+        ValueError: if a file is missing or wrong, with its name and line.
     """
     if os.fspath(directory) == "example":
         return example()
@@ -46,7 +46,7 @@ def read_directory(directory: str | os.PathLike[str], parts: Iterable[str], sour
 
 
 def path_of(directory: str | os.PathLike[str], name: str) -> Path:
-    """The file of that name, or with `.gz`. Raises ValueError if there is none."""
+    """The file of that name, or with `.gz` appended. Raises ValueError if there is none."""
     for path in (Path(directory) / name, Path(directory) / f"{name}.gz"):
         if path.is_file():
             return path
@@ -57,7 +57,7 @@ def path_of(directory: str | os.PathLike[str], name: str) -> Path:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines, none of which is empty. Raises ValueError with the file and the line."""
+    """The lines. Raises ValueError, with the file and the line, if it cannot be read or a line is empty."""
     lines: list[str] = []
     opened: Any = gzip.open if path.suffix == ".gz" else open
     with readable(path):
@@ -68,7 +68,7 @@ def read_lines(path: Path) -> list[str]:
                     if not lines[-1]:
                         raise ValueError(f"{path}, line {number}: it is empty; expected a sentence")
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            what = "it is cut off" if isinstance(error, EOFError) else "it is not a whole gzip file"
+            what = "it is cut off" if isinstance(error, EOFError) else "it is not a complete gzip file"
             raise ValueError(f"{path}, line {len(lines) + 1}: {what}") from None
     if not lines:
         raise ValueError(f"{path} is empty; expected a sentence on each line")
@@ -76,7 +76,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def contents_of(path: Path) -> bytes:
-    """The contents of a file that `read_lines` has read, unpacked."""
+    """The unpacked contents of a file, as bytes."""
     contents = path.read_bytes()
     return gzip.decompress(contents) if path.suffix == ".gz" else contents
 

@@ -1,4 +1,4 @@
-"""Fixed data sets: rows of tokens in arrays on the host."""
+"""Fixed data sets: rows of tokens, stored in arrays on the host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 from lenmem.placement import platform
 
 _EMBEDDED_BYTES = 4 * 2**20
-"""Larger arrays stay on the host: as constants they would be compiled into every program."""
+"""Larger arrays stay on the host. As constants, they would be compiled into every program."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """R pairs of token sequences, each a prefix of its row."""
+    """R pairs of token sequences, each padded at its end."""
 
     inputs: np.ndarray
     """uint8[R, N]; int32 for larger ids."""
@@ -45,13 +45,13 @@ class Rows:
 def make_rows(
     inputs: Sequence[Sequence[int] | bytes], answers: Sequence[Sequence[int] | bytes], input_size: int = 0
 ) -> Rows:
-    """Rows from lists of integers (or bytes); inputs are cut at `input_size`, if it is given."""
+    """Rows from lists of integers (or bytes). Inputs are cut at `input_size`, unless that is 0."""
     cut = [row[:input_size] for row in inputs] if input_size else inputs
     return Rows(*padded(*_concatenated(cut)), *padded(*_concatenated(answers)))
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """The rows of all parts, one after another, padded to the widest."""
+    """The concatenated rows of all parts, padded to the widest."""
     widths = [
         max(array.shape[1] for array in side) for side in zip(*((p.inputs, p.answers) for p in parts), strict=True)
     ]
@@ -76,7 +76,7 @@ def _concatenated(rows: Sequence[Sequence[int] | bytes]) -> tuple[np.ndarray, np
 
 
 def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Concatenated sequences, int[sum of lengths], as rows padded with 0; and their lengths."""
+    """(rows padded with 0, lengths) of concatenated sequences, int[sum of lengths]."""
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     rows = np.zeros(mask.shape, values.dtype)
     rows[mask] = values
@@ -84,10 +84,10 @@ def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def take(array: np.ndarray, index: jax.Array) -> jax.Array:
-    """`array[index]`, under `vmap` too. Small arrays become constants of the program, large ones stay on the host.
+    """`array[index]`, also under `vmap`. Small arrays become constants of the program, large ones stay on the host.
 
-    A program that is only compiled, for a device that this process does not have, cannot call the host. In place of the
-    rows it gets numbers of their shape and type, so that everything else in it is as it would be.
+    A program that is compiled for a device of another platform than this process uses cannot call the host. It contains
+    arbitrary numbers of the same shape and dtype instead of the rows, so that the rest of the program is the same.
     """
     if array.nbytes <= _EMBEDDED_BYTES:
         return jnp.asarray(array)[index]

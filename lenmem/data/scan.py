@@ -24,7 +24,7 @@ def read_file(path: str | os.PathLike[str]) -> list[Pair]:
     """The pairs of a file in the official form, in order (`tasks.txt`, or a split's file).
 
     Raises:
-        ValueError: if the file is missing or a line has another form. The message says which.
+        ValueError: if the file is missing or a line has another form, with the line.
     """
     pairs = []
     for number, line in enumerate(lines_of(path, "SCAN's tasks.txt"), 1):

@@ -5,8 +5,8 @@
             {"context": "...", "qas": [
                 {"id": "...", "question": "...", "answers": [{"answer_start": 17, "text": "..."}]}]}]}]}
 
-An answer is a piece of the context; `answer_start` counts characters. Questions of `train` have one answer, those of
-`dev` several, any of which counts as right.
+An answer is a span of the context; `answer_start` is the index of its first character. Questions of `train` have one
+answer, those of `dev` several, each of which is right.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lenmem.data import stories
 from lenmem.data.files import text_of
 
 FILES = {"train-v1.1.json": 87_599, "dev-v1.1.json": 10_570}
-"""The published files, which are put together, and their numbers of questions."""
+"""The published files, which are joined, and their numbers of questions."""
 
 
 class Question(NamedTuple):
@@ -32,14 +32,14 @@ class Question(NamedTuple):
     context: str
     question: str
     answers: tuple[tuple[int, str], ...]
-    """(where it begins in the context, the text), at least one."""
+    """(index of the first character in the context, text), at least one."""
 
 
 def read_directory(directory: str | os.PathLike[str]) -> list[Question]:
-    """The questions of both files, in order. The directory `example` is one in memory.
+    """The questions of both files, in order. The directory `example` is in memory.
 
     Raises:
-        ValueError: if a file is missing or wrong. The message has its name and the place in it.
+        ValueError: if a file is missing or wrong, with its name and the place in it.
     """
     if os.fspath(directory) == "example":
         return [question for name, contents in example().items() for question in parsed(contents, f"example {name}")]
@@ -85,7 +85,7 @@ def _paragraphs(contents: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _of(entry: Any, name: str, kind: type, place: str, dot: str = ".") -> Any:
-    """A field of an entry, of the right type."""
+    """A field of an entry. Raises ValueError if it is missing or has another type."""
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: got {json.dumps(entry)[:60]}; expected an object with {name!r}")
     if name not in entry:

@@ -1,8 +1,8 @@
 """Short stories with a question, of the kinds of bAbI (Weston et al. 2015, https://arxiv.org/abs/1502.05698).
 
 A small world is simulated: people walk between rooms, pick things up, put them down and hand them over; animals dread
-each other; rooms lie next to each other. Worlds, words and sentences are our own, so results on these stories are not
-results on bAbI. A story can have any number of sentences from `SHORTEST[kind]` to `LONGEST`.
+each other; rooms lie next to each other. Worlds, words and sentences are our own, so scores on these stories are not
+scores on bAbI. A story can have any number of sentences from `SHORTEST[kind]` to `LONGEST`.
 
     kind          bAbI  question                                  answer
     one_fact         1  where is ada ?                            the room that ada entered last
@@ -27,11 +27,11 @@ from typing import Any, Literal, NamedTuple, get_args
 Kind = Literal["one_fact", "two_facts", "three_facts", "giving", "yes_no", "counting", "carrying", "deduction", "path"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BABI = dict(zip(KINDS, (1, 2, 3, 5, 6, 7, 8, 15, 19), strict=True))
-"""The number of the task of bAbI that a kind is like."""
+"""kind -> number of the similar bAbI task."""
 SHORTEST: dict[Kind, int] = dict(zip(KINDS, (1, 2, 3, 4, 1, 1, 1, 2, 2), strict=True))
 """The fewest sentences of a story of each kind."""
 LONGEST = 48
-"""Most sentences: names and rooms do not suffice for more."""
+"""Most sentences of a story; there are not enough names and rooms for more."""
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ DROPS = ("{p} puts down the {t} .", "{p} leaves the {t} .")
 GIFTS = ("{p} passes the {t} to {q} .", "{p} hands {q} the {t} .")
 FEAR, MEMBER, LIES = "{a} dread {b} .", "{p} is a {a} .", "the {a} lies {d} of the {b} ."
 LONGEST_SENTENCE, LONGEST_QUESTION = 8, 12
-"""Most words of a sentence and of a question, with the mark at the end."""
+"""Most words of a sentence and of a question, including the mark at the end."""
 LONGEST_ANSWER = 3
 
 
@@ -75,7 +75,7 @@ class Story(NamedTuple):
 
 
 def story(rng: random.Random, kind: Kind, sentences: int) -> Story:
-    """A random story with that many sentences. ValueError if the kind cannot have so few or so many."""
+    """A random story with that many sentences. Raises ValueError if stories of this kind cannot have that many."""
     if not SHORTEST[kind] <= sentences <= LONGEST:
         raise ValueError(f"a story of {kind!r} has {SHORTEST[kind]} to {LONGEST} sentences, got {sentences}")
     draw = {"deduction": _deduction, "path": _path}.get(kind)
@@ -87,7 +87,7 @@ def story(rng: random.Random, kind: Kind, sentences: int) -> Story:
 
 
 Drawn = tuple[list[str], str, str] | None
-"""(sentences, question, answer); None: the story that was drawn allows no question of its kind."""
+"""(sentences, question, answer); None if no question of its kind can be asked about the drawn story."""
 
 
 class _World:
@@ -250,7 +250,7 @@ _QUESTIONS: dict[Kind, Callable[[_World], tuple[str, str] | None]] = {
 
 
 def _deduction(rng: random.Random, sentences: int) -> Drawn:
-    """Each of some kinds of animals dreads another one; each name belongs to one of these kinds."""
+    """Some kinds of animals, each of which dreads another; each name belongs to one of these kinds."""
     least, most = max(1, sentences - len(NAMES)), min(len(BEASTS), sentences - 1)
     kinds = rng.sample(BEASTS, rng.randint(least, most))
     dreaded = {kind: rng.choice([other for other in BEASTS if other != kind]) for kind in kinds}

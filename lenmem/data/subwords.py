@@ -1,6 +1,6 @@
 """Subwords by byte-pair encoding (Sennrich et al. 2016, https://arxiv.org/abs/1508.07909), with `tokenizers`.
 
-Texts are bytes first, so no text has an unknown token, and decoding gives back the text.
+Texts are first converted to bytes, so there are no unknown tokens, and decoding restores the text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 BYTES = 256
-"""The smallest vocabulary."""
+"""Size of the smallest vocabulary."""
 
 
 def library() -> Any:
@@ -23,7 +23,7 @@ def library() -> Any:
 
 
 def learnt(texts: Iterable[str], size: int) -> str:
-    """The encoding with at most `size` tokens (and all bytes) that is learnt from texts, as JSON of `tokenizers`."""
+    """The encoding learnt from texts, with all bytes and at most `size` tokens in total, as JSON of `tokenizers`."""
     tokenizers = library()
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -41,11 +41,11 @@ def encoded(encoding: str, texts: Sequence[str]) -> list[list[int]]:
 
 
 def decoded(encoding: str, rows: Iterable[Sequence[int]]) -> list[str]:
-    """The texts of rows of ids. Bytes that are no UTF-8 become a replacement character."""
+    """The texts of rows of ids. Bytes that are not UTF-8 become a replacement character."""
     return library().Tokenizer.from_str(encoding).decode_batch([list(row) for row in rows])
 
 
 def names(encoding: str) -> tuple[str, ...]:
-    """The tokens by id, as `tokenizers` writes them: a blank is shown as \u0120."""
+    """The tokens by id, as `tokenizers` writes them: a blank is written as \u0120."""
     ids: dict[str, int] = json.loads(encoding)["model"]["vocab"]
     return tuple(sorted(ids, key=ids.__getitem__))

@@ -7,11 +7,11 @@ from typing import Any
 
 
 def examples(name: str, split: str, features: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """The given features of all examples of a split, in order: NumPy arrays, integers or bytes.
+    """These features of all examples of a split, in order: NumPy arrays, integers or bytes.
 
     The data set is read from `$TFDS_DATA_DIR` (by default ~/tensorflow_datasets) in the format array_record. If it is
-    missing, TFDS prepares it there, provided that this needs no TensorFlow. The data sets that lenmem reads
-    (`scan/length`, `imdb_reviews`, `cifar10`) need TensorFlow, so they must be prepared elsewhere:
+    missing, TFDS prepares it there, provided that this does not need TensorFlow. The data sets that lenmem reads
+    (`scan/length`, `math_dataset`, `imdb_reviews`, `cifar10`) need TensorFlow, so prepare them where it is installed:
 
         tfds build scan/length --file_format=array_record
 

@@ -1,10 +1,11 @@
 """Random expression trees of given depths, generated in blocks with NumPy (Csordás et al. 2022, appendix C).
 
 A tree is drawn as in the published code: a node is an operator with some probability, else a digit; while the tree is
-not deep enough, it becomes an argument of a new operator whose other arguments are newly drawn. Trees that are too long
-are discarded, as are trees of a depth that already has enough. This is plain rejection sampling, so the distribution is
-the published one. It is fast because a block of trees is drawn level by level, trees are dropped as soon as they are
-too long, and only the accepted ones are written out. A block's draws depend only on the seed and the block's number.
+not high enough, it becomes an argument of a new operator whose other arguments are newly drawn. Trees that are too long
+are rejected, as are trees of a depth that already has enough. This is plain rejection sampling, so the distribution is
+the published one. It is fast because a block of trees is drawn level by level, trees are rejected as soon as they are
+too long, and only accepted trees are converted to tokens. The draws of a block depend only on the seed and the number
+of the block.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from lenmem import progress
 BLOCK = 1 << 16
 """Number of trees drawn at once."""
 BARREN_BLOCKS = 2000
-"""Give up after this many blocks without a new tree."""
+"""Number of consecutive blocks without a new tree after which the search ends."""
 
 
 @dataclasses.dataclass(eq=False)
 class Nodes:
-    """n nodes. A node's arguments are adjacent in the pool that it belongs to."""
+    """n nodes. The arguments of a node are adjacent in the pool."""
 
     token: np.ndarray
     """uint8[n]: a digit or an operator."""
@@ -35,11 +36,11 @@ class Nodes:
     size: np.ndarray
     """int32[n]: number of tokens of the expression."""
     length: np.ndarray
-    """int32[n]: the length that is compared with the greatest length."""
+    """int32[n]: the length to which the limit applies."""
     height: np.ndarray
-    """int8[n]: 1 for digits, else one more than the highest argument's height."""
+    """int8[n]: 1 for digits, else one more than the greatest height of an argument."""
     depth: np.ndarray
-    """int8[n]: 1 for digits, else one more than the depth of the deepest argument that matters to the operator."""
+    """int8[n]: 1 for digits, else one more than the greatest depth of an argument that determines the value."""
     value: np.ndarray
     """int8[n]."""
 
@@ -54,7 +55,7 @@ class Nodes:
 
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """(operators [n], number of arguments [n], their values [n, most], their depths [n, most]) -> values, and the greatest
-depth of an argument that matters. Columns after the last argument are arbitrary."""
+depth of an argument that determines the value. Columns after the last argument are arbitrary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +71,9 @@ class Language:
     arguments: tuple[int, int]
     """Fewest and most arguments of an operator."""
     added: tuple[int, int]
-    """Fewest and most new arguments beside a tree that is not deep enough."""
+    """Fewest and most new arguments of an operator on a tree that is not high enough."""
     slots: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    """number of new arguments -> first and last + 1 of the places where the old tree may go."""
+    """number of new arguments -> first and last + 1 of the allowed places of the old tree among them."""
     rule: Rule
     """The values of the operators."""
     share: float
@@ -100,7 +101,7 @@ class Language:
 
 
 class Forest:
-    """Trees under construction: a growing pool of arguments."""
+    """A growing pool of nodes, from which trees are built."""
 
     def __init__(self, language: Language, rng: np.random.Generator):
         self.language, self.rng = language, rng
@@ -108,8 +109,8 @@ class Forest:
         self.pooled = 0
 
     def draw(self, trees: int, lowest: int, highest: int, longest: int) -> Nodes:
-        """The roots of the trees, out of `trees` draws, that are at most `longest` long; heights are lowest ..
-        highest."""
+        """The roots of the trees, out of `trees` draws, that have at most the length `longest`. Heights are `lowest` ..
+        `highest`."""
         roots = self.grow(trees, highest)
         while True:
             roots = roots[np.flatnonzero(roots.length <= longest)]
@@ -119,7 +120,7 @@ class Forest:
             roots.put(low, self.wrap(roots[low], highest))
 
     def grow(self, nodes: int, highest: int, closed: np.ndarray | None = None) -> Nodes:
-        """Random trees of at most that height; digits where `closed`, bool[nodes]."""
+        """Random trees of at most that height; single digits where `closed`, bool[nodes], is True."""
         language, levels = self.language, []
         for height in range(highest, 0, -1):
             digits = self.rng.integers(0, 10, nodes, np.uint8)
@@ -142,7 +143,7 @@ class Forest:
         return below
 
     def wrap(self, old: Nodes, highest: int) -> Nodes:
-        """Operators with each of the old trees as one argument; their other arguments are newly drawn."""
+        """New operators with one of the old trees as an argument each; their other arguments are newly drawn."""
         new = self._uniform(self.language.added, old.token.size)
         low, high = self.language.slots(new)
         place = np.cumsum(new + 1) - (new + 1) + self.rng.integers(low, high, new.size)
@@ -232,9 +233,9 @@ class Wanted:
     counts: Mapping[int, int]
     """depth -> number of trees."""
     lowest: int
-    """Trees lower than this become arguments of new operators."""
+    """Smallest height. Trees that are not as high become arguments of new operators."""
     highest: int
-    """No tree is higher."""
+    """Greatest height."""
     longest: int
     """Greatest length."""
     seed: tuple[int, ...]
@@ -251,7 +252,7 @@ def collect(
         uint8[R].
 
     Raises:
-        ValueError: if so many trees cannot be found.
+        ValueError: if that many trees cannot be found.
     """
     known = set(exclude)
     found: list[tuple[bytes, int, int]] = []

@@ -1,7 +1,7 @@
 """Word pieces, with the vocabulary of a BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) and `tokenizers`.
 
-A text is cleaned, in lower case and without accents if asked, cut at blanks and marks, and each word into the longest
-pieces of the vocabulary from left to right; pieces inside of words begin with `##`.
+A text is cleaned, optionally converted to lower case without accents, and split at blanks and punctuation marks. Each
+word is then split from left to right into the longest pieces of the vocabulary; pieces inside words begin with `##`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Pieces(NamedTuple):
 
     ids: list[int]
     places: list[tuple[int, int]]
-    """The characters of the text that each piece is: first, last + 1."""
+    """For each piece, its characters in the text: first, last + 1."""
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """The pieces by id, from a file with one on each line, or from `vocab.txt` in a directory. `example`: in memory.
 
     Raises:
-        ValueError: if the file is missing or wrong. The message has its name and line.
+        ValueError: if the file is missing or wrong, with its name and line.
     """
     if os.fspath(path) == "example":
         return example()
@@ -44,7 +44,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, ...]:
         if not piece:
             raise ValueError(f"{path}, line {number}: it is empty; expected a piece on each line")
         if piece in seen:
-            raise ValueError(f"{path}, line {number}: {piece!r} is on line {seen[piece]} too")
+            raise ValueError(f"{path}, line {number}: {piece!r} is also on line {seen[piece]}")
         seen[piece] = number
     missing = [piece for piece in SPECIAL if piece not in seen]
     if missing:
@@ -65,7 +65,8 @@ def split(vocabulary: Sequence[str], texts: Sequence[str], *, lowercase: bool) -
 
 
 def example() -> tuple[str, ...]:
-    """[SEP] is number 102, as published; the words of `lenmem.data.squad.example` except names, and all letters."""
+    """A vocabulary with the words of `lenmem.data.squad.example` except names, and all letters. [SEP] has the id 102,
+    as published."""
     words = {
         word.strip(string.punctuation).lower()
         for file in squad.example().values()

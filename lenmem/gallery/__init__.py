@@ -1,7 +1,7 @@
-"""A static site that shows networks at work: how far they go, and their memory step by step.
+"""A static site that shows networks at work: their accuracy by length, and their memory step by step.
 
-`scenes` computes what a network does on one example, `views` says which trace is drawn how, `pack` makes arrays small,
-`site` writes the pages. `page/` holds the HTML, CSS and JavaScript, and uPlot with its licence.
+`scenes` collects the steps of a network on an example, `views` turns traces into figures, `pack` compresses arrays, and
+`site` writes the pages. `page/` contains the HTML, CSS and JavaScript, and uPlot with its licence.
 """
 
 from __future__ import annotations

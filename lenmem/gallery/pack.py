@@ -1,11 +1,11 @@
-"""Arrays as text: quantised to one or two bytes a number, compressed together, in base64.
+"""Arrays as text: quantised to one or two bytes per number, compressed together, in base64.
 
     packer = Packer()
     reference = packer.add(weights)           {"at": 0, "shape": [9, 4], "bytes": 1, "low": 0.0, "high": 1.0}
     text = packer.text()                      base64 of a zlib stream
 
-A number is `low + code * (high - low) / (256 ** bytes - 1)`, so that it is off by at most half a code. Two bytes are
-little-endian. The page unpacks this with the browser's own DecompressionStream.
+A number is `low + code * (high - low) / (256 ** bytes - 1)`, so its error is at most half a step between codes. Two
+bytes are little-endian. The page unpacks the text with the browser's DecompressionStream.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 
 
 class Packer:
-    """Collects arrays; `text` is what a page needs to have them back."""
+    """Collects arrays; `text` returns them as the text that the page unpacks."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
         self.size = 0
 
     def add(self, values: np.ndarray, *, fine: bool = False) -> dict[str, Any]:
-        """Appends an array and says where it is. `fine`: two bytes for each number, for positions and indices.
+        """Appends an array and returns a reference to it. `fine`: two bytes per number, for positions and indices.
 
-        The range is [0, 1] if all values are in it. NaN and infinite values become 0 or the end of the range.
+        The range is [0, 1] if all values are in it. NaN becomes 0, and infinite values become the ends of the range.
         """
         values = np.asarray(values, np.float64)
         finite = values[np.isfinite(values)]

@@ -1,4 +1,4 @@
-"""What a network does on one example: its steps, its answer, and the views of its traces."""
+"""A network at work on an example: its steps, its answer, and the views of its traces."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Clock:
-    """The steps of a network on one example, as the slider counts them."""
+    """The steps of a network on one example, which are those of the slider."""
 
     names: list[str]
-    """What happens at each step."""
+    """A description of each step."""
     reads: list[int]
     """The input that is read at each step; -1: none."""
     answers: list[int]
-    """The answer that is given at each step; -1: none."""
+    """The slot that is answered at each step; -1: none."""
     static: int
-    """The size that the axis of steps has in traces, with padding."""
+    """The size of the step axis in traces, including padding."""
 
     @property
     def steps(self) -> int:
@@ -39,7 +39,7 @@ class Clock:
 
 
 def clock_of(scene: Scene) -> Clock:
-    """The steps of a network: of its recurrence, its layers (a router), its columns (tapes), or its answers."""
+    """The steps of a network: those of its recurrence, its layers (routers), its columns (tapes), or its answers."""
     count, slots = len(scene.inputs), int(np.sum(scene.batch.target_mask[0]))
     columns = scene.batch.input_mask.shape[1] + scene.batch.target_mask.shape[1]
     if scene.recurrent:
@@ -60,7 +60,8 @@ def clock_of(scene: Scene) -> Clock:
 
 
 def _recurrent(scene: Scene, count: int, slots: int) -> Clock:
-    """Inputs are read one by one, after a symbol for the beginning if there is one; the last steps answer."""
+    """The steps of a recurrence: inputs are read one by one, after the begin symbol if there is one; the last steps
+    answer."""
     valid = scene.traces["valid"][0]
     steps, static = int(valid.sum()), len(valid)
     if scene.spec.alignment == "aligned":
@@ -86,9 +87,9 @@ def _names(scene: Scene, reads: list[int], answers: list[int]) -> list[str]:
 
 
 def moments(run: Run, lengths: Sequence[int], *, example: int = 0, seed: int | None = None) -> Iterator[dict[str, Any]]:
-    """A network on an example of each length, as data for the page: question, right and given answer, steps, views.
+    """Yields the data for the page about an example of each length: input, right and given answer, steps, views.
 
-    All are padded to the longest length, so that one program runs them all.
+    All examples are padded to the longest length, so that one program runs them all.
     """
     from lenmem.gallery.views import views_of
 

@@ -1,4 +1,4 @@
-"""Writes the site: the page, and a file of data for each network, without a server or an address outside of it."""
+"""Writes the site: the page, and a data file for each network. It needs no server and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from lenmem.serialize import to_plain
 from lenmem.zoo import shelf
 
 DEFAULT = tuple(shelf.PREFIX + name for name in shelf.GALLERY)
-"""What is shown if nothing is named. The page opens with the first beside the second."""
+"""The networks that are shown by default. The page opens with the first and the second side by side."""
 LARGEST = 300_000
-"""Most bytes of a network's file; lengths beyond that are left out."""
+"""Most bytes of a network's data file. Lengths that do not fit are omitted."""
 PAGE = Path(__file__).parent / "page"
 
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """A network in the gallery, and what is known of its accuracy by length."""
+    """A network of the gallery, and its measured accuracy by length."""
 
     name: str
     run: Run
@@ -43,7 +43,7 @@ class Shown:
 
     @property
     def slug(self) -> str:
-        """The name of its file and its place in addresses."""
+        """The name of its file, and its part of addresses."""
         return re.sub(r"[^\w-]+", ".", self.name.removeprefix(shelf.PREFIX)).strip(".")
 
 
@@ -63,13 +63,13 @@ def write(
         output: the folder.
         names: runs, files and names of the zoo; none: `DEFAULT`.
         lengths: lengths of the examples; none: up to four times the longest training length.
-        example: number of the example of each length. Networks of one task get the same.
-        seed: seed whose network is shown; None: the one that reaches furthest.
-        modules: the user's own classes.
-        say: told what was left out.
+        example: number of the example of each length, which is the same for all networks of a task.
+        seed: the seed that is shown; None: the one with the longest reach.
+        modules: the user's classes.
+        say: called with a line of text about everything that is omitted.
 
-    Raises ValueError, before anything is computed, for a folder that is not empty and an unknown name; and, with
-    nothing written, for a network whose shortest example does not fit into 300 kB.
+    Raises ValueError, before anything is computed, for a folder that is not empty and for an unknown name; also, before
+    anything is written, for a network whose shortest example does not fit into 300 kB.
     """
     output = Path(output)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -88,7 +88,7 @@ def write(
 
 
 def _shown(name: str, seed: int | None, modules: list[Any]) -> Shown:
-    """A network and its curve: that of its record, of its run, or a newly measured one."""
+    """A network and its curve, which is that of its record or of its run, or is measured."""
     task = ""
     if shelf.is_name(name):
         entry = shelf.find(name)
@@ -109,13 +109,13 @@ def _shown(name: str, seed: int | None, modules: list[Any]) -> Shown:
     first = next(iter(values.values()), np.zeros((run.experiment.training.seeds, len(lengths))))
     known = {metric: np.round(rows, 3).tolist() for metric, rows in values.items()}
     best = run.preferred if run.preferred is not None else int(np.argmax(first.sum(axis=1) + run.alive))
-    run.seed_params(seed)  # raises for a seed that there is not
+    run.seed_params(seed)  # raises for a seed that does not exist or diverged
     curve = {"lengths": lengths[order].tolist(), **known}
     return Shown(name, run, best if seed is None else seed, curve, task or tasks.name_of(run.experiment.task))
 
 
 def data_of(shown: Shown, lengths: Sequence[int], example: int, say: Callable[[str], None]) -> tuple[dict, str]:
-    """(what the list of networks says, the file of data) of a network, its examples in ascending length."""
+    """(the entry in the list of networks, the data file) of a network, with examples in ascending length."""
     about = about_of(shown)
     chosen = sorted(set(lengths)) or lengths_for(shown.run.experiment.task)
     parts, size = [], len(_json(about))
@@ -138,7 +138,7 @@ def data_of(shown: Shown, lengths: Sequence[int], example: int, say: Callable[[s
 
 
 def _drawable(shown: Shown, lengths: Sequence[int], example: int) -> Iterable[dict[str, Any]]:
-    """The moments of a network; without the longest lengths if the task has none so long."""
+    """The `scenes.moments` of a network, without the longest lengths if the task has no examples of these."""
     while True:
         try:
             return list(scenes.moments(shown.run, lengths, example=example, seed=shown.seed))
@@ -149,18 +149,18 @@ def _drawable(shown: Shown, lengths: Sequence[int], example: int) -> Iterable[di
 
 
 def lengths_for(task: tasks.Task) -> list[int]:
-    """Lengths of the examples: inside training, its end, and two and four times as long."""
+    """Default lengths of examples: within the training range, its end, and two and four times its end."""
     low, high = task.train_lengths
     wanted = {min(8, high), -(-high // 2), high, 2 * high, 4 * high}
     return sorted(length for length in wanted if length >= max(low, 1))
 
 
 def about_of(shown: Shown) -> dict[str, Any]:
-    """The text of the page about a network, beside its pictures."""
+    """The data of a network on the page that do not depend on an example."""
     experiment, curve = shown.run.experiment, shown.curve
     task, model = experiment.task, type(experiment.model).__name__
     name = models.name_of(experiment.model)
-    if name is not None and not name.replace("_", "").startswith(model.lower()):  # a baseline made of the same layers
+    if name is not None and not name.replace("_", "").startswith(model.lower()):  # the class is that of another model
         model = name
     what = next((text for names, (text, _) in models.ABOUT.items() if name in names), "")
     exact = curve.get("exact_match", [])
@@ -184,6 +184,6 @@ def about_of(shown: Shown) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    """JSON that is also JavaScript inside of any page: `<` and the two line separators are written as escapes."""
+    """JSON that is also valid JavaScript in a page: `<` and the two line separators are escaped."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,9 +1,9 @@
-"""Which trace is drawn how. A trace that nothing else takes is a heat map over time, so that any network works.
+"""The figures of traces. Traces without a specific figure become lines or heat maps, so that any network can be shown.
 
-kind        drawn as
+kind        figure
 space       keys and heads in the plane, or on the sphere
 slots       weights of heads over slots, cells or addresses, now and over time
-stack       a stack, each cell named by the step that pushed what it holds
+stack       a stack, each cell with the step that pushed its contents
 lines       a few numbers for each step
 frames      a matrix for each step: attention, links
 map         many numbers for each step, as a heat map
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 FEW = 8
 """Most numbers per step that are drawn as lines."""
 MOST = 64
-"""Most rows of a heat map and sides of a matrix; of more, the ones that vary most are kept."""
+"""Most rows of a heat map, and largest size of a matrix. Of more rows, those that vary most are shown."""
 USED = 0.02
 """Weight above which a slot counts as used."""
 VISITED = 0.2
 """Weight above which a cell of a tape counts as visited."""
 PANELS = 8
-"""Most matrices that one trace becomes, such as the heads of an attention."""
+"""Most matrices shown for one trace, such as the heads of an attention."""
 FINE = {"read", "write", "source"}
 """Arrays that are packed with two bytes: positions and indices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """A figure of the page: its arrays over steps [T, ...], and its texts."""
+    """A figure of the page: arrays over steps [T, ...], and texts."""
 
     kind: str
     title: str
@@ -54,12 +54,13 @@ class View:
 
 
 Found = tuple[list[View], set[str]]
-"""Views, and the traces that they take."""
+"""Views, and the names of the traces that they use."""
 Builder = Callable[[dict[str, np.ndarray], "Scene"], Found]
 
 
 def views_of(scene: Scene, steps: int, static: int) -> list[View]:
-    """The views of all traces of an example; each trace is used once. `static`: the padded size of the steps' axis."""
+    """The views of all traces of an example, each of which is used once. `static` is the padded size of the step
+    axis."""
     from lenmem.evaluation.plots.registry import CONTEXT
 
     left = {}
@@ -78,7 +79,7 @@ def views_of(scene: Scene, steps: int, static: int) -> list[View]:
 
 
 def _space(traces: dict[str, np.ndarray], scene: Scene) -> Found:
-    """Positions of heads; of more than three dimensions, on their two principal axes."""
+    """Positions of heads. More than three dimensions are projected on two principal axes."""
     if not {"read_head", "write_head"} <= traces.keys() or traces["read_head"].ndim != 2:
         return [], set()
     read, write = traces["read_head"], traces["write_head"]
@@ -96,7 +97,7 @@ def _space(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 def _stack(traces: dict[str, np.ndarray], scene: Scene) -> Found:
-    """Superposition stacks: their actions tell what each cell holds. Actions: push, pop and perhaps no-op."""
+    """Superposition stacks, whose contents follow from their actions: push, pop and optionally no-op."""
     actions = traces.get("actions")
     known = {"top", "seen"} & traces.keys()
     if actions is None or not known or actions.shape[-1] > 3:
@@ -113,13 +114,13 @@ def _stack(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 def provenance(actions: np.ndarray, deepest: int = 12) -> tuple[np.ndarray, np.ndarray]:
-    """What the cells of a superposition stack hold, from its actions [T, 2 or 3] (push, pop, no-op).
+    """The contents of the cells of a superposition stack, from its actions [T, 2 or 3] (push, pop, no-op).
 
-    The stack is linear in what was pushed: with P_t[d, s] the share of the value of step s in cell d after step t,
+    The stack is linear in the pushed values: with P_t[d, s] the weight of the value of step s in cell d after step t,
 
         P_t[d] = push_t P_{t-1}[d - 1] + pop_t P_{t-1}[d + 1] + no-op_t P_{t-1}[d],    P_{t-1}[-1, s] = [s = t]
 
-    Returns the step with the largest share in the uppermost cells, int[T, D] (-1: nothing above 0.02), and that share,
+    Returns the step with the largest weight in each of the top cells, int[T, D] (-1: none above 0.02), and that weight,
     float[T, D]. D is `deepest`, or less if the stack is never that high.
     """
     steps = len(actions)
@@ -139,8 +140,8 @@ def provenance(actions: np.ndarray, deepest: int = 12) -> tuple[np.ndarray, np.n
 
 
 def _tapes(traces: dict[str, np.ndarray], scene: Scene) -> Found:
-    """Heads on tapes, a view for each tape of each layer, those first whose heads walk clearly. Cells are counted from
-    where the heads began."""
+    """Heads on tapes, a view for each tape of each layer, with the clearest movements first. Cells are counted from the
+    first position of the read head."""
     views: list[tuple[float, int, View]] = []
     taken: set[str] = set()
     layers = [name.removesuffix("read_position") for name in traces if name.endswith("read_position")]
@@ -160,7 +161,7 @@ def _tapes(traces: dict[str, np.ndarray], scene: Scene) -> Found:
                 {"read:read head": read[:, cells], "write:write head": write[:, cells]},
                 {"columns": [str(cell - origin) for cell in cells], "what": "cell", "group": "tapes"},
             )
-            # A head that is on one cell, and on another one later, is seen to walk.
+            # A movement is clear if the head has a high weight on one cell at a time and visits many cells.
             walked = np.abs(read).max(axis=1).mean() * len(set(np.abs(read).argmax(axis=1).tolist()))
             views.append((walked, len(views), view))
     views.sort(key=lambda ranked: (-ranked[0], ranked[1]))
@@ -168,7 +169,7 @@ def _tapes(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 def _slot_facts(columns: list[str] | None) -> dict[str, Any]:
-    """What a figure over slots says of them: the name of each, if they are known."""
+    """The labels of slots in a figure: their names, if known."""
     return {"columns": columns, "what": "the slot of" if columns else "slot"}
 
 
@@ -191,7 +192,7 @@ def _pointers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 def _walkers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
-    """Heads that are at one slot of the input, which stands between a begin and an end symbol."""
+    """Heads that are at one slot of the input, which is between a begin and an end symbol."""
     places = traces.get("head")
     if places is None or places.ndim != 2 or not np.issubdtype(places.dtype, np.integer):
         return [], set()
@@ -203,7 +204,7 @@ def _walkers(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 def _slots(traces: dict[str, np.ndarray], scene: Scene) -> Found:
-    """Weights of reading and writing heads over slots, with their usage, and links between the slots that are used."""
+    """Weights of read and write heads over the used slots, with usage and links of these slots."""
     from lenmem.evaluation.plots.sown import slot_names
 
     heads: dict[str, np.ndarray] = {}
@@ -242,7 +243,7 @@ def _slots(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 def _router(traces: dict[str, np.ndarray], scene: Scene) -> Found:
-    """Attention of an encoder that applies one layer again and again: a matrix for each step and head."""
+    """Attention of an encoder that applies one layer repeatedly: a matrix for each step and head."""
     attention = traces.get("attention")
     if attention is None or attention.ndim != 4 or "column" not in scene.traces:
         return [], set()
@@ -258,11 +259,11 @@ def _router(traces: dict[str, np.ndarray], scene: Scene) -> Found:
 
 
 BUILDERS: Sequence[Builder] = (_space, _stack, _tapes, _pointers, _walkers, _slots, _router)
-"""In this order; of two that take the same trace, the first has it."""
+"""Applied in this order. A trace is used by the first builder that takes it."""
 
 
 def _rest(name: str, values: np.ndarray, steps: int, scene: Scene) -> list[View]:
-    """A trace of unknown kind: lines if it has few numbers for each step, else heat maps."""
+    """The views of any other trace: lines if it has few numbers for each step, else heat maps or matrices."""
     title = name.replace("_", " ").replace("encoder/", "").replace("/", ", ")
     title = title[:1].upper() + title[1:]
     if not values.size or not values.ndim:
@@ -293,7 +294,7 @@ def _rest(name: str, values: np.ndarray, steps: int, scene: Scene) -> list[View]
 
 
 def _most_varied(flat: np.ndarray) -> tuple[np.ndarray, str]:
-    """The columns of [T, k] that are kept, in their order, and a note if there are others."""
+    """The columns of [T, k] that vary most, at most `MOST`, in their order, and a note if there are others."""
     if flat.shape[1] <= MOST:
         return np.arange(flat.shape[1]), ""
     return np.sort(

@@ -1,4 +1,4 @@
-"""The verbs of the command line as functions, for use in a notebook: measure a run, query it, compare runs."""
+"""The commands as functions, for use in a notebook: measure runs, get their answers, compare networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples, and the answers of a network in words."""
+"""Examples of tasks, and a network's answers as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lenmem.types import Batch
 
 
 def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
-    """One example of a length, as a batch of one."""
+    """One example of this length, as a batch of one."""
     return next(example_batches(task, [length], seed))
 
 
@@ -24,7 +24,7 @@ def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterat
     if not lengths or min(lengths) < 1:
         raise ValueError(f"length must be at least 1, got {min(lengths, default='none')}")
     longest = max(lengths)
-    # Compiled: some tasks take many small steps for each symbol.
+    # Compiled, since some tasks take many small steps for each symbol.
     program = jax.jit(lambda length: draw(task, jax.random.key(seed), length, longest))
     for length in lengths:
         yield program(jnp.array([length]))
@@ -33,7 +33,7 @@ def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterat
 def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
     """The answer of one seed's network to an input typed as text (see `typed_batch`), up to the end symbol.
 
-    A task whose inputs are texts has its own form (`Task.reply`).
+    Tasks whose inputs are texts define another form (`Task.reply`).
     """
     task = run.experiment.task
     reply = task.reply(text, lambda batch: run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed))
@@ -59,7 +59,7 @@ class AnsweredExample:
 
 
 def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> AnsweredExample:
-    """One seed's answer to number `example` of the task's examples of a length, beside the right answer."""
+    """One seed's answer to example number `example` of this length, with the right answer."""
     task = run.experiment.task
     batch = example_batch(task, length, example)
     outputs = run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)
@@ -67,10 +67,10 @@ def answer_example(run: Run, length: int, *, seed: int | None = None, example: i
 
 
 def slots_right(task: Task, batch: Batch, outputs: jax.Array) -> jax.Array:
-    """bool[M]: whether the task counts each slot of a batch of one as right; slots that are not scored are right."""
+    """bool[M]: whether the task counts each slot of a batch of one as right. Slots without a score count as right."""
 
     def alone(slot: jax.Array) -> jax.Array:
-        """Whether a slot is right if it alone is scored."""
+        """Whether a slot is right if no other slot is scored."""
         scored = batch.score_mask & (jnp.arange(batch.score_mask.shape[1]) == slot)
         scores = task.metrics(outputs, batch._replace(score_mask=scored))
         return scores.get("exact_match", next(iter(scores.values())))[0] == 1
@@ -79,7 +79,7 @@ def slots_right(task: Task, batch: Batch, outputs: jax.Array) -> jax.Array:
 
 
 def answered(task: Task, batch: Batch, outputs: np.ndarray, hits: np.ndarray) -> AnsweredExample:
-    """The example in a batch of one as text, with the answer in outputs [1, M, K] and its marks bool[M]."""
+    """The example in a batch of one as text, with the answer in `outputs` [1, M, K] and its `hits` bool[M]."""
     there = np.flatnonzero(batch.target_mask[0])
     targets = np.asarray(batch.targets[0])[there]
     symbols = np.asarray(batch.inputs[0])[np.asarray(batch.input_mask[0])]
@@ -110,8 +110,8 @@ def _values(slots: np.ndarray) -> list[str]:
 def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     """A batch of one with a typed input and an unknown answer.
 
-    Token tasks: names of tokens (`Task.input_names`) separated by spaces. Float tasks: one step's values separated by
-    spaces, steps by semicolons. There are `answers` slots; by default as many as the task has for an input of that
+    Tokens are typed as their names (`Task.input_names`), separated by spaces. Values are separated by spaces within a
+    step, and steps by semicolons. There are `answers` slots; by default as many as the task has for an input of that
     size. Raises ValueError for an input that the task cannot take.
     """
     spec = task.spec
@@ -151,7 +151,7 @@ def _parse(text: str, task: Task) -> jax.Array:
 
 
 def _listed(names: Sequence[str], most: int = 40) -> str:
-    """The names of tokens: numbers as a range, others one by one; if there are very many, the first ones."""
+    """The names of tokens, for messages: numbers as a range, others as a list of at most the first `most`."""
     if names[-1] == str(len(names) - 1):
         return f"0 to {names[-1]}"
     more = f" and {len(names) - most} more" if len(names) > most else ""

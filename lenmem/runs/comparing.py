@@ -33,7 +33,7 @@ def compare(
     """Trains and measures every (task, model) cell. A cell that is a reason, not an experiment, is returned unchanged.
 
     The run of a cell is in `directory(task, model)`, possibly with -2, -3, ... appended. A finished run of the same
-    experiment is not trained again; an unfinished one is resumed.
+    experiment is not trained again; an unfinished run is resumed.
     """
     cells: dict[tuple[str, str], LengthCurve | str] = {}
     for (task, model), experiment in experiments.items():
@@ -64,7 +64,7 @@ def save_comparison(
     experiments: Mapping[tuple[str, str], Experiment | str],
     cells: Mapping[tuple[str, str], LengthCurve | str],
 ) -> None:
-    """Writes the results of `compare` as JSON: every curve with its whole experiment, the command, the machine."""
+    """Writes the results of `compare` as JSON: every curve with its experiment, the command and the environment."""
     networks = [
         {"task": task, "model": model, "experiment": to_plain(experiments[task, model]), "curve": cell.to_dict()}
         for (task, model), cell in cells.items()
@@ -76,7 +76,7 @@ def save_comparison(
 def comparison_directory(directory: Path, command: str) -> Path:
     """The output directory of `lenmem compare`: `directory`/comparison, or with -2, -3, ... appended.
 
-    It is never the directory of another command, nor of a run.
+    It never contains a run, or the comparison of another command.
     """
 
     def free(candidate: Path) -> bool:
@@ -99,10 +99,10 @@ def cross(
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
-    With `base`, its task (under the only name in `task_names`) and evaluation are used, and its model under that
-    model's own name. `optimizers` maps model names to their optimisers, since no learning rate suits all models.
-    `named` maps names to models and takes precedence over other models with these names. `made` is a task that replaces
-    the one in `task_names`.
+    With `base`, cells have its task (`task_names` then has a single name) and its evaluation, and the model with the
+    name of its model is its model. `optimizers` maps model names to their optimisers, since no learning rate suits all
+    models. `named` maps names to models, and takes precedence over other models with these names. `made` is a task that
+    replaces the one in `task_names`.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:

@@ -1,4 +1,4 @@
-"""Training and measuring, and the scores of a whole test."""
+"""Training and measuring, and the scores of the complete test split."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CURVE = "curve.json"
 
 
 def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
-    """The parameters [S, ...] with NaN for diverged seeds (`alive` bool[S] False), so they count as unmeasured."""
+    """The parameters [S, ...] with NaN for diverged seeds (`alive` bool[S] is False), whose scores are then NaN."""
     return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
 
 
@@ -38,10 +38,9 @@ def measure(
     alive: np.ndarray | None = None,
     apply: Apply | None = None,
 ) -> LengthCurve:
-    """The length curve of an experiment for trained parameters: `measure(result)`, `measure(run)`, or
-    `measure(experiment, params)`. Diverged seeds (`alive` False) are NaN.
+    """The length curve of trained parameters: `measure(result)`, `measure(run)`, or `measure(experiment, params)`.
 
-    `apply` is the network, if it is not the experiment's model.
+    Diverged seeds (`alive` is False) are NaN. `apply` replaces the experiment's model.
     """
     if isinstance(trained, Experiment):
         experiment = trained
@@ -67,7 +66,8 @@ def measure(
 
 
 def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
-    """The scores and the perplexity of the whole test, for every seed, in words. Empty for a task without these."""
+    """The scores and the perplexity of the complete test split, for every seed, as lines of text. Empty for tasks
+    without them."""
     task, evaluation = experiment.task, experiment.evaluation
     if not (task.forced or task.scores_sets):
         return []
@@ -94,7 +94,7 @@ def _two_places(values: np.ndarray) -> str:
 def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
     """Writes `curve.png` with all curves, and `curve.csv` and `curve.json` of the first.
 
-    `curve.json` is written last and atomically: a run that has it is finished.
+    `curve.json` is written last, and atomically, so a run that has it is finished.
     """
     from lenmem.evaluation.plots import plot_curves
 
@@ -105,13 +105,13 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
 
 
 def read_curve(directory: Path) -> LengthCurve | None:
-    """The curve that a finished run has saved."""
+    """The saved curve of a finished run; None if there is none."""
     saved = directory / CURVE
     return LengthCurve.from_dict(json.loads(saved.read_text())) if saved.exists() else None
 
 
 def own_curve(run: Run) -> LengthCurve:
-    """The run's saved curve; one that is measured now, if it has none or was opened in the middle of training."""
+    """The saved curve of a run. It is measured if there is none, or if the run was loaded at an earlier step."""
     saved = read_curve(run.directory) if run.step == run.experiment.training.steps else None
     return saved or measure(run)
 
@@ -125,7 +125,7 @@ def train_and_measure(
     tensorboard: bool = False,
     label: str = "",
 ) -> tuple[Result, LengthCurve | None]:
-    """Trains into `directory`, and measures unless the run was interrupted."""
+    """Trains in `directory`, and measures unless the run was interrupted."""
     result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
     if result.interrupted:
         return result, None
@@ -136,14 +136,14 @@ def train_and_measure(
 
 
 def finished(experiment: Experiment, directory: Path) -> bool:
-    """Whether `directory` holds a finished run of this exact experiment."""
+    """Whether `directory` contains a finished run of exactly this experiment."""
     if checkpoint.latest(directory / CHECKPOINTS) != experiment.training.steps:
         return False
     return (directory / CURVE).exists() and holds_same(experiment, directory)
 
 
 def holds_same(experiment: Experiment, directory: Path) -> bool:
-    """Whether `directory` holds a checkpoint of this exact experiment."""
+    """Whether `directory` contains a checkpoint of exactly this experiment."""
     saved = directory / CHECKPOINTS
     if checkpoint.latest(saved) is None:
         return False

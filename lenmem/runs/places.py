@@ -1,4 +1,4 @@
-"""Where runs lie: a path, a name under `runs/`, a file or a name of the zoo."""
+"""Finding runs: by a path, a name under `runs/`, a file or a name of the zoo."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def numbered(directory: Path) -> Iterator[Path]:
 
 
 def fresh_directory(directory: Path) -> Path:
-    """`directory`, or with -2, -3, ... appended if it holds a run already. Nothing is overwritten."""
+    """`directory`, or the first of `directory`-2, -3, ... that does not contain a run, so that none is overwritten."""
     return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
 
 
 def open_run(directory: str | Path, step: int | None = None, modules: Iterable[type | ModuleType] = ()) -> Run:
-    """`lenmem.load` for a run's path, its name under `runs/`, a file, or a name of the zoo."""
+    """`lenmem.load` for the path of a run, a name under `runs/`, a file, or a name of the zoo."""
     return load(find_run(directory), step=step, modules=modules)
 
 
 def is_run(name: str) -> bool:
-    """Whether a word on the command line means a trained network: a run, a file, or a name of the zoo."""
+    """Whether a word of the command line names a trained network: a run, a file, or a name of the zoo."""
     return shelf.is_name(name) or name.endswith(SUFFIX) or holds_run(find_run(name))
 
 
 def find_run(directory: str | Path) -> Path:
-    """A run's path, given as a path or as a name under `runs/`. Names of the zoo are left as they are."""
+    """The path of a run from its path or its name under `runs/`. Other names, as those of the zoo, are unchanged."""
     path = Path(directory)
     return Path("runs") / path if not path.is_dir() and (Path("runs") / path).is_dir() else path

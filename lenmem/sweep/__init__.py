@@ -1,8 +1,8 @@
-"""Sweeps: an experiment with all combinations of given values for some of its fields.
+"""Sweeps: an experiment with all combinations of values for some of its fields.
 
 Combinations that differ only in numbers are trained by one program, together with all their seeds (`training.lanes`).
-Combinations that differ in other ways, such as in shapes, are trained one after another. Each becomes a run of its own,
-as if trained alone.
+Combinations that differ in other ways, such as in shapes, are trained one after another. Each combination becomes a
+run, as if it were trained alone.
 
     <directory>/sweep.json          the experiment and the values
     <directory>/<combination>/      a run, and score.json, which is written last

@@ -1,4 +1,4 @@
-"""What is swept: all combinations of values, and the programs that train them."""
+"""All combinations of the values of a sweep, and the programs that train them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JointTraining:
 
     combinations: tuple[Combination, ...]
     numbers: Numbers
-    """The numbers in which they differ; empty for a single combination."""
+    """The numbers in which they differ, by field; empty for a single combination."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Outcome:
 
     combination: Combination
     scores: Mapping[str, np.ndarray]
-    """metric -> float[S], and `loss`, on the selection split; NaN for diverged seeds; empty if all diverged early."""
+    """metric (or `loss`) -> float[S] on the split used for selection; NaN for diverged seeds. Empty if all seeds
+    diverged."""
     curve: LengthCurve | None
 
 
@@ -82,7 +83,8 @@ def short_names(paths: Iterable[str]) -> dict[str, str]:
 
 
 def plan(combinations: Sequence[Combination]) -> tuple[tuple[JointTraining, ...], tuple[str, ...]]:
-    """(programs, remarks): the groups of combinations that are trained together, and why some numbers are not."""
+    """(programs, remarks): the groups of combinations that are trained together, and the reasons why combinations with
+    different values of certain numbers are not."""
     paths = combinations[0].values
     numbers = [path for path in paths if all(_is_number(path, c.values[path]) for c in combinations)]
     programs, remarks = [], {}
@@ -103,13 +105,14 @@ def plan(combinations: Sequence[Combination]) -> tuple[tuple[JointTraining, ...]
 
 
 def _is_number(path: str, value: Any) -> bool:
-    """Whether the field may be traced. In a model only floats may be: integers are sizes."""
+    """Whether the field may be traced. In a model only floats may, since integers are sizes."""
     kinds = (int, float) if path.startswith("training.optimizer.") else (float,)
     return path.startswith(TRACEABLE) and isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def _structure(combination: Combination, numbers: Sequence[str]) -> Hashable:
-    """What combinations of one program must share. A zero optimiser number is kept apart: it may remove a part."""
+    """The values that all combinations of one program share. Zeros in the optimiser are separate from other numbers,
+    since they may remove a part of the program."""
     values = combination.values
     zeros = tuple(values[path] == 0 for path in numbers if path.startswith("training."))
     return zeros, tuple(repr(values[path]) for path in values if path not in numbers)
@@ -125,7 +128,7 @@ def _grouped(
 
 
 def as_typed(value: Any) -> str:
-    """A value as it would be typed."""
+    """A value as it is typed on the command line."""
     if isinstance(value, tuple | list):
         return " ".join(map(as_typed, value))
     if value is None or isinstance(value, bool | int | float | str):

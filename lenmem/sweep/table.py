@@ -17,7 +17,7 @@ from lenmem.sweep.combinations import Outcome, as_typed, short_names
 
 
 def rule(experiment: Experiment) -> str:
-    """The rule by which the best combination is chosen, in words."""
+    """The selection rule of the best combination, as text."""
     training = experiment.training
     metric, split = training.selection_metric.replace("_", " "), training.scored_split
     if training.selection_metric == "loss":
@@ -41,7 +41,7 @@ def best(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def columns(outcome: Outcome) -> dict[str, np.ndarray]:
-    """The columns of an outcome in a table: title -> float[S]."""
+    """The columns of an outcome in the table: title -> float[S]."""
     experiment, curve = outcome.combination.experiment, outcome.curve
     found = {f"{experiment.training.scored_split} {name}": values for name, values in outcome.scores.items()}
     if curve is None:
@@ -57,7 +57,8 @@ def columns(outcome: Outcome) -> dict[str, np.ndarray]:
 
 
 def save_table(outcomes: Sequence[Outcome], directory: Path) -> None:
-    """Writes `sweep.csv`, a line per combination with medians over its alive seeds, and `sweep.png`, a dot per seed."""
+    """Writes `sweep.csv`, with a line for each combination and medians over its alive seeds, and `sweep.png`, with a
+    dot for each seed."""
     from lenmem.evaluation.plots import plot_sweep
 
     chosen = best(outcomes)
@@ -83,7 +84,7 @@ def save_table(outcomes: Sequence[Outcome], directory: Path) -> None:
 
 
 def sweep_table(outcomes: Sequence[Outcome]) -> Table:
-    """The combinations with medians over their alive seeds in percent; the best is marked."""
+    """The combinations with medians over their alive seeds, accuracies in percent. The best is marked."""
     chosen = best(outcomes)
     cells = [columns(outcome) for outcome in outcomes]
     titles = list(dict.fromkeys(title for row in cells for title in row))

@@ -39,8 +39,8 @@ def sweep(
 ) -> list[Outcome]:
     """Trains and measures every combination, and writes the table and its picture.
 
-    The same call continues an interrupted sweep. Raises ValueError for a directory with another sweep,
-    FileNotFoundError if the curve of a trained combination has been deleted, and `DivergedError` if every seed of every
+    The same call continues an interrupted sweep. Raises ValueError for a directory with other contents,
+    FileNotFoundError if the curve of a trained combination was deleted, and `DivergedError` if every seed of every
     combination diverged.
 
     Args:
@@ -77,7 +77,7 @@ def sweep(
 
 
 def _check_selection(experiment: Experiment) -> None:
-    """Raises ValueError, before hours of training, if the task lacks the split or the metric to select by."""
+    """Raises ValueError before the training if the task lacks the split or the metric for selection."""
     task, training = experiment.task, experiment.training
     _, longest = task.lengths_of(training.scored_split)
 
@@ -91,7 +91,7 @@ def _check_selection(experiment: Experiment) -> None:
 
 
 def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> None:
-    """Writes what is swept, or checks that it is the same as before."""
+    """Writes the experiment and the values of the sweep, or checks that the directory has the same."""
     planned = {"experiment": to_plain(experiment), "over": [[path, to_plain(list(v))] for path, v in over.items()]}
     path = directory / PLAN
     if path.exists():
@@ -150,7 +150,7 @@ def _train_jointly(joint: JointTraining, directory: Path, where: Path, report: R
 
 
 def _lanes(joint: JointTraining, number: int) -> slice:
-    """The lanes of a combination."""
+    """The lanes of a combination, one for each seed."""
     seeds = joint.combinations[0].experiment.training.seeds
     return slice(number * seeds, (number + 1) * seeds)
 
@@ -169,7 +169,7 @@ def _split(joint: JointTraining, where: Path, directory: Path) -> None:
     for number, combination in enumerate(group):
         lanes, target = _lanes(joint, number), directory / combination.name
         own = {"experiment": to_plain(combination.experiment), "environment": manifest.get("environment")}
-        # The common part was saved with the program; the rest is cut out of it.
+        # These parts are common to all combinations of the program; the others are this combination's lanes.
         shared = {name: value for name, value in manifest.items() if name not in ("experiment", "numbers")}
         cut = State(state.step, jax.tree.map(lambda x, lanes=lanes: x[lanes], state.members))
         checkpoint.save(target / CHECKPOINTS, int(state.step), cut, own | shared, keep=1)

@@ -1,4 +1,4 @@
-"""Addition of long numbers, in the formats of the work on its length generalisation.
+"""Addition of long numbers, in the formats of the literature on length generalisation.
 
     plain            1 2 + 9 1 =  ->  1 0 3          highest digit first
     reversed         2 1 + 1 9 =  ->  3 0 1          lowest digit first (McLeish et al. 2024, arXiv 2405.17399)
@@ -27,14 +27,14 @@ from lenmem.tasks.lantm import add_digits
 from lenmem.types import Example, Spec
 
 PLUS, EQUALS, HINT = 10, 11, 12
-"""Ids above the digits 0 .. 9. Hints, if there are any, are the ids from HINT on."""
+"""Ids above the digits 0 .. 9. The hints, if any, have the ids from HINT on."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Addition(Task):
-    """Two numbers -> their sum. Length: n digits of one of them; the other has 1 to n, uniformly.
+    """Two numbers -> their sum. Length: n digits of one number; the number of digits of the other is uniform in 1 .. n.
 
-    Numbers are uniform among those of their size. The sum ends with an end symbol, unless numbers are padded.
+    Numbers are uniform among those with their number of digits. The sum ends with an end symbol, unless `padded`.
     """
 
     unit: ClassVar[str] = "digits"
@@ -42,13 +42,13 @@ class Addition(Task):
     format: Literal["plain", "reversed", "reversed_answer", "index_hints"] = "reversed"
     """The order of the digits, and whether there are hints."""
     padded: bool = False
-    """Both numbers have n digits and the sum n + 1, with zeros in front of the highest digit, and there is no end."""
+    """Both numbers are padded with zeros to n digits and the sum to n + 1, without an end symbol."""
     train_lengths: Lengths = (1, 20)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Fewest and most digits in training, both included."""
     test_lengths: Lengths = (21, 100)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Fewest and most digits in the test, both included."""
     hints: PositiveInt = 128
-    """Number of hint tokens; a sum of n + 1 digits needs as many."""
+    """Number of hint tokens. A sum of n + 1 digits needs n + 1."""
     positions: Literal["abacus", "coupled"] | None = None
     """Positions that a network may use (`Transformer(positions="given")`): the position of a digit in its number, or
     the same position for all digits with the same place value. See `DigitPositions`."""
@@ -103,7 +103,7 @@ class Addition(Task):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The same, and the end symbol."""
+        """Digits, signs and hints, and the end symbol unless `padded`."""
         return (*self.input_names, "end")[: self.spec.output_size]
 
     @property
@@ -114,7 +114,7 @@ class Addition(Task):
         return tuple(sorted({*trained, *range(first, last + 1, 5), last}))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): two numbers of `capacity` digits with both signs, and a sum of one digit more with its end."""
+        """(N, M): two numbers of `capacity` digits with both signs; a sum with one more digit, and its end."""
         each = 1 + self.hinted
         return 2 * each * capacity + 2, self._slots(capacity)
 
@@ -151,7 +151,7 @@ class Addition(Task):
         return Example(inputs, place <= equals, targets, slot < self._slots(length), score_mask)
 
     def _written(self, digits: jax.Array, size: Any, place: jax.Array, start: jax.Array, answer: bool = False):
-        """The tokens at these places of a number of `size` digits, which are given lowest first."""
+        """The tokens at places of a written number of `size` digits; `digits` has the lowest first."""
         number, hint = jnp.divmod(place, 1 + self.hinted)
         highest_first = self.format == "plain" or (self.format == "reversed_answer" and not answer)
         weight = size - 1 - number if highest_first else number
@@ -163,8 +163,8 @@ class Addition(Task):
 class DigitPositions:
     """Positions of the digits of a sum. Other tokens get the first position or, with `abacus`, none.
 
-    abacus     1, 2, 3, .. in each number, from its first digit on (McLeish et al. 2024)
-    coupled    w + 2 for a digit of weight 10^w, in all numbers; 1 for signs (Cho et al. 2024)
+    abacus     1, 2, 3, .. in each number, from its first digit on; 0 for other tokens (McLeish et al. 2024)
+    coupled    w + 2 for a digit of weight 10^w, in all numbers; 1 for other tokens (Cho et al. 2024)
 
     An answer slot has the position of its digit; the position of the end follows that of the highest digit. With M
     slots the largest position is M + 1.
@@ -172,9 +172,9 @@ class DigitPositions:
 
     kind: Literal["abacus", "coupled"]
     inputs_highest_first: bool = False
-    """The first digit of an input is its highest."""
+    """The first digit of an input number is its highest."""
     answer_highest_first: bool = False
-    """The first answer slot is that of the highest digit."""
+    """The first answer slot has the highest digit."""
 
     def ids(self, inputs: jax.Array, input_mask: jax.Array, target_mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         """As in `lenmem.types.PositionRule`."""
@@ -206,7 +206,7 @@ def _number(key: jax.Array, size: jax.Array | int, capacity: int) -> jax.Array:
 
 @functools.cache
 def _chance(lengths: tuple[int, int], padded: bool, hinted: bool, draws: int = 4000) -> float:
-    """Expected share of the scored slots that the best constant answer gets right, by that many sums."""
+    """Expected fraction of scored slots that the best constant answer gets right, estimated from `draws` sums."""
     rng, shares = np.random.default_rng(0), np.zeros(11)
     for _ in range(draws):
         length = int(rng.integers(lengths[0], lengths[1] + 1))

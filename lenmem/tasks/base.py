@@ -1,7 +1,7 @@
 """The interface of tasks, and the losses and metrics that several tasks share.
 
-A task is a frozen dataclass. Its fields are its configuration. Its methods are pure functions of the fields and a
-random key, so drawing data can be compiled into the training step.
+A task is a frozen dataclass whose fields are its configuration. Its methods are pure functions of the fields and a
+random key, so data can be drawn inside the compiled training step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Split = str
 
 
 class SetScore(NamedTuple):
-    """A score of all examples of a split together, such as BLEU."""
+    """A score of the examples of a split taken together, such as BLEU."""
 
     value: float
     """1 at best."""
@@ -59,7 +59,7 @@ class Task:
     """
 
     per_batch_length: ClassVar[bool] = True
-    """All rows of a batch share one length. False: each row draws its own."""
+    """All rows of a batch have the same length. False: the length is drawn for each row."""
     endless: ClassVar[bool] = True
     """Examples of any length can be drawn. False: only examples of the lengths in `curve_lengths`."""
     unit: ClassVar[str] = "tokens"
@@ -67,7 +67,7 @@ class Task:
     forced: ClassVar[bool] = False
     """Whether the perplexity under teacher forcing is measured too. For tokens."""
     scores_sets: ClassVar[bool] = False
-    """The task has scores of whole splits, `set_scores`."""
+    """The task defines `set_scores`, scores of a split as a whole."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -150,7 +150,7 @@ class Task:
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """Names of the splits and the range of lengths each draws from. Subclasses may add splits."""
+        """The range of lengths of each split. Subclasses may add splits."""
         return {"train": self.train_lengths, "validation": self.train_lengths, "test": self.test_lengths}
 
     @property
@@ -225,13 +225,13 @@ def growing_source(source: Source, steps: int) -> Source:
     if not steps:
         return source
     if not isinstance(source, FreshSource) or type(source).batch is not FreshSource.batch:
-        raise ValueError(f"lengths can grow where examples are fresh, from a FreshSource; got {type(source).__name__}")
+        raise ValueError(f"growing lengths need fresh examples, from a FreshSource; got {type(source).__name__}")
     return GrowingSource(source.task, source.split, source.batch_size, source, steps)
 
 
 @dataclasses.dataclass(frozen=True)
 class RepeatedSource:
-    """Passes over a fixed set of `size` examples, in whole batches.
+    """Passes over a fixed set of `size` examples, in full batches.
 
     The set is not stored: batch i of the set is drawn again from key i in each pass. With `shuffle`, each pass visits
     the batches in a new order; without it, in the same order.
@@ -246,7 +246,7 @@ class RepeatedSource:
         batches = self.size // self.source.batch_size
         if batches < 1:
             raise ValueError(
-                f"a fixed set of {self.size} examples has no whole batch of {self.source.batch_size}; "
+                f"a fixed set of {self.size} examples is smaller than a batch of {self.source.batch_size}; "
                 "use a smaller batch_size or a larger set"
             )
         step = jnp.asarray(step)
@@ -258,7 +258,7 @@ class RepeatedSource:
 
 
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:
-    """One batch with the given lengths, int[B]; row i is drawn from key i."""
+    """One batch with the given lengths, int[B]; row i is drawn from key i of `jax.random.split(key, B)`."""
     keys = jax.random.split(key, lengths.shape[0])
     return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths)
 
@@ -296,12 +296,12 @@ def slot_hits(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """float[B]: fraction of the scored slots that are right (LANTM's *fine* score)."""
+    """float[B]: fraction of the scored slots that are correct (LANTM's *fine* score)."""
     return masked_mean(slot_hits(outputs, batch), batch.score_mask, axis=-1)
 
 
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """float[B]: 1 if all scored slots are right, else 0 (LANTM's *coarse* score)."""
+    """float[B]: 1 if all scored slots are correct, else 0 (LANTM's *coarse* score)."""
     return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)
 
 

@@ -19,10 +19,10 @@ from lenmem.types import Batch
 class BucketedSource:
     """Passes over the training rows of a task, in batches of rows with one or a few input lengths.
 
-    A pass leaves out the rows that do not fill a batch, different ones each time. It sorts the rest by input length,
-    with rows of equal length in random order, cuts the result into batches and visits these in random order. Nothing is
-    actually sorted: the number of rows left out at each length gives the position at which a batch begins, and a row's
-    place among those of its length is a random permutation evaluated at that place.
+    A pass omits the rows that do not fill a batch, which differ between passes. It sorts the others by input length,
+    with rows of equal length in random order, cuts the result into batches and visits these in random order. The rows
+    are not actually sorted at each pass: the numbers of omitted rows of each length determine the position at which a
+    batch begins, and a random permutation evaluated at a position gives a row of that length.
     """
 
     task: RowTask
@@ -33,7 +33,7 @@ class BucketedSource:
         rows, first = _by_length(self.task, of_inputs=True)
         batches, step = len(rows) // self.batch_size, jnp.asarray(step)
         key = namespaced(key, "train", "buckets", step // batches)
-        # independent of the seed, so seeds trained together have batches of similar length
+        # independent of the seed, so that seeds that are trained together have batches of similar length
         order = namespaced(jax.random.key(0), "train", "buckets", step // batches)
         number = shuffled(order, step % batches, batches)
         place = number * self.batch_size + jnp.arange(self.batch_size)
@@ -55,8 +55,8 @@ class BucketedSource:
 class BalancedSource:
     """Training rows of a task, drawn with replacement: first a uniform length, then a row of that length.
 
-    The length is the task's own (`RowTask.row_lengths`), not the input's. With a `pool`, the rows of that many batches
-    are drawn together, sorted by input length and cut into batches in random order.
+    The length is that of the task (`RowTask.row_lengths`), not the input length. With a `pool`, the rows of that many
+    batches are drawn together, sorted by input length, and cut into batches, which are visited in random order.
     """
 
     task: RowTask
@@ -84,7 +84,7 @@ class BalancedSource:
 
 @functools.lru_cache(maxsize=8)
 def _by_length(task: RowTask, *, of_inputs: bool) -> tuple[Rows, np.ndarray]:
-    """The training rows sorted by length, or by input length, and the position where each length begins."""
+    """The training rows sorted by length or by input length, and the position of the first row of each length."""
     rows = _tables(task)["train"]
     lengths = rows.input_lengths if of_inputs else task.row_lengths(rows)
     order = np.argsort(lengths, kind="stable")

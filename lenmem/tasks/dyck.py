@@ -1,22 +1,23 @@
 """Dyck languages: balanced brackets, read one by one (Suzgun et al. 2019, https://arxiv.org/abs/1911.03329).
 
-After each bracket of a word of D_n, with n kinds of brackets, the network says which brackets may come next: any
-opening bracket, and the closing bracket of the innermost open one, if there is one. A word is right if all its answers
-are right. Trained on words of up to L brackets, tested on up to 8 L (Le et al. 2024, section 3.2, figure 3a: D_2 with
-L = 10 and D_3 with L = 20, tested at L + 2, 2 L, 4 L and 8 L).
+After each bracket of a word of D_n, with n kinds of brackets, the network predicts which brackets may come next: any
+opening bracket, and the closing bracket of the innermost open bracket, if there is one. A word is correct if all its
+answers are correct. Trained on words of up to L brackets, tested on up to 8 L (Le et al. 2024, section 3.2, figure 3a:
+D_2 with L = 10 and D_3 with L = 20, tested at L + 2, 2 L, 4 L and 8 L).
 
-Ids 0 .. n - 1 open, n .. 2n - 1 close. Answers are 2n bits for each bracket. Lengths are numbers of brackets, even.
+Ids 0 .. n - 1 are opening and n .. 2n - 1 closing brackets. An answer is 2n bits for each bracket. Lengths are numbers
+of brackets, and even.
 
 Words are drawn from the grammar of Suzgun et al.,
 
     S -> open_i S close_i with probability p, i uniform  |  S S with probability q  |  nothing with 1 - p - q
 
-conditioned on their length, exactly, by the weights of its derivations; or uniformly from all words of a length, by a
-walk in which each step has the probability of the words that continue with it. The authors' code draws from the grammar
-until a word fits, takes each word once and truncates recursions that grow too deep. Here nothing is truncated, and
-`distinct` takes each word once: if there are fewer words than asked for (D_2 has only 1,618 words of up to 10
-brackets), a set has all of them. Without `distinct` words repeat, and a third of a training set is words of two
-brackets.
+conditioned exactly on their length by the weights of derivations; or uniformly from all words of a length, by a walk in
+which the probability of a step is the share of words that continue with it. The authors' code draws from the grammar
+until a word has an allowed length, includes each word once and truncates recursions that grow too deep. Here nothing is
+truncated, and `distinct` includes each word once: if there are fewer words than `examples` (D_2 has only 1,618 words of
+up to 10 brackets), a set contains all of them. Without `distinct` words repeat, and a third of the words in a training
+set have two brackets.
 """
 
 from __future__ import annotations
@@ -62,11 +63,11 @@ class Dyck(RowTask):
     examples: PositiveInt = 5000
     """Number of words in the training set and in each test."""
     windows: bool = True
-    """A test has words that are longer than those of the previous test (or of training), up to its own length. False:
-    only words of its own length. The paper does not say."""
+    """Each test has words that are longer than those of the previous test (or of training), up to its length. False:
+    only words of exactly its length. The paper does not say."""
     distinct: bool = False
     """For sets drawn from the grammar: each word occurs once in a set, as published. If there are fewer words than
-    `examples`, a set has all of them."""
+    `examples`, a set contains all of them."""
     data_seed: NonNegativeInt = 0
     """Seed of the sets."""
     squared: bool = True
@@ -77,7 +78,7 @@ class Dyck(RowTask):
         if self.longest < 2 or self.longest % 2:
             raise ValueError(f"longest is {self.longest}; words have an even number of brackets, at least 2")
         if not (0 < self.p < 1 and 0 <= self.q and self.p + self.q < 1 and self.p + 2 * self.q <= 1):
-            # Otherwise a phrase contains more than one phrase on average, and words without an end are likely.
+            # Otherwise a phrase contains more than one phrase on average, so that infinite words are likely.
             raise ValueError(f"p is {self.p} and q is {self.q}; allowed are p > 0, q >= 0, p + q < 1 and p + 2 q <= 1")
 
     @property
@@ -135,8 +136,8 @@ class Dyck(RowTask):
 
     @property
     def chance(self) -> float:
-        """Fraction of the training brackets for which the better of two constant answers is right: that no bracket can
-        be closed, or always the same one."""
+        """Fraction of the training brackets for which the better of two constant answers is correct: that no bracket
+        can be closed, or that a certain kind can."""
         if self.sampling == "grammar" and self.distinct:
             return _chance_of(self)
         pairs = np.arange(1, self.longest // 2 + 1)
@@ -199,7 +200,7 @@ class Dyck(RowTask):
         return padded(np.concatenate(words).astype(np.uint8), lengths)
 
     def _distinct(self, pairs: np.ndarray, of_pairs: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-        """`examples` different words, drawn one by one; all words if there are no more than that."""
+        """`examples` different words, drawn one by one; all words if there are no more than `examples`."""
         there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
         if there <= self.examples:
             words = [word for k in pairs.tolist() for word in _words(k, self.kinds)]
@@ -229,7 +230,7 @@ class Dyck(RowTask):
         return self.answered(jnp.where(jnp.arange(opening.shape[0]) < length, word, 0)[:capacity], length)
 
     def answered(self, word: jax.Array, length: jax.Array) -> Example:
-        """The example for a word, int[N], of which `length` brackets are real."""
+        """The example for the first `length` brackets of `word`, int[N]."""
         mask = jnp.arange(word.shape[0]) < length
         opening = word < self.kinds
         _, inside = innermost(opening)
@@ -256,15 +257,16 @@ class Dyck(RowTask):
         return masked_mean(jnp.square(jax.nn.sigmoid(outputs) - targets).mean(-1), batch.score_mask)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """`token_accuracy`: brackets with all bits right; `exact_match`, the paper's: words with all brackets right."""
+        """`token_accuracy`: brackets with all bits correct. `exact_match`, the paper's metric: words with all brackets
+        correct."""
         return bit_metrics(outputs, batch)
 
 
 def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:
     """bool[N]: the upward steps of a uniformly drawn walk of `length` steps from 0 to 0 that never goes below 0.
 
-    Of the walks from height h to 0 in r steps, (h + 2) (r - h) / (2 r (h + 1)) begin upwards (Arnold & Sleep 1980).
-    `draws` float[N] in [0, 1) decide each step. Steps beyond `length` go down. O(N).
+    A fraction of (h + 2) (r - h) / (2 r (h + 1)) of the walks from height h to 0 in r steps begins upwards (Arnold &
+    Sleep 1980). `draws` float[N] in [0, 1) decide each step. Steps beyond `length` go down. O(N).
     """
 
     def step(state: tuple[jax.Array, jax.Array], draw: jax.Array):
@@ -277,11 +279,12 @@ def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:
 
 
 def innermost(opening: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(partner, inside), int[N] each, from bool[N]: for each closing bracket, the bracket that it closes; after each
-    bracket, the innermost open one, -1 if there is none.
+    """bool[N] -> (partner, inside), int[N] each: `partner` is the bracket that a closing bracket closes, `inside` the
+    innermost open bracket after each bracket, or -1.
 
-    An opening bracket raises the height by one; the innermost bracket open at height h is the last one that raised the
-    height to h. `partner` is arbitrary for an opening bracket, and for a closing one without a partner. O(N^2).
+    An opening bracket increases the height by one. The innermost open bracket at height h is the last one that
+    increased the height to h. `partner` is arbitrary for opening brackets, and for closing ones without a partner.
+    O(N^2).
     """
     height = jnp.cumsum(jnp.where(opening, 1, -1))
     place = jnp.arange(opening.shape[0])
@@ -295,11 +298,11 @@ def innermost(opening: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @functools.lru_cache(maxsize=8)
 def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
-    """(Z, T), float[most + 1]: the weight of all derivations of words of k pairs, and their mean number of factors.
+    """(Z, T), float[most + 1] each: the weight of all derivations of words of k pairs, and the mean number of factors
+    of these words.
 
     Z_0 = r + q Z_0^2 with r = 1 - p - q, and Z_k (1 - 2 q Z_0) = p Z_{k-1} + q sum_{0 < i < k} Z_i Z_{k-i}. A factor is
-    a bracketed word that is not inside another one; T_k is the sum over the two phrases of S S, and 1 for a phrase in
-    brackets.
+    a bracketed word that is not inside another one; a phrase in brackets has one, and S S the factors of both phrases.
     """
     r = 1 - p - q
     weights, factors = np.zeros(most + 1), np.zeros(most + 1)
@@ -339,8 +342,8 @@ def _words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
 
 @functools.cache
 def _choices(count: int, p: float, q: float) -> list[float]:
-    """Cumulative weights of what a phrase with `count` pairs is: two phrases, the first with 1 .. `count` - 1 pairs, or
-    a phrase in brackets."""
+    """Cumulative weights of the expansions of a phrase with `count` pairs: two phrases, the first with 1 .. `count` - 1
+    pairs, or a phrase in brackets."""
     weights, _ = _inside(count, p, q)
     splits = q * weights[1:count] * weights[count - 1 : 0 : -1]
     return np.cumsum(np.append(splits, p * weights[count - 1])).tolist()

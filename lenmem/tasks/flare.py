@@ -1,8 +1,8 @@
-"""FLaRe: is a string in a formal language? (Butoi et al., ICLR 2025, https://arxiv.org/abs/2411.07107.)
+"""FLaRe: recognition of formal languages (Butoi et al., ICLR 2025, https://arxiv.org/abs/2411.07107).
 
-Eighteen languages, each with 10,000 strings of up to 40 tokens to train on, and tests of up to 500 tokens. About half
-of the strings belong to the language; of the others, half are random and half are near misses. A network can also be
-asked which tokens may follow each prefix of a string of the language.
+There are eighteen languages, each with 10,000 training strings of up to 40 tokens, and test strings of up to 500
+tokens. About half of the strings belong to the language; of the others, half are random and half are near misses.
+Alternatively, a network predicts which tokens may follow each prefix of a string of the language.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lenmem.types import Batch, Example, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Flare(RowTask):
-    """The strings of a directory of FLaRe -> 1 if it belongs to the language, else 0. Length: tokens, at least 1.
+    """A string of a FLaRe directory -> 1 if it belongs to the language, else 0. Length: tokens, at least 1.
 
-    With `next_symbols`, the tokens that may follow each prefix, and whether it may end, for strings of the language
-    alone; a begin token stands for the empty prefix.
+    With `answer="next_symbols"` the answers are the tokens that may follow each prefix, and whether the string may end
+    there, only for strings of the language; a begin token stands for the empty prefix.
 
     Splits: `train` and `validation` (short strings), `validation_long`, `test_short` and `test` (all lengths).
     """
@@ -37,12 +37,12 @@ class Flare(RowTask):
     unit: ClassVar[str] = "tokens"
 
     directory: str = "example"
-    """The directory of a language, with main.tok, labels.txt, for `next_symbols` next-symbols.jsonl, and datasets/;
+    """The directory of a language, with main.tok, labels.txt, datasets/ and, for `next_symbols`, next-symbols.jsonl;
     `example`: strings of bits with an even number of ones."""
     answer: Literal["label", "next_symbols"] = "label"
-    """Whether a string belongs to the language, or what may follow its prefixes."""
+    """`label`: whether a string belongs to the language. `next_symbols`: the tokens that may follow its prefixes."""
     data_seed: NonNegativeInt = 0
-    """Seed of the order of strings."""
+    """Seed of the order of the strings."""
 
     @property
     def language(self) -> Language:
@@ -56,7 +56,7 @@ class Flare(RowTask):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """The shortest and the longest string of each."""
+        """The shortest and the longest string of each split."""
         return {split: (int(sizes[0]), int(sizes[-1])) for split, sizes in self.language.lengths.items()}
 
     @property
@@ -71,7 +71,7 @@ class Flare(RowTask):
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """Up to 32 of the lengths of the test strings, evenly spaced."""
+        """Up to 32 lengths of the test strings, evenly spaced."""
         found = self.language.lengths["test"]
         return tuple(evenly_spaced(found))
 
@@ -106,7 +106,7 @@ class Flare(RowTask):
         return capacity, 1 if self.labelled else capacity
 
     def tables(self) -> dict[Split, Rows]:
-        """The strings of all splits, in random order. What may follow is a number of that many bits."""
+        """The strings of all splits, in random order. A set of next symbols is stored as a bit mask."""
         names = self.language.tokens
         number = {token: i for i, token in enumerate(names)}
         if not self.labelled and len(names) > 30:
@@ -147,13 +147,13 @@ class Flare(RowTask):
         return Example(tokens, mask, bits.astype(jnp.float32), mask, mask)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """With `next_symbols`, a slot is right if all its bits are."""
+        """With `next_symbols`, a slot is correct if all its bits are."""
         return super().metrics(outputs, batch) if self.labelled else bit_metrics(outputs, batch)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Language:
-    """The strings of a directory (or those that belong to the language), and their numbers for a spec."""
+    """The strings of a directory, or only those that belong to the language, and the values needed for a spec."""
 
     strings: dict[Split, list[String]]
     lengths: dict[Split, np.ndarray]
@@ -161,7 +161,7 @@ class Language:
     tokens: tuple[str, ...]
     """The tokens that occur in any split."""
     chance: float
-    """Share of the most frequent answer in training."""
+    """Frequency of the most frequent answer in training."""
 
 
 @functools.lru_cache(maxsize=4)

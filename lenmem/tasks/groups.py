@@ -24,15 +24,15 @@ from lenmem.tasks.base import Task, scaled_accuracy
 from lenmem.types import Batch, Example, Spec
 
 MOST_ELEMENTS = 720
-"""The largest group: its table has the square of this number of entries."""
+"""Most elements of a group. The multiplication table has the square of this number of entries."""
 
 
 @functools.cache
 def multiplication_table(name: str) -> np.ndarray:
-    """int[G, G]: the number of a b, for elements number a and b of a group; 0 is the identity.
+    """int[G, G]: the index of the product a b, for elements a and b of a group. Element 0 is the identity.
 
-    `Zn` are the integers modulo n. `Sn` are the permutations of n points, numbered in lexicographic order as tuples of
-    images, and `An` the even ones; a b applies b first. `AxB` is a direct product; (a, b) has number a |B| + b.
+    `Zn` are the integers modulo n. `Sn` are the permutations of n points, in lexicographic order as tuples of images,
+    and `An` the even permutations; a b applies b first. `AxB` is a direct product; (a, b) has the index a |B| + b.
     Raises ValueError for any other name, and for more than 720 elements.
     """
     table = np.zeros((1, 1), np.int32)
@@ -118,6 +118,6 @@ class WordProblem(Task):
         return Example(word, mask, jnp.where(mask, products, 0), mask, mask)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Also `scaled_accuracy`: the token accuracy above chance."""
+        """Also `scaled_accuracy`: the token accuracy scaled so that chance is 0."""
         values = super().metrics(outputs, batch)
         return values | {"scaled_accuracy": scaled_accuracy(values["token_accuracy"], self.spec.chance)}

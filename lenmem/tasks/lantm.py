@@ -41,9 +41,9 @@ class LantmTask(Task):
     regime: Literal["L", "S"] = "L"
     """`L`: every training batch is new. `S`: passes over a fixed training set of `small_set` examples."""
     small_set: PositiveInt = 16_000
-    """Examples of the fixed training set (regime S): 500 batches of 32, so that 10,000 updates make 20 passes."""
+    """Number of examples in the fixed training set (regime S): 500 batches of 32, so 10,000 updates are 20 passes."""
     shuffle_passes: bool = False
-    """Regime S: visit the batches in a new order in each pass. The published code keeps the order."""
+    """Regime S: visit the batches in a new order in each pass. In the published code the order is always the same."""
 
     def __post_init__(self) -> None:
         if isinstance(self.test_lengths, Doubled):
@@ -58,14 +58,14 @@ class LantmTask(Task):
 
     @property
     def symbols(self) -> int:
-        """Input ids above the tokens: the '@' of unary numbers, or priorities."""
+        """Number of input ids above the tokens: for the '@' of unary numbers, or for priorities."""
         return 0
 
     @property
     def spec(self) -> Spec:
-        """Input ids, followed by the end symbol as the last answer id.
+        """Answers have the ids of inputs, and the end symbol as the last id.
 
-        If the input has extra symbols, the answer classes with their ids stay unused, so that ids are shared.
+        If the input has extra symbols, the answer classes with their ids are unused, so that ids are shared.
         """
         inputs = self.vocabulary + self.symbols
         return Spec(
@@ -123,7 +123,7 @@ class LantmTask(Task):
         return fresh
 
     def tokens(self, key: jax.Array, *shape: int) -> jax.Array:
-        """Uniform token ids. A longer leading axis keeps the first draws."""
+        """Uniform token ids. The first draws do not depend on the size of the leading axis."""
         return jax.random.randint(key, shape, 0, self.vocabulary, jnp.int32)
 
 
@@ -170,7 +170,7 @@ class _BigramTask(LantmTask):
 
     train_lengths: Lengths = (1, 16)
     published_lengths: bool = False
-    """Draw lengths as the published data does: a number of *tokens* from [2, 32] (test: [33, 64]), minus one if odd.
+    """Draw lengths as in the published data: a number of *tokens* from [2, 32] (test: [33, 64]), minus one if odd.
 
     In general: [2 l, 2 u] tokens in training and [2 l + 1, 2 u] in the test. Numbers of bigrams are then not uniform
     (16 has half the weight of 1 .. 15), and the test contains some examples with 16 bigrams, a training length.
@@ -185,7 +185,7 @@ class _BigramTask(LantmTask):
         return 2 * length, 2 * length
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
-        """Uniform bigrams, or tokens floored to whole bigrams."""
+        """A uniform number of bigrams, or a uniform number of tokens, halved and rounded down."""
         if not self.published_lengths:
             return super().draw_lengths(key, split, shape)
         shortest, longest = self.lengths_of(split)
@@ -220,7 +220,8 @@ class Double(LantmTask):
     vocabulary: Annotated[int, at_least(2)] = 10
     train_lengths: Lengths = (2, 40)
     most_significant_first: bool = False
-    """Order of the digits. The paper writes the least significant digit first, the published data the most."""
+    """Order of the digits. The least significant digit is first in the paper, the most significant in the published
+    data."""
 
     def zeros(self, length: int) -> float:
         """All digits of 2 x are uniform except the lowest, which is even, and the highest, which is 0 or 1."""
@@ -286,7 +287,7 @@ class RepeatCopy(LantmTask):
 
 @dataclasses.dataclass(frozen=True)
 class PrioritySort(LantmTask):
-    """Items of a priority and a value -> the values by ascending priority. Length: k items.
+    """Items with a priority and a value -> the values by ascending priority. Length: k items.
 
     The priorities are a permutation of f .. f + k - 1 in unary: priority p is p times '@', which is input id V. Values
     may repeat.
@@ -296,9 +297,10 @@ class PrioritySort(LantmTask):
     first_priority: NonNegativeInt = 1
     """f, the lowest priority. 1 in the paper, 0 in the published data."""
     unary: bool = True
-    """False: a priority is one input token, input id V + r for f + r (the variant of the paper's Figure 3b)."""
+    """Write priorities in unary. False: priority f + r is one token, input id V + r (the variant of the paper's Figure
+    3b)."""
     max_priority: PositiveInt = 64
-    """If not `unary`: number of priority tokens, which is also the largest capacity."""
+    """If not `unary`: number of priority tokens, which is also the largest length."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -326,7 +328,8 @@ class PrioritySort(LantmTask):
         return super().shapes(capacity)
 
     def pair(self, key, length, capacity):
-        """Priorities are the ranks of uniform noise. Unlike for a permutation, a longer draw keeps the first ones."""
+        """Priorities are the ranks of uniform noise whose first draws, unlike a permutation, do not depend on the
+        capacity."""
         self._check(capacity)
         value_key, order_key = jax.random.split(key)
         values = self.tokens(value_key, capacity)

@@ -1,12 +1,12 @@
 """Three tasks of the Long Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006): one label for a long input.
 
 Neural Attention Memory evaluates its Transformer on these three (Nam & Seo 2022, section 4.2, Table 1). A length is a
-number of tokens. Training and test have the same lengths: these tasks are about long inputs, not about longer ones.
-The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. The
-benchmark's own special symbols are left out, so token ids differ from the benchmark's.
+number of tokens. Training and test have the same lengths: these tasks need long inputs, but no length generalisation.
+The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. The special
+symbols of the benchmark are left out, so token ids differ from those of the benchmark.
 
-`Digits` is not in the benchmark: a small task of the same kind, with data that a package brings along and tests that
-are longer than training.
+`Digits` is not in the benchmark. It is a small task of the same kind, with data that scikit-learn contains, and tests
+on inputs longer than in training.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Classification(RowTask):
 class ListOps(Classification):
     """`[MAX 2 [MIN 4 7 ] 0 ]` -> 4: nested MIN, MAX, MED (median, rounded down) and SM (sum modulo 10) of digits.
 
-    Trees are drawn as in the benchmark and kept if they have more than `min_length` and fewer than `max_length` tokens;
-    no tree occurs twice. They are generated once, in about half a minute, and cached on disk (`lenmem.data.cache`). The
-    seed of the benchmark's own trees was not published, but the trees were (`origin`).
+    Trees are drawn as in the benchmark, and accepted if they have more than `min_length` and fewer than `max_length`
+    tokens; no tree occurs twice. They are generated once, in about half a minute, and cached on disk
+    (`lenmem.data.cache`). The seed of the benchmark's trees was not published, but the trees were (`origin`).
     """
 
     vocabulary: ClassVar[int] = listops.SYMBOLS
@@ -95,8 +95,8 @@ class ListOps(Classification):
     """Fields that generated trees do not depend on."""
 
     origin: str = "generated"
-    """`generated`, or the directory with the benchmark's `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`. Their
-    sizes then replace those below."""
+    """`generated`, or the directory with the benchmark's `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`, which
+    determine the sizes of the sets."""
     train_size: PositiveInt = 96_000
     """Training examples."""
     validation_size: PositiveInt = 2_000
@@ -118,7 +118,7 @@ class ListOps(Classification):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The symbols as written."""
+        """The written symbols."""
         return (*"0123456789", *listops.OPERATORS, "]")
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class ListOps(Classification):
         return min(self.min_length + 1, self.cut_at), min(self.max_length - 1, self.cut_at)
 
     def tables(self) -> dict[Split, Rows]:
-        """The trees, in the order in which they were drawn, or of the files."""
+        """The trees, in the order of generation or of the files."""
         if self.origin != "generated":
             return {split: self.read(split) for split in listops.FILES}
         settings = {"version": 1} | {name: value for name, value in vars(self).items() if name not in self.of_reading}
@@ -188,10 +188,10 @@ class ListOps(Classification):
 
 @dataclasses.dataclass(frozen=True)
 class _FileTask(Classification):
-    """An external data set; part of its training set is held out."""
+    """An external data set. Part of its training set is held out for validation."""
 
     origin: str = "tfds"
-    """`tfds`, or the directory with the data set's own files."""
+    """`tfds`, or the directory with the published files."""
     validation_share: UnitInterval = 0.1
     """Fraction of the training set that is held out. 0: none; the split `validation` is then the test set."""
     validation_seed: NonNegativeInt = 0
@@ -202,7 +202,7 @@ class _FileTask(Classification):
         raise NotImplementedError
 
     def tables(self) -> dict[Split, Rows]:
-        """Training without the held-out rows, validation, and test."""
+        """Training, validation (held out from the training set) and test."""
         rows = self.read("train")
         train, validation = split_off(rows, share_of(len(rows), self.validation_share), self.validation_seed)
         test = self.read("test")
@@ -265,9 +265,9 @@ class PixelImage(_FileTask):
 class Digits(Classification):
     """A written digit of grey pixels, row by row -> which digit it is (scikit-learn's 1,797 pictures).
 
-    Training pictures have 8 x 8 pixels, those of the test are held-out ones enlarged to each of the `sides`, with
-    repeated pixels. A token is the ink of a pixel, 0 to 16. Needs scikit-learn, from the extra `lenmem[plot]`; nothing
-    is downloaded.
+    Training pictures have 8 x 8 pixels. Test pictures are held out, and enlarged to each of the `sides` by repeating
+    pixels. A token is the ink of a pixel, 0 to 16. Needs scikit-learn, from the extra `lenmem[plot]`; nothing is
+    downloaded.
     """
 
     vocabulary: ClassVar[int] = digits.INKS
@@ -275,11 +275,11 @@ class Digits(Classification):
     chance: ClassVar[float] = 0.1
 
     sides: tuple[int, ...] = (12, 16, 24, 32)
-    """Pixels on a side of the enlarged pictures, ascending, each more than 8."""
+    """Side lengths of the enlarged pictures in pixels, ascending, each more than 8."""
     validation_size: PositiveInt = 180
-    """Pictures for validation, in 8 x 8 pixels."""
+    """Number of validation pictures, with 8 x 8 pixels."""
     test_size: PositiveInt = 360
-    """Pictures for the test; the rest is for training."""
+    """Number of test pictures. The remaining pictures are for training."""
     data_seed: NonNegativeInt = 0
     """Seed of the division into training, validation and test."""
 
@@ -300,21 +300,21 @@ class Digits(Classification):
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """The squares of the smallest and of the largest side."""
+        """The numbers of pixels of the smallest and the largest enlarged picture."""
         return self.sides[0] ** 2, self.sides[-1] ** 2
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """The pixels of 8 x 8 and of all enlarged pictures."""
+        """The numbers of pixels of the 8 x 8 pictures and of all enlarged pictures."""
         return tuple(side**2 for side in (digits.SIDE, *self.sides))
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """The usual splits, and `same_size`: the test's pictures as large as those of training."""
+        """The usual splits, and `same_size`: the test pictures with 8 x 8 pixels."""
         return super().splits | {"same_size": self.train_lengths}
 
     def tables(self) -> dict[Split, Rows]:
-        """All pictures of each split; those of the test in each of the `sides`."""
+        """The pictures of each split; those of the test in all `sides`."""
         pictures, labels = digits.read()
         order = np.random.default_rng(self.data_seed).permutation(len(labels))
         test, validation, train = np.split(order, [self.test_size, self.test_size + self.validation_size])
@@ -331,7 +331,7 @@ class Digits(Classification):
         return {"test": large} | {split: rows(which, digits.SIDE) for split, which in small.items()}
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """The test's pictures in all sizes."""
+        """The test pictures in all sizes."""
         small, large = tables["same_size"], tables["test"]
         pixels = np.pad(small.inputs, ((0, 0), (0, large.inputs.shape[1] - small.inputs.shape[1])))
         return Rows(*(np.concatenate(both) for both in zip((pixels, *small.arrays[1:]), large.arrays, strict=True)))

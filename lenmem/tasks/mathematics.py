@@ -2,8 +2,8 @@
 
 Csordás et al. (2021) and Le et al. (2024, section 3.3 and table 13) train on the three difficulties together and test
 on `extrapolate`, whose numbers are longer than any in training. A length is the number of digits in a question. Splits:
-`train`; `validation`, held-out questions of the training distribution; `interpolate`, of one medium size; `test`, the
-extrapolation.
+`train`; `validation`, held-out questions of the training distribution; `interpolate`, questions of one medium size;
+`test`, the extrapolation set.
 """
 
 from __future__ import annotations
@@ -53,12 +53,11 @@ class MathematicsTask(RowTask):
     held_out_examples: PositiveInt = 10_000
     """Number of held-out questions of each difficulty, and of questions in each of the two tests."""
     length_given: bool = False
-    """The model is told the length of the answer. False: it has slots for the longest answer and must end it itself."""
+    """The model knows the length of the answer. False: it has slots for the longest answer and must end its answer."""
     origin: str = "generator"
-    """`generator`; `tfds`, whose two sets lack the test, which is generated; or the directory of the unpacked
-    release."""
+    """`generator`; `tfds`, which lacks the test set, so that is generated; or the directory of the unpacked release."""
     data_seed: NonNegativeInt = 0
-    """Seed of the questions, or with other origins of the choice of held-out ones."""
+    """Seed of the generated questions, and of the choice of held-out questions."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -67,7 +66,7 @@ class MathematicsTask(RowTask):
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """1 .. the most digits in the test, which has easy questions too."""
+        """1 .. the most digits in the test, which also has questions with few digits."""
         return 1, self.digits[1]
 
     @property
@@ -77,7 +76,7 @@ class MathematicsTask(RowTask):
 
     @property
     def spec(self) -> Spec:
-        """Characters in; digits, sign, point and end out."""
+        """Characters in; digits, sign, point and end symbol out."""
         return Spec(
             vocabulary=len(CHARACTERS),
             output_size=END + 1,
@@ -193,7 +192,7 @@ class PlaceValue(MathematicsTask):
 
 
 def without_repetitions(sets: dict[str, list[mathematics.Pair]]) -> dict[str, list[mathematics.Pair]]:
-    """Keeps each question once, in the first set that contains it."""
+    """The sets with each question only once, in the first set that contains it."""
     seen: set[str] = set()
     kept = {}
     for name, pairs in sets.items():

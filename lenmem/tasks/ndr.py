@@ -62,7 +62,7 @@ class DepthTask(RowTask):
         return Spec(self.vocabulary, self.classes, shared_ids=self.shared_ids, chance=self.chance, shapes=self.shapes)
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Depths."""
+        """The depths."""
         return rows.answers[:, 1].astype(np.int32)
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
@@ -80,7 +80,7 @@ class DepthTask(RowTask):
         return Example(tokens, jnp.arange(size) < length, answer[:1], one, one)
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Training as `batches` says; other splits as in every `RowTask`."""
+        """Training batches as set by `batches`; other splits as in every `RowTask`."""
         mixed = super().source(split, batch_size)  # raises for an unknown split, or too large a batch
         if split != "train" or self.batches == "mixed":
             return mixed
@@ -93,15 +93,15 @@ class DepthTask(RowTask):
 class TableLookup(DepthTask):
     """`b a d 101` -> b(a(d(101))): fixed functions on eight symbols. Length: functions.
 
-    Tokens: symbols 000 .. 111 are 0 .. 7, functions a .. k are 8 .. 18; j and k occur only alone. The sets are the
-    published draws (see `lenmem.data.ctl`): training has 53,704 examples: all 88 of one function with those of j and k
-    repeated 30 times, then 419, 3,729, 20,874 and 28,114 of 2 .. 5 functions (with the default seed). `validation` and
+    Tokens: symbols 000 .. 111 are 0 .. 7, functions a .. k are 8 .. 18; j and k are never composed. The sets are the
+    published draws (see `lenmem.data.ctl`). Training has 53,704 examples: all 88 of one function, 30 more copies of
+    those of j and k, and 419, 3,729, 20,874 and 28,114 of 2 .. 5 functions (with the default seed). `validation` and
     `iid` have 4,000 each, the deeper sets 1,000 each (330, 327, 343 of 6 .. 8 functions; 514, 486 of 9, 10). Labels are
-    nearly uniform: 12 to 13% each in training, 11 to 14% in the test.
-    The published halves of the held-out pool differ: by the order of a Python set, all held-out examples of two
-    functions are in its test half. Here the halves are random.
+    nearly uniform: 12 to 13% each in training, 11 to 14% in the test. The published halves of the held-out pool are not
+    alike: through the order of a Python set, all held-out examples of two functions are in the test half. Here the
+    halves are random.
 
-    Curves beyond 5 functions draw fresh examples, with any number of functions.
+    Curves beyond 5 functions use fresh examples, with any number of functions.
     """
 
     vocabulary: ClassVar[int] = ctl.SYMBOLS + ctl.FUNCTIONS
@@ -122,7 +122,7 @@ class TableLookup(DepthTask):
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """9 .. 10."""
+        """`validation_depth` + 1 .. 10."""
         return self.validation_depth + 1, 10
 
     @property
@@ -143,7 +143,7 @@ class TableLookup(DepthTask):
         return capacity + 1, 1
 
     def tables(self) -> dict[Split, Rows]:
-        """The published sets; `data_seed` divides the pool."""
+        """The published sets. `data_seed` determines the division of the pool."""
         deeper = self.splits["deeper_validation"], self.splits["test"]
         words = cached("ctl", {"version": 1, "deeper": deeper}, lambda: _words(ctl.compositions(*deeper)))
         pool, validation, test = (words[name] for name in ("pool", "deeper_validation", "test"))
@@ -171,7 +171,7 @@ class TableLookup(DepthTask):
         return Rows(tokens, depths.astype(np.int32) + 1, answers, np.ones(depths.size, np.int32))
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """Up to 5 functions: a held-out row (for 1 function: one of the 88). Beyond: a fresh draw."""
+        """Up to 5 functions: a held-out row (for 1 function: one of the 88). More functions: a fresh example."""
         row = super().sample(key, jnp.minimum(length, ctl.LONGEST), capacity)
         if capacity <= ctl.LONGEST:
             return row
@@ -212,7 +212,7 @@ class TreeTask(DepthTask):
     """Random expressions of digits and operators, equally many at each depth (see `lenmem.data.trees`)."""
 
     lowest_depth: ClassVar[int]
-    """The lowest training depth from which examples are balanced."""
+    """The lowest training depth that is sampled; the sets have equally many examples of each depth from this on."""
     most: ClassVar[dict[int, int]] = {}
     """depth -> largest number of examples in a set, for depths with few different expressions."""
 
@@ -290,7 +290,7 @@ class TreeTask(DepthTask):
     ) -> dict[str, np.ndarray]:
         language = self.language(trained=depths[1] <= self.train_lengths[1])
         wanted = trees.Wanted(
-            # in the code a digit has depth 1, in the paper 0
+            # a digit has depth 1 in the published code, 0 in the paper
             counts={depth + 1: count for depth, count in self.counts(split, depths).items() if count},
             lowest=depths[0] + 1,
             highest=depths[1] + 1,
@@ -324,14 +324,15 @@ def _trees(part: dict[str, np.ndarray]) -> list[bytes]:
 class Arithmetic(TreeTask):
     """`((4*7)+2)` -> 0: nested sums and products modulo 10. Length: depth; that of `(4*7)` is 1.
 
-    Tokens: ( ) * + and ten digits; at most 49 of them. Training has all 200 expressions of depth 1, and 25,000 of each
-    depth 2 .. 5, with 12, 15, 20 and 25 tokens on average (33 at depth 6, 38 and 43 at 7 and 8). Products make the
-    label 0 the most frequent: 26% in training, 30% in the test; 2, 4, 6, 8 are 10 to 11% each, 5 is 8%, the other odd
-    ones 6%. Generating the sets takes seconds.
+    Tokens: ( ) * + and ten digits; an expression has at most 49. Training has all 200 expressions of depth 1, and
+    25,000 of each depth 2 .. 5, with 12, 15, 20 and 25 tokens on average (33 at depth 6, 38 and 43 at 7 and 8). Because
+    of products, the label 0 is the most frequent: 26% in training, 30% in the test; 2, 4, 6, 8 are 10 to 11% each, 5 is
+    8%, the other odd labels 6%. Generating the sets takes seconds.
 
-    Published quirks: a node is an operator with probability 0.2 in sets of training depths and 0.3 in deeper ones, and
-    an expression that is not deep enough always becomes the right operand of a new one. `clean=True`: 0.2, and either
-    operand. `disjoint=False`: the held-out sets of training depths contain the 200 expressions, too.
+    Published quirks: a node is an operator with probability 0.2 in sets of training depths and 0.3 in deeper sets, and
+    an expression that is not deep enough always becomes the right operand of a new one. With `clean=True` the
+    probability is 0.2, and the expression becomes either operand. With `disjoint=False` the held-out sets of training
+    depths also contain the 200 expressions.
     """
 
     vocabulary: ClassVar[int] = len(expressions.ARITHMETIC_TOKENS)
@@ -343,7 +344,7 @@ class Arithmetic(TreeTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The symbols as written."""
+        """The written symbols."""
         return expressions.ARITHMETIC_TOKENS
 
     def language(self, trained: bool) -> trees.Language:
@@ -364,15 +365,15 @@ class Arithmetic(TreeTask):
 class DependencyListOps(TreeTask):
     """`[MED 4 8 5 [MAX 8 4 9 ] ]` -> 6: nested MAX, MED, MIN and SM of digits. Length: dependency depth.
 
-    Tokens: ten digits, four operators with their bracket, a closing bracket; at most 43 of them. The dependency depth
-    ignores arguments that an operator does not select (`lenmem.data.expressions.listops`). Training has 200,000
-    expressions of each depth 1 .. 5, with 15, 18, 24, 29 and 32 tokens on average (35 at depth 6, 37 and 38 at 7 and
-    8). Labels are 9 to 11% each in training, 9 to 13% in the test. Generating the sets takes about a minute of a free
-    core, and some more for depths 9 .. 12 when a curve is drawn.
+    Tokens: ten digits, four operators with their bracket, a closing bracket; an expression has at most 43. The
+    dependency depth ignores arguments that an operator does not select (`lenmem.data.expressions.listops`). Training
+    has 200,000 expressions of each depth 1 .. 5, with 15, 18, 24, 29 and 32 tokens on average (35 at depth 6, 37 and 38
+    at 7 and 8). Labels are 9 to 11% each in training, 9 to 13% in the test. Generating the sets takes about a minute on
+    a free core, and longer with depths 9 .. 12 for a curve.
 
-    Published quirks: for the greatest length, an operator and its closing bracket count as three tokens, and an
-    expression that is not deep enough is never the last argument of a new one. `clean=True`: two tokens, and any
-    argument.
+    Published quirks: an operator and its closing bracket count as three tokens towards `max_length`, and an expression
+    that is not deep enough is never the last argument of a new one. With `clean=True` they count as two tokens, and the
+    expression may be any argument.
     """
 
     vocabulary: ClassVar[int] = len(expressions.LISTOPS_TOKENS)
@@ -386,7 +387,7 @@ class DependencyListOps(TreeTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The symbols as written."""
+        """The written symbols."""
         return expressions.LISTOPS_TOKENS
 
     def language(self, trained: bool) -> trees.Language:

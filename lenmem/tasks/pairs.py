@@ -39,21 +39,21 @@ class Pairs(RowTask):
     sampled_with_training: ClassVar[bool] = True
 
     path: str = "example"
-    """A file with tab-separated columns, or a *.jsonl with one object per line; `example`: 400 rows of colours,
-    reversed."""
+    """A file with tab-separated columns, or a *.jsonl with one object per line; `example`: 400 sequences of colours and
+    their reversals."""
     columns: Columns = None
     """The columns of input and answer: column numbers from 0, or keys of the objects. None: the first two."""
     tokens: Tokens = "word"
-    """The tokens: words between blanks, characters, or bytes."""
+    """The tokens: words separated by blanks, characters, or bytes."""
     train_share: UnitInterval = 0.8
-    """Fraction of the pairs, shortest inputs first, that is not in the test. If the last input has the length of
-    others, they may be in both."""
+    """Fraction of the pairs for training and validation, those with the shortest inputs. The rest is the test.
+    Different inputs of the length at the cut may be on both sides."""
     validation_share: UnitInterval = 0.1
-    """Fraction of the shorter pairs that is held out, at random."""
+    """Fraction of the shorter inputs that is held out, at random."""
     length_given: bool = False
-    """The model is told the length of the answer. False: it has slots for the longest answer and must end it itself."""
+    """The model knows the length of the answer. False: it has slots for the longest answer and must end its answer."""
     data_seed: NonNegativeInt = 0
-    """Seed of the held-out pairs."""
+    """Seed of the choice of held-out pairs, and of the order of all pairs."""
     rows: Iterable[Any] | None = None
     """In Python, instead of a file: an iterable of pairs of texts, or of mappings such as a Hugging Face dataset. The
     rows are saved with the run."""
@@ -66,12 +66,12 @@ class Pairs(RowTask):
             if self.path != "example":
                 raise ValueError(f"give either rows or a path; got both, with the path {self.path}")
             object.__setattr__(self, "rows", pair_rows(self.rows, self.columns))
-            object.__setattr__(self, "columns", None)  # the rows are pairs now
+            object.__setattr__(self, "columns", None)  # `pair_rows` has selected the columns
         object.__setattr__(self, "_version", _version(self.read_path) if self.rows is None else None)
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        """The fields and the version of the file. Tasks are keys of caches of data and programs."""
+        """The fields and the version of the file, since tasks are keys of the caches of data and programs."""
         return (*(getattr(self, field.name) for field in dataclasses.fields(self)), self.version)
 
     def __eq__(self, other: object) -> bool:
@@ -87,7 +87,7 @@ class Pairs(RowTask):
 
     @property
     def read_path(self) -> str:
-        """The file of `path`."""
+        """The path of the file, also for `example`."""
         return str(EXAMPLE) if self.path == "example" else self.path
 
     @property
@@ -97,7 +97,7 @@ class Pairs(RowTask):
 
     @property
     def file(self) -> File:
-        """The contents, read once."""
+        """The contents of the file or the rows, read once."""
         if isinstance(self.rows, PairRows):
             return _of_memory(self.rows, self.tokens)
         return _read(self.read_path, self.columns, self.tokens, self.version)
@@ -136,7 +136,7 @@ class Pairs(RowTask):
 
     @property
     def spec(self) -> Spec:
-        """The tokens of inputs; those of answers and the end symbol, with separate ids."""
+        """Input tokens in; answer tokens and the end symbol out, with separate ids."""
         end = len(self.file.answer_tokens)
         return Spec(
             vocabulary=len(self.file.input_tokens),
@@ -158,11 +158,11 @@ class Pairs(RowTask):
         return (*("_" if token == " " else token for token in self.file.answer_tokens), "<eos>")
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): inputs of that length, and the longest of all answers with its end symbol."""
+        """(N, M): the input tokens; the longest answer of all splits and the end symbol."""
         return capacity, self.file.rows.answers.shape[1] + 1
 
     def tables(self) -> dict[Split, Rows]:
-        """The shorter pairs without the held-out ones, the held-out ones, and the longer pairs."""
+        """Training (shorter pairs), validation (held out from these) and test (longer pairs)."""
         shorter, longer = self.cut
         same = self.file.same[shorter]
         held = share_of(len(np.unique(same)), self.validation_share)
@@ -182,11 +182,11 @@ class File:
 
     rows: Rows
     same: np.ndarray
-    """int[R]: the first row with the same input."""
+    """int[R]: for each row, the index of the first row with the same input."""
     input_tokens: tuple[str, ...]
     answer_tokens: tuple[str, ...]
     chance: float
-    """Token accuracy of the best constant answer; the end symbol is one of them."""
+    """Token accuracy of the best constant answer, which may be the end symbol."""
 
 
 def _version(path: str) -> Version | None:

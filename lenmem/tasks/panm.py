@@ -7,8 +7,8 @@ about 8 (L + 1): `length_9`, `length_10`, .. are splits, each a column of the pa
 takes the five lengths in turn, so its score is their mean, as in Table 1. The split `selection` has length L + 1, which
 the paper uses to select parameters.
 
-The published code has Copy and Reverse only. Details that the text leaves open are fields; their defaults are marked as
-our choice. If an input does not determine its answer, `ceiling_at` is the highest possible token accuracy.
+The published code contains only Copy and Reverse. Details that the text leaves open are fields; their defaults are
+marked as our choice. If an input does not determine its answer, `ceiling_at` is the highest possible token accuracy.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PanmTask(Task):
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """From training to the longest test with growing intervals, including every test length."""
+        """From training to the longest test length at growing intervals, including all test lengths."""
         first, last = self.train_lengths[0], max(self.train_lengths[1], self.scored_lengths[-1])
         return tuple(sorted({*growing_lengths(first, last), *self.scored_lengths}))
 
@@ -103,7 +103,7 @@ class PanmTask(Task):
 
     @property
     def spec(self) -> Spec:
-        """Tokens in, with or without features, and the same tokens out. The ceiling is that of the split `test`."""
+        """Tokens with or without features in; tokens with the same ids out. The ceiling is that of the split `test`."""
         ceiling = float(np.mean([self.ceiling_at(length) for length in self.scored_lengths]))
         return Spec(
             vocabulary=self.vocabulary,
@@ -122,7 +122,7 @@ class PanmTask(Task):
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         """One example; padding is 0."""
         token_key, problem_key = jax.random.split(key)
-        # A longer draw keeps the first tokens.
+        # The first tokens do not depend on the capacity.
         tokens = jax.random.randint(token_key, (capacity,), 0, self.vocabulary, jnp.int32)
         problem = self.problem(problem_key, tokens, length)
         size, slots = self.shapes(capacity)
@@ -137,7 +137,7 @@ class PanmTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class InTurn(FreshSource):
-    """Fresh batches that take the test lengths in turn, one per batch."""
+    """Fresh batches that cycle through the test lengths, one per batch."""
 
     task: PanmTask
 
@@ -171,8 +171,8 @@ class Mix(PanmTask):
     """Two alternating rules: for odd t x_{ceil(L / 2)}, for even t x_1, where t = 1 .. L."""
 
     rule: Literal["formula", "example"] = "formula"
-    """`formula`: section 3.1, as above. `example`: the different rule of Table 6, for odd t x_1 and for even t x_t. The
-    formula is our choice; it fits the printed numbers: 54% is one half right and the other at chance."""
+    """`formula`: section 3.1, as above. `example`: the different rule of Table 6, x_1 for odd t and x_t for even t. The
+    formula is our choice; it fits the printed scores: 54% is one half correct and the other at chance."""
     first_step: Literal[1, 0] = 1
     """The index of the first step, which determines the odd steps: 0 swaps the rules. The text and Table 6 have 1."""
 
@@ -205,14 +205,14 @@ class DynamicRecall(PanmTask):
     """Treatment of positions without such a neighbour. `wrap`: the first and the last token are neighbours. `avoid`:
     such positions are not drawn. Wrapping is our choice. A single token is its own neighbour in either case."""
     answer: Literal["one", "rest"] = "one"
-    """`one`: the neighbour alone, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
-    text; the number of slots then shows where the answer starts, and nothing is ambiguous."""
+    """`one`: only the neighbour, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
+    text; the number of slots then reveals the place, so nothing is ambiguous."""
 
     def input_size(self, length):
         return length + 1
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the sequence with the query, and one token or up to all."""
+        """(N, M): the sequence with the query; one token, or up to all."""
         return capacity + 1, 1 if self.answer == "one" else capacity
 
     def problem(self, key, tokens, length):
@@ -243,15 +243,16 @@ class DynamicRecall(PanmTask):
 
 @functools.cache
 def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
-    """Accuracy of the best guess of a token's right neighbour, given the token but not its place.
+    """Accuracy of the best guess of a token's right neighbour, if the token is known but not its place.
 
-    The place is uniform among all of a ring, or all but the last of a row. Let the token be its own neighbour at J of
-    its places and have another neighbour at R places; these neighbours are uniform and independent. The best guess is
-    the most common neighbour, so
+    The place is uniform among all places of a ring, or all but the last of a row. Let J be the number of the token's
+    places at which its neighbour is the same token, and R the number of its other places, whose neighbours are uniform
+    and independent. The best guess is the most common neighbour, so
 
         ceiling = V E[max(J, C_R)] / places,    C_R: the largest count of R balls in V - 1 cells,
 
-    where J and R follow from counting through the sequence. Exact; O(length^3 V). Left neighbours are the same.
+    where the distribution of J and R follows from a recursion along the sequence. Exact; O(length^3 V). The accuracy
+    for left neighbours is the same.
     """
     places = length if ring else length - 1
     p = 1 / vocabulary
@@ -261,7 +262,7 @@ def neighbour_ceiling(length: int, vocabulary: int, *, ring: bool) -> float:
         return np.roll(chances, 1, axis)  # the wrapped entries are 0, since J + R <= places
 
     def run(token: np.ndarray, other: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities of (J, R), with the token or another one at the current place."""
+        """Joint probabilities of (J, R) with the token, and with another one, at the current place."""
         for _ in range(steps):
             token, other = (counted(token, 0) + other) * p, (counted(token, 1) + other) * (1 - p)
         return token, other
@@ -301,12 +302,13 @@ def most_in_a_cell(balls: int, cells: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class PanmPrioritySort(PanmTask):
-    """Tokens with a score each, from N(0, 1) -> the tokens by ascending score. The score is a channel."""
+    """Tokens, each with a score from N(0, 1) -> the tokens by ascending score. The score is a channel."""
 
     train_lengths: Lengths = (1, 10)
     """Smallest and largest training length, both included; the largest is the paper's L."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
-    """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
+    """Test lengths, ascending, as printed in Tables 11 and 12, although their labels 2, 4 and 8 (L + 1) would be 22, 44
+    and 88."""
     descending: bool = False
     """The highest score first, as in older code of the authors."""
 
@@ -332,7 +334,8 @@ class IDSort(PanmTask):
     train_lengths: Lengths = (1, 10)
     """Smallest and largest training length, both included. Our choice; the text does not specify it."""
     scored_lengths: tuple[int, ...] = (10, 11, 21, 41, 81)
-    """Test lengths, ascending, as printed in Tables 11 and 12, where they carry the labels of the other tables."""
+    """Test lengths, ascending, as printed in Tables 11 and 12, although their labels 2, 4 and 8 (L + 1) would be 22, 44
+    and 88."""
     id_size: PositiveInt = 8
     """Number of components of an id. Our choice."""
     alone: Literal["itself", "zero"] = "itself"
@@ -346,7 +349,7 @@ class IDSort(PanmTask):
 
     @property
     def chance(self) -> float:
-        """The chance of token 0, which may be certain for one token of an odd number."""
+        """The expected frequency of token 0, which for `zero` is certain for one token if their number is odd."""
         odd = np.arange(self.train_lengths[0], self.train_lengths[1] + 1)
         sure = np.mean(odd % 2 / odd) if self.alone == "zero" else 0
         return float(sure + (1 - sure) / self.vocabulary)

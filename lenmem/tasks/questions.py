@@ -27,29 +27,31 @@ MOST_WORDS = 255
 class Babi(TextTask):
     """`mary moved to the bathroom . where is mary ?` -> `bathroom`. Length: words of story and question.
 
-    Each task is sorted by the number of words in its stories and cut; if stories at the cut have the same length, they
-    may be on both sides. Splits: `train`, `validation`, `test`, and `task_<n>`, the test questions of one task.
+    Each task is sorted by the number of words in its stories and cut. Stories of the length at the cut may be on both
+    sides. Splits: `train`, `validation`, `test`, and `task_<n>`, the test questions of one task.
     """
 
     unit: ClassVar[str] = "words"
     sampled_with_training: ClassVar[bool] = True
 
     directory: str = "example"
-    """A directory of the published files, such as tasks_1-20_v1-2/en-10k; `example`: nine tasks of drawn stories."""
+    """A directory of the published files, such as tasks_1-20_v1-2/en-10k; `example`: nine tasks of generated
+    stories."""
     tasks: tuple[Annotated[int, between(1, babi.TASKS)], ...] | None = None
     """Numbers of the tasks that are learnt together. None: all tasks of the directory (twenty; nine for `example`)."""
     train_share: UnitInterval = 0.8
-    """Fraction of each task, shortest stories first, that is not in the test."""
+    """Fraction of each task for training and validation, those with the shortest stories. The rest is the test."""
     validation_share: UnitInterval = 0.1
     """Fraction of the shorter questions that is held out, at random. 0: none, and there is no split `validation`."""
     last_sentences: PositiveInt = 130
-    """Stories are cut to their last sentences: a choice of Le et al. (2020), whose protocol Le et al. (2024) follow."""
+    """Most sentences of a story; only the last are read. The default is that of Le et al. (2020), whose protocol Le et
+    al. (2024) follow."""
     vocabulary_size: Annotated[int, between(1, MOST_WORDS)] = 200
-    """Number of ids of words; there may be fewer words. The twenty tasks have about 180."""
+    """Number of word ids; there may be fewer words. The twenty tasks have about 180."""
     answer_words: Annotated[int, between(1, 16)] = 5
-    """Words of the longest answer."""
+    """Most words of an answer."""
     data_seed: NonNegativeInt = 0
-    """Seed of the held-out questions, and of the order of the others."""
+    """Seed of the choice of held-out questions, and of the order of all others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,22 +67,22 @@ class Babi(TextTask):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """The shortest and the longest of each."""
+        """The shortest and the longest question of each split."""
         return self.contents.lengths
 
     @property
     def train_lengths(self) -> tuple[int, int]:
-        """Of the shorter questions of all tasks."""
+        """The lengths of the shorter questions of all tasks."""
         return self.splits["train"]
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """Of the longer questions of each task. Tasks differ in length, so this overlaps with training."""
+        """The lengths of the longer questions of each task. They overlap with training, as tasks differ in length."""
         return self.splits["test"]
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """Up to 32 of the lengths of the test, evenly spaced."""
+        """Up to 32 test lengths, evenly spaced."""
         found = np.unique(self.contents.tables["test"].input_lengths)
         return tuple(evenly_spaced(found))
 
@@ -91,27 +93,27 @@ class Babi(TextTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The words, and names of the ids that are not used."""
+        """The words, and names of unused ids."""
         known = self.contents.words
         return (*known, *(f"<{number}>" for number in range(len(known), self.vocabulary_size)))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the words; the longest answer and its end."""
+        """(N, M): the words; the longest answer and the end symbol."""
         return capacity, self.answer_words + 1
 
     def tables(self) -> dict[Split, Rows]:
-        """The shorter questions of all tasks without the held-out ones, the held-out ones, the longer ones."""
+        """Training (shorter questions), validation (held out from these), test (longer ones), and each task's test."""
         return self.contents.tables
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contents:
-    """The questions of a directory of bAbI."""
+    """The questions of a bAbI directory."""
 
     words: tuple[str, ...]
     tables: dict[Split, Rows]
     lengths: dict[Split, tuple[int, int]]
-    """The fewest and the most words of a split."""
+    """The shortest and the longest question of each split, in words."""
 
 
 @functools.lru_cache(maxsize=4)

@@ -37,9 +37,9 @@ class AssociativeRecall(Task):
     spacing: Annotated[int, at_least(4)] = 16
     """Input tokens for each pair. In the paper 64 tokens have 4 pairs, 128 have 8, and 256 have 16."""
     exponent: PositiveFloat = 0.01
-    """a: place g = 1, 2, .. of a query has a probability proportional to g^(a - 1). 1: uniform."""
+    """a: the probability of place g = 1, 2, .. of a query is proportional to g^(a - 1). 1: uniform."""
     random_fillers: bool = False
-    """Fillers are random tokens of the whole vocabulary, which are not answered."""
+    """Fillers are random tokens of the whole vocabulary. They are not scored."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class AssociativeRecall(Task):
 
     @property
     def spec(self) -> Spec:
-        """Tokens in; at each position a token, of which those of the queries are scored."""
+        """Tokens in, a token out at each position. Only the outputs at queries are scored."""
         return Spec(
             vocabulary=self.vocabulary,
             output_size=self.vocabulary,
@@ -68,7 +68,7 @@ class AssociativeRecall(Task):
         return self.spacing * capacity, self.spacing * capacity
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """One example; padding and answers that are not scored are 0."""
+        """One example; padding and targets that are not scored are 0."""
         self._check(capacity)
         of_keys, of_values, of_places, of_fillers = jax.random.split(key, 4)
         half, size = self.vocabulary // 2, self.spacing * capacity
@@ -76,7 +76,8 @@ class AssociativeRecall(Task):
         values = half + jax.random.permutation(of_values, self.vocabulary - half)[:capacity]
         pairs = jnp.arange(capacity)
 
-        # Places of two tokens behind the pairs; a key goes to each of the first by perturbed log-probabilities.
+        # Each place after the pairs has two tokens. Sorting log-probabilities with Gumbel noise draws distinct places
+        # in proportion to their probabilities.
         count = (self.spacing - 2) * capacity // 2
         places = jnp.arange(count)
         noise = jax.random.gumbel(of_places, (count,)) + (self.exponent - 1) * jnp.log(places + 1.0)

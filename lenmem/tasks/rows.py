@@ -20,7 +20,7 @@ from lenmem.types import Batch, Example
 class RowTask(Task):
     """Base class of tasks with fixed data. Subclasses define `tables`, `example` and the spec.
 
-    The data is made or read when the first example is drawn, once per configuration of a task.
+    The data is generated or read when the first example is drawn, once for each configuration of a task.
     """
 
     per_batch_length: ClassVar[bool] = False
@@ -28,14 +28,14 @@ class RowTask(Task):
     length_bin: ClassVar[int] = 1
     """`sample` draws any row with a length in (length - length_bin, length]."""
     sampled_with_training: ClassVar[bool] = False
-    """`sample` draws from other rows than those of the test, too; see `held_out`."""
+    """`sample` also draws from rows outside of the test; see `held_out`."""
 
     def tables(self) -> dict[Split, Rows]:
         """The rows of each split, in random order."""
         raise NotImplementedError
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """int[R]: the lengths, in the task's unit. By default the tokens of inputs."""
+        """int[R]: the lengths, in the task's unit. By default the number of input tokens."""
         return rows.input_lengths
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
@@ -43,15 +43,15 @@ class RowTask(Task):
         raise NotImplementedError
 
     def held_out(self, tables: dict[Split, Rows]) -> Rows:
-        """The rows that `sample` draws from: those of the test, or with `sampled_with_training` those of validation and
-        test, and training rows for lengths that these lack."""
+        """The rows that `sample` draws from: the test rows; with `sampled_with_training` the validation and test rows,
+        and training rows for lengths that do not occur in these."""
         if not self.sampled_with_training:
             return tables["test"]
         held, train = joined([tables["validation"], tables["test"]]), tables["train"]
         return joined([held, train[~np.isin(self.row_lengths(train), self.row_lengths(held))]])
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
-        """A uniform held-out row of that length. If there is none, one of the next shorter length that occurs."""
+        """A uniformly drawn held-out row of that length, or of the next shorter length that occurs."""
         pool = _pool(self)
         bounds = jnp.asarray(pool.bounds)[jnp.clip(length, 0, pool.bounds.shape[0] - 1)]
         number = jax.random.randint(key, (), bounds[0], bounds[1])
@@ -63,12 +63,12 @@ class RowTask(Task):
         return len(_tables(self)[split])
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Training: passes over the split, each in a new order. Other splits: repeated passes in the same order."""
+        """Training: passes over the split, each in a new order. Other splits: passes in the same order."""
         self.lengths_of(split)
         rows = len(_tables(self)[split])
         if rows < batch_size and split == "train":
             raise ValueError(
-                f"the training split has {rows} examples, no whole batch of {batch_size}; use a smaller batch_size"
+                f"the training split has {rows} examples, fewer than a batch of {batch_size}; use a smaller batch_size"
             )
         if not rows:
             raise ValueError(f"the split {split!r} of this {type(self).__name__} has no examples")
@@ -84,7 +84,7 @@ class RowSource:
     batch_size: int
 
     def batch(self, key: jax.Array, step: jax.Array | int) -> Batch:
-        """Batch `step`. A training pass leaves out the rows that do not fill a batch, different ones each time."""
+        """Batch `step`. A training pass omits the rows that do not fill a batch, which differ between passes."""
         rows = _tables(self.task)[self.split]
         size, column, step = len(rows), jnp.arange(self.batch_size), jnp.asarray(step)
         if self.split == "train":
@@ -100,8 +100,8 @@ class RowSource:
 def shuffled(key: jax.Array, index: jax.Array, size: int) -> jax.Array:
     """The image of `index` under a random permutation of 0 .. size - 1, int[..], without sorting.
 
-    Four rounds of a Feistel network permute the numbers of 2 k bits, the smallest such range that holds `size`; a
-    result outside `size` is permuted again until it is inside.
+    Four rounds of a Feistel network permute the numbers of 2 k bits, for the smallest k such that these include 0 ..
+    size - 1. A result of `size` or more is permuted again.
     """
     bits = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = jnp.uint32(2**bits - 1)
@@ -123,15 +123,15 @@ def shuffled(key: jax.Array, index: jax.Array, size: int) -> jax.Array:
 
 
 def share_of(count: int, share: float) -> int:
-    """A fraction of `count` things, rounded down. A tenth of 25,000 is 2,500, despite the rounding of 0.1 in binary."""
+    """A fraction of `count`, rounded down, unaffected by binary rounding: 0.1 of 25,000 is 2,500."""
     return int(round(count * share, 6))
 
 
 def split_off(rows: Rows, count: int, seed: int, groups: np.ndarray | None = None) -> tuple[Rows, Rows]:
-    """(the rest, `count` of the rows), both in random order.
+    """(the other rows, `count` of the rows), both in random order.
 
-    With `groups`, int[R], that many whole groups are split off instead of rows. Csordás et al. (2021) split SCAN in
-    this way, with seed 1234.
+    With `groups`, int[R], the second part is `count` complete groups instead of rows. Csordás et al. (2021) split SCAN
+    in this way, with seed 1234.
     """
     names, group = np.unique(np.arange(len(rows)) if groups is None else groups, return_inverse=True)
     chosen = np.random.RandomState(seed).choice(len(names), count, replace=False)
@@ -146,9 +146,9 @@ def split_off(rows: Rows, count: int, seed: int, groups: np.ndarray | None = Non
 def ended_example(
     row: tuple[jax.Array, ...], shapes: tuple[int, int], end: int, *, length_given: bool = False
 ) -> Example:
-    """A row of tokens and its answer, which `end` follows, in N input and M answer slots; padding is 0.
+    """A row of tokens with its answer followed by `end`, in N input and M answer slots; padding is 0.
 
-    All M slots are asked for; with `length_given`, only those of the answer and its end.
+    The target mask includes all M slots; with `length_given`, only those of the answer and its end.
     """
     inputs, length, answer, answer_length = (array.astype(jnp.int32) for array in row)
     inputs, answer = (
@@ -167,7 +167,7 @@ class _Pool:
     rows: Rows
     """Held-out rows by length."""
     bounds: np.ndarray
-    """int32[longest + 1, 2]: first and last + 1 of the rows for each length."""
+    """int32[longest + 1, 2]: the first and the last row + 1 for each length."""
 
 
 @functools.lru_cache(maxsize=8)

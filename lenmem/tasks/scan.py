@@ -1,16 +1,17 @@
 """SCAN: commands to actions (Lake & Baroni 2018, https://arxiv.org/abs/1711.00350), split by the number of actions.
 
-The data is generated from its grammar, 20,910 pairs. The length split trains on answers of at most 22 actions, 16,990
-pairs, and tests on the other 3,920; Newman et al. (2020) move the cut-off up to 40. A length is a number of actions;
-23, 29 and some others do not occur.
+The 20,910 pairs are generated from the grammar. The length split trains on the 16,990 pairs with at most 22 actions,
+and tests on the other 3,920; Newman et al. (2020) move the cut-off up to 40. A length is a number of actions; 23, 29
+and some others do not occur.
 
-Part of the training pairs is held out for validation, as in Csordás et al. (2021). Neural Attention Memory trains on
-all of them (`validation_share=0`) and, in its own words, selects on the test set, which we do not.
+Some of the training pairs are held out for validation, as in Csordás et al. (2021). Neural Attention Memory trains on
+all of them (`validation_share=0`) and, as its authors state, selects on the test set, which we do not.
 
 `whole_line=True` is the form of Neural Attention Memory (section 5.3): a line `IN: <command> OUT: <actions> <eos>`. The
-input shows everything before `OUT:` and then placeholders `_`; the target has placeholders up to `OUT:`. Answer t
-belongs to input t; loss and accuracy run over all positions, including the placeholders after the line (there up to the
-longest line of a batch, here of the split). The metrics `answer_*` cover actions and end alone.
+input shows everything before `OUT:` and then placeholders `_`; the target has placeholders up to `OUT:`. Output t
+belongs to input t. Loss and accuracy run over all positions, including placeholders after the end, up to the longest
+line (in the published code that of the batch, here that of the split). The metrics `answer_*` cover only actions and
+end.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WORDS = (
 )
 ACTIONS = ("I_WALK", "I_LOOK", "I_RUN", "I_JUMP", "I_TURN_LEFT", "I_TURN_RIGHT")
 END = len(ACTIONS)
-"""Answer id after the last action."""
+"""Answer id of the end symbol."""
 LINE_IN, LINE_OUT, LINE_BLANK, LINE_END = (len(WORDS) + len(ACTIONS) + i for i in range(4))
 """Ids of `IN:`, `OUT:`, `_` and `<eos>` in the whole-line form, after the words and the actions."""
 MOST_WORDS, MOST_ACTIONS = 9, 48
@@ -76,7 +77,7 @@ def grammar() -> list[Pair]:
 
 
 def check_pairs(pairs: list[Pair], origin: str) -> None:
-    """Raises ValueError at the first pair that the grammar does not give, or if pairs are missing or repeated."""
+    """Raises ValueError for the first pair that the grammar does not generate, or if pairs are missing or repeated."""
     known = dict(grammar())
     for number, (words, actions) in enumerate(pairs, 1):
         if known.get(words) != actions:
@@ -98,27 +99,27 @@ class Scan(RowTask):
     unit: ClassVar[str] = "actions"
     sampled_with_training: ClassVar[bool] = True
     max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
-    """Longest answer in training, in actions. 22 is the split of the data set's authors."""
+    """Most actions of a training answer. 22 is the published split."""
     validation_share: UnitInterval = 0.1
     """Fraction of the pairs up to the cut-off that is held out. 0: none, and there is no split `validation`."""
     validation_seed: NonNegativeInt = 1234
     """Seed of the choice of held-out pairs."""
     length_given: bool = False
-    """The model is told the length of the answer. False: every row has slots for the longest answer."""
+    """The model knows the length of the answer. False: it has slots for the longest answer and must end its answer."""
     whole_line: bool = False
     """The form of Neural Attention Memory: aligned, with every position scored."""
     origin: str = "grammar"
-    """`grammar`, the path of the official tasks.txt, or `tfds`. All contain the same pairs, which is checked. They
-    differ in their order, and therefore in the held-out pairs."""
+    """`grammar`, the path of the official tasks.txt, or `tfds`. Their pairs are the same, which is checked, but in a
+    different order, so the held-out pairs differ."""
 
     @property
     def train_lengths(self) -> tuple[int, int]:
-        """1 .. cut-off."""
+        """1 .. `max_actions`."""
         return 1, self.max_actions
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """cut-off + 1 .. 48."""
+        """`max_actions` + 1 .. 48."""
         return self.max_actions + 1, MOST_ACTIONS
 
     @property
@@ -128,7 +129,7 @@ class Scan(RowTask):
 
     @property
     def spec(self) -> Spec:
-        """13 words in, 6 actions and the end symbol out; a whole line has 23 tokens on both sides."""
+        """13 words in, 6 actions and the end symbol out; in the whole-line form 23 tokens in and out."""
         if self.whole_line:
             size = LINE_END + 1
             return Spec(size, size, shared_ids=True, alignment="aligned", chance=self.chance, shapes=self.shapes)
@@ -143,12 +144,12 @@ class Scan(RowTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The words; in the whole-line form also actions and marks."""
+        """The words; in the whole-line form also the actions and special symbols."""
         return (*WORDS, *ACTIONS, "IN:", "OUT:", "_", "<eos>") if self.whole_line else WORDS
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The actions and the end; in the whole-line form all names of the input."""
+        """The actions and the end symbol; in the whole-line form the input names."""
         return super().answer_names if self.whole_line else (*ACTIONS, "<eos>")
 
     @property
@@ -157,7 +158,7 @@ class Scan(RowTask):
         return _chance(self.max_actions, self.whole_line)
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): all words, and all actions with the end; or whole lines."""
+        """(N, M): the longest command, and the longest answer with its end; in the whole-line form a line for both."""
         if self.whole_line:
             return self._line(capacity), self._line(capacity)
         return MOST_WORDS, (min(capacity, MOST_ACTIONS) if self.length_given else MOST_ACTIONS) + 1
@@ -167,19 +168,19 @@ class Scan(RowTask):
         return MOST_WORDS + 3 + (self.max_actions if length <= self.max_actions else MOST_ACTIONS)
 
     def tables(self) -> dict[Split, Rows]:
-        """Pairs up to the cut-off without the held-out ones, which are `validation`; and the longer ones."""
+        """Training (up to `max_actions`), validation (held out from these) and test (longer answers)."""
         rows = _all_rows(self.origin)
         pool, test = (
             rows[mask] for mask in (rows.answer_lengths <= self.max_actions, rows.answer_lengths > self.max_actions)
         )
-        # as published: 1 - 0.9 is a little below 0.1, which matters if a tenth is a whole number
+        # as published: 1 - 0.9 is slightly below 0.1, which matters if a tenth of the pairs is an integer
         held = int(len(pool) * (1 - (1 - self.validation_share)))
         train, validation = split_off(pool, held, self.validation_seed)
         test = test[np.random.default_rng(self.validation_seed).permutation(len(test))]
         return {"train": train, "validation": validation, "test": test}
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Actions."""
+        """Number of actions."""
         return rows.answer_lengths
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
@@ -212,7 +213,7 @@ class Scan(RowTask):
         return Example(jnp.where(mask, inputs, 0), mask, jnp.where(mask, targets, 0), mask, mask)
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Token and sequence accuracy; for the whole line also those of actions and end alone, `answer_*`."""
+        """Token and sequence accuracy; in the whole-line form also those of actions and end only, `answer_*`."""
         values = super().metrics(outputs, batch)
         if self.whole_line:
             asked = batch.score_mask & (batch.targets != LINE_BLANK) & (batch.targets != LINE_OUT)
@@ -241,7 +242,7 @@ def _lengths() -> tuple[int, ...]:
 
 @functools.cache
 def _chance(max_actions: int, whole_line: bool) -> float:
-    """Exact. A whole line consists mostly of placeholders."""
+    """Exact. In the whole-line form the best constant answer is the placeholder."""
     rows = _all_rows("grammar")
     rows = rows[rows.answer_lengths <= max_actions]
     if whole_line:

@@ -1,7 +1,7 @@
-"""Answers that are a piece of the input: windows over long texts, the likeliest span, and its scores.
+"""Answers that are spans of the input: windows over long texts, the most likely span, and the scores of answers.
 
-Windows and spans are those of BERT for SQuAD (Devlin et al. 2019, section 4.2, and its published code), the scores are
-those of Rajpurkar et al. (2016, section 6.1).
+Windows and spans are those of BERT for SQuAD (Devlin et al. 2019, section 4.2, and its published code), and the scores
+are those of Rajpurkar et al. (2016, section 6.1).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 
 def windows(count: int, room: int, stride: int) -> Iterator[tuple[int, int]]:
-    """(first, last + 1) of the windows of at most `room` pieces over a text of `count`, which begin every `stride`
-    pieces, up to the first that reaches the end."""
+    """(first, last + 1) of windows of at most `room` pieces over a text of `count` pieces. They begin every `stride`
+    pieces (`room` if that is less); the first window that reaches the end is the last."""
     first = 0
     while first + room < count:
         yield first, first + room
@@ -27,16 +27,16 @@ def windows(count: int, room: int, stride: int) -> Iterator[tuple[int, int]]:
 
 
 def span_of(places: Sequence[tuple[int, int]], start: int, end: int) -> tuple[int, int]:
-    """The first and the last of the pieces, whose characters are `places`, that share one with [start, end).
+    """The first and the last piece that overlap with the characters [start, end), or (-1, -1) if none does.
 
-    (-1, -1) if there is none.
+    `places` are the characters of each piece: first, last + 1.
     """
     inside = [number for number, (first, last) in enumerate(places) if first < end and last > start]
     return (inside[0], inside[-1]) if inside else (-1, -1)
 
 
 def second_segment(inputs: jax.Array, mask: jax.Array, separator: int) -> jax.Array:
-    """bool[B, N]: the columns of `[CLS] question [SEP] context [SEP]` that are the context, int[B, N], bool[B, N]."""
+    """The columns of the context in rows `[CLS] question [SEP] context [SEP]`: int[B, N], bool[B, N] -> bool[B, N]."""
     ends = mask & (inputs == separator)
     before = jnp.cumsum(ends, axis=-1) - ends
     last = jnp.arange(mask.shape[-1]) == jnp.sum(mask, axis=-1, keepdims=True) - 1
@@ -44,7 +44,7 @@ def second_segment(inputs: jax.Array, mask: jax.Array, separator: int) -> jax.Ar
 
 
 def best_spans(start: jax.Array, end: jax.Array, allowed: jax.Array, longest: int) -> tuple[jax.Array, ...]:
-    """argmax over i <= j < i + `longest`, both allowed, of start_i + end_j. Cost O(`longest` N).
+    """argmax of start_i + end_j over allowed i and j with i <= j < i + `longest`. Cost O(`longest` N).
 
     float[B, N], float[B, N], bool[B, N] -> (i int[B], j int[B], their sum float32[B]); -inf if nothing is allowed.
     """
@@ -64,14 +64,14 @@ def normalized(text: str) -> list[str]:
 
 
 def exact(given: str, right: Sequence[str]) -> float:
-    """EM: 1 if the words of the answer are those of any right one, else 0."""
+    """EM: 1 if the answer has the same words (`normalized`) as one of the right answers, else 0."""
     return float(any(normalized(given) == normalized(one) for one in right))
 
 
 def f1(given: str, right: Sequence[str]) -> float:
-    """F1: 2 P R / (P + R), the best over the right answers; P is the share of the answer's words that are in the right
-    one, R that of the right one's words that are in the answer. A word counts as often as it is in both; without a
-    common word it is 0."""
+    """F1 = 2 P R / (P + R), the maximum over the right answers. P is the fraction of the answer's words that are in the
+    right answer, R the fraction of the right answer's words that are in the answer. A word counts as often as it occurs
+    in both; F1 is 0 without a common word."""
     return max(_f1(Counter(normalized(given)), Counter(normalized(one))) for one in right)
 
 

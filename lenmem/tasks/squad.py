@@ -1,9 +1,9 @@
-"""Answers to questions about paragraphs, SQuAD 1.1, with the longer paragraphs in the test (Le et al. 2024, Table 4).
+"""SQuAD 1.1, answers to questions about paragraphs, tested on longer paragraphs (Le et al. 2024, Table 4).
 
-Both published files are put together and sorted by the number of words of the context; the network learns the questions
-about the shorter 0.8 or 0.5 and is tested on the others (section 3.4, appendix D.4). The paper fine-tunes BERT as in
-Devlin et al. (2019): a row is `[CLS] question [SEP] context [SEP]` in word pieces, contexts that do not fit are read in
-windows, and the answer is two columns of the row.
+The questions of both published files are sorted by the number of words of the context. The network learns the 0.8 or
+0.5 of them with shorter contexts and is tested on the others (section 3.4, appendix D.4). The paper fine-tunes BERT as
+in Devlin et al. (2019): a row is `[CLS] question [SEP] context [SEP]` in word pieces, contexts that do not fit are read
+in windows, and the answer is two columns of the row.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ FRAME = 3
 class Squad(RowTask):
     """`[CLS] where is the map ? [SEP] dan took the map to the mill . [SEP]` -> its columns of `the` and `mill`.
 
-    Length: words of the context. A row is a window; one without the answer has [CLS], column 0, as both columns. In
-    training a question's answer is the first of its right ones. A test scores whole questions: the answer is the span
-    with the largest sum of logits over all windows of the question, and F1 and EM compare its text with all right ones.
+    Length: words of the context. A row is a window; if it does not contain the answer, both columns are 0, [CLS]. The
+    training target is the first right answer of a question. The test scores questions, not windows: the answer is the
+    span with the largest sum of logits in all windows of the question, and F1 and EM compare its text with all right
+    answers.
     """
 
     unit: ClassVar[str] = "words"
@@ -44,30 +45,30 @@ class Squad(RowTask):
     sampled_with_training: ClassVar[bool] = True
 
     directory: str = "example"
-    """A directory with train-v1.1.json and dev-v1.1.json; `example`: 240 questions about made paragraphs."""
+    """A directory with train-v1.1.json and dev-v1.1.json; `example`: 240 questions about generated paragraphs."""
     vocabulary: str = "example"
-    """A `vocab.txt` of BERT, or a directory with one; `example`: the words of the made paragraphs."""
+    """A `vocab.txt` of BERT, or a directory with one; `example`: the words of the generated paragraphs."""
     train_share: UnitInterval = 0.8
-    """Fraction of the questions, those about the shortest contexts, that is not in the test. Questions about contexts
-    of the same length, or about one context, may be on both sides of the cut."""
+    """Fraction of the questions for training and validation, those with the shortest contexts. The rest is the test.
+    Questions with contexts of the length at the cut, or with the same context, may be on both sides."""
     validation_share: UnitInterval = 0.0
     """Fraction of the questions about shorter contexts that is held out, at random. 0: none."""
     max_length: Annotated[int, at_least(8)] = 384
-    """Columns of a row: of question, window and three marks."""
+    """Columns of a row: the question, the window and three special tokens."""
     stride: PositiveInt = 128
-    """Pieces between the beginnings of two windows."""
+    """Number of pieces between the beginnings of consecutive windows."""
     question_pieces: PositiveInt = 64
-    """Longer questions are cut to their first pieces."""
+    """Most pieces of a question; longer questions are cut to the first."""
     answer_pieces: PositiveInt = 30
-    """Pieces of the longest answer that is given."""
+    """Most pieces of an answer of the network."""
     lowercase: bool = True
-    """For an uncased vocabulary: texts are split in lower case, without accents."""
+    """Convert texts to lower case without accents, for an uncased vocabulary."""
     vocabulary_size: PositiveInt = 30_522
-    """Number of ids of pieces, that of the network's weights; `vocabulary` may have fewer."""
+    """Number of piece ids, that of the network's weights; `vocabulary` may have fewer."""
     separator: NonNegativeInt = wordpiece.SEPARATOR
     """The id of [SEP], which ends the question."""
     data_seed: NonNegativeInt = 0
-    """Seed of the held-out questions, and of the order of the questions of the test."""
+    """Seed of the choice of held-out questions, and of the order of the test questions."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +98,7 @@ class Squad(RowTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The pieces, and names of the ids that are not used."""
+        """The pieces, and names of unused ids."""
         known = self.contents.pieces
         return (*known, *(f"<{number}>" for number in range(len(known), self.vocabulary_size)))
 
@@ -113,20 +114,20 @@ class Squad(RowTask):
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """Up to 32 of the lengths, evenly spaced."""
+        """Up to 32 lengths of all splits, evenly spaced."""
         lengths = [self.row_lengths(table) for table in self.tables().values()]
         return tuple(evenly_spaced(np.unique(np.concatenate(lengths))))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the columns of a row; the two ends of an answer."""
+        """(N, M): the columns of a row; the first and the last column of an answer."""
         return self.max_length, 2
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Words of the context, all windows together."""
+        """Number of words of the complete context."""
         return rows.answers[:, 2] if len(rows) else np.zeros(0, int)
 
     def tables(self) -> dict[Split, Rows]:
-        """The windows of the shorter contexts without the held-out questions, of these, and of the longer contexts."""
+        """The windows of training (shorter contexts), validation (held out from these) and test (longer contexts)."""
         return {split: windows.rows for split, windows in self.contents.windows.items()}
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
@@ -137,17 +138,17 @@ class Squad(RowTask):
         return Example(inputs, jnp.arange(self.max_length) < length, answer[:2], both, both)
 
     def set_answers(self, outputs: jax.Array, batch: Batch) -> PyTree:
-        """The likeliest span of each window: its columns and the sum of their logits."""
+        """The most likely span of each window: its columns and the sum of their logits."""
         allowed = spans.second_segment(batch.inputs, batch.input_mask, self.separator)
         width = allowed.shape[1]
         return spans.best_spans(outputs[:, 0, :width], outputs[:, 1, :width], allowed, self.answer_pieces)
 
     def set_scores(self, answers: PyTree, split: Split) -> dict[str, SetScore]:
-        """F1 and EM of the questions all of whose windows are answered."""
+        """F1 and EM over the questions whose windows are all answered."""
         windows = self.contents.windows[split]
         given = windows.texts(answers)
         if not given:
-            raise ValueError(f"{len(answers[0])} windows are not all of any question; answer more of them")
+            raise ValueError(f"no question is complete in the first {len(answers[0])} windows; score more examples")
         pairs = [(text, [right for _, right in windows.questions[number].answers]) for number, text in given.items()]
         told = f"in percent, {len(pairs):,} questions"
         return {
@@ -170,19 +171,19 @@ class Squad(RowTask):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Windows:
-    """Questions and the rows made of them."""
+    """Questions and their rows."""
 
     questions: list[squad.Question]
     rows: Rows
     question: np.ndarray
     """int[R]: the number of a row's question; ascending."""
     shift: np.ndarray
-    """int[R]: the column of the context's first piece, which may be left of the row."""
+    """int[R]: the column of the context's first piece, negative if it is before the window."""
     places: list[list[tuple[int, int]]]
-    """The characters of the pieces of each question's context."""
+    """For each question, the characters of the pieces of its context: first, last + 1."""
 
     def texts(self, answers: PyTree) -> dict[int, str]:
-        """number of a question -> the text answered, from (first, last, sum) of the first rows."""
+        """number of a question -> the text of its answer, from (first, last, sum) of the first rows."""
         first, last, sums = (np.asarray(part)[: len(self.question)] for part in answers)
         asked = self.question[: len(first)]
         if len(first) < len(self.question):  # the last question may have more windows
@@ -203,7 +204,7 @@ class Contents:
     pieces: tuple[str, ...]
     windows: dict[Split, Windows]
     lengths: dict[Split, tuple[int, int]]
-    """The fewest and the most words of the contexts."""
+    """The fewest and the most words of the contexts of each split."""
 
 
 @functools.lru_cache(maxsize=4)

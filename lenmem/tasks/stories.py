@@ -1,6 +1,6 @@
-"""Drawn stories with a question, with more sentences than in training (`lenmem.data.stories`).
+"""Generated stories with a question, tested on more sentences than in training (`lenmem.data.stories`).
 
-They are of the kinds of bAbI, but their worlds, words and sentences are our own: no number measured on them is one of
+Their kinds are those of bAbI, but their worlds, words and sentences are our own, so scores on them are not scores on
 bAbI.
 """
 
@@ -24,8 +24,8 @@ from lenmem.tasks.text import TextTask
 class Stories(TextTask):
     """`ada heads for the attic . where is ada ?` -> `attic`. Length: sentences of the story.
 
-    The stories of `lenmem.data.stories` are drawn once, each different, and cached on disk. Kinds are equally frequent,
-    and so are lengths. Splits: `train`, `validation`, `test`, and for each kind its test stories.
+    The stories of `lenmem.data.stories` are generated once, without repetitions, and cached on disk. Kinds are equally
+    frequent, and lengths are uniform. Splits: `train`, `validation`, `test`, and the test stories of each kind.
     """
 
     unit: ClassVar[str] = "sentences"
@@ -39,7 +39,7 @@ class Stories(TextTask):
     examples: PositiveInt = 20_000
     """Number of training stories."""
     held_out_examples: PositiveInt = 4000
-    """Number of validation stories, and of test stories."""
+    """Number of stories in each of validation and test."""
     data_seed: NonNegativeInt = 0
     """Seed of the stories."""
 
@@ -58,7 +58,7 @@ class Stories(TextTask):
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
-        """The usual ones, and one for each kind."""
+        """The usual splits, and one for each kind."""
         return super().splits | dict.fromkeys(self.kinds, self.test_lengths)
 
     @property
@@ -77,16 +77,16 @@ class Stories(TextTask):
         return sum(1 / 3 if kind == "path" else 1 / 2 for kind in self.kinds) / len(self.kinds)
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): that many of the longest sentences and the longest question; the longest answer and its end."""
+        """(N, M): `capacity` longest sentences and the longest question; the longest answer and the end symbol."""
         return capacity * stories.LONGEST_SENTENCE + stories.LONGEST_QUESTION, stories.LONGEST_ANSWER + 1
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Sentences, each of which ends with a full stop."""
+        """Number of sentences, counted by full stops."""
         real = np.arange(rows.inputs.shape[1]) < rows.input_lengths[:, None]
         return (real & (rows.inputs == self.input_names.index("."))).sum(axis=1)
 
     def tables(self) -> dict[Split, Rows]:
-        """The drawn stories."""
+        """The generated stories."""
         settings = {"version": 1} | {name: value for name, value in vars(self).items() if name != "batches"}
         arrays = cached("stories", settings, self._draw)
         parts = {name: Rows(*(arrays[f"{name}/{i}"] for i in range(4))) for name in ("train", "validation", "test")}

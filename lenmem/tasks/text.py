@@ -17,8 +17,8 @@ from lenmem.types import Example, Spec
 class TextTask(RowTask):
     """A text -> a text and the end symbol. Words have the same ids on both sides.
 
-    Subclasses define `end`, `input_names`, `shapes` and the data. The rows of a part of the data that has its own
-    accuracy, such as one task of bAbI, are a split of their own.
+    Subclasses define `end`, `input_names`, `shapes` and the data. A part of the data with a separate accuracy, such as
+    one task of bAbI, is a split.
     """
 
     batches: Literal["bucketed", "mixed"] = "bucketed"
@@ -26,12 +26,12 @@ class TextTask(RowTask):
 
     @property
     def end(self) -> int:
-        """The id of the end symbol: the number of ids of words."""
+        """The id of the end symbol, which equals the number of word ids."""
         raise NotImplementedError
 
     @property
     def spec(self) -> Spec:
-        """Words in; words and the end out."""
+        """Words in; words and the end symbol out."""
         return Spec(
             vocabulary=self.end,
             output_size=self.end + 1,
@@ -49,7 +49,7 @@ class TextTask(RowTask):
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The words and the end."""
+        """The words and the end symbol."""
         return (*self.input_names, "<eos>")
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
@@ -57,6 +57,6 @@ class TextTask(RowTask):
         return ended_example(row, self.shapes(capacity), self.end)
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Training as `batches` says; other splits as in every `RowTask`."""
+        """Training batches as set by `batches`; other splits as in every `RowTask`."""
         mixed = super().source(split, batch_size)  # raises for an unknown split, or too large a batch
         return BucketedSource(self, batch_size) if split == "train" and self.batches == "bucketed" else mixed

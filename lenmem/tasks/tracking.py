@@ -1,15 +1,15 @@
-"""Parity and modular arithmetic as the work on state tracking measures them.
+"""Parity and modular arithmetic as measured in the literature on state tracking.
 
 Beck et al., "xLSTM" (NeurIPS 2024, arXiv 2405.04517); Grazzi et al., "Unlocking State-Tracking in Linear RNNs Through
 Negative Eigenvalues" (ICLR 2025, arXiv 2411.12537). They differ from the tasks of the same kind in
 `lenmem.tasks.chomsky`:
 
-    length    all tokens of a row with its answer; trained on 3 to 40, tested on 40 to 256
+    length    number of tokens of input and answer; trained on 3 to 40, tested on 40 to 256
     answer    one symbol, predicted at the last token of the input: `=`, or the last bit
     score     scaled accuracy, (a - c) / (1 - c) with the accuracy a and the chance c: 1/2 or 1/5
 
-As published, length 40 is trained and tested, and the expression in brackets has no products. Interfaces that put an
-end token behind every input also do so here.
+As published, length 40 is both trained and tested, and expressions with brackets have no products. Interfaces that add
+an end token to every input also do so here.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from lenmem.types import Batch, Spec
 
 @dataclasses.dataclass(frozen=True)
 class _Tracked(ChomskyTask):
-    """Lengths, reading and score of the protocol. Length: tokens, with the answer."""
+    """Lengths, input format and score of the protocol. Length: tokens of input and answer."""
 
     unit: ClassVar[str] = "tokens with the answer"
 
     train_lengths: Lengths = (3, 40)
-    """Smallest and largest training length, both included. Up to 3, all lengths are 3."""
+    """Smallest and largest training length, both included. Lengths below 3 are treated as 3."""
     test_lengths: Lengths = (40, 256)
     """Smallest and largest test length, both included."""
 
     @property
     def spec(self) -> Spec:
-        """Nothing is read between the input and the answer."""
+        """There is no delimiter between the input and the answer."""
         return dataclasses.replace(super().spec, delimited=True)
 
     def shapes(self, capacity):
         return max(capacity, 3), 1
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """Also `scaled_accuracy`: the accuracy above chance."""
+        """Also `scaled_accuracy`: the accuracy scaled so that chance is 0."""
         values = super().metrics(outputs, batch)
         return values | {"scaled_accuracy": scaled_accuracy(values["token_accuracy"], self.spec.chance)}
 
@@ -67,7 +67,7 @@ class _TrackedExpression(_Tracked):
     """An expression and `=` -> its value modulo m."""
 
     def written(self, length):
-        """Symbols of the expression."""
+        """Number of symbols of the expression."""
         raise NotImplementedError
 
     def input_size(self, length):
@@ -81,7 +81,7 @@ class _TrackedExpression(_Tracked):
 
 @dataclasses.dataclass(frozen=True)
 class TrackedArithmetic(_TrackedExpression, ModularArithmetic):
-    """n op n op .. n = with + - * -> the value modulo m; products come before sums. An even length is one shorter."""
+    """n op n op .. n = with + - * -> the value modulo m; products before sums. An even length is reduced by one."""
 
     signs: ClassVar[str] = "+-*="
 
@@ -93,7 +93,8 @@ class TrackedArithmetic(_TrackedExpression, ModularArithmetic):
 class TrackedArithmeticBrackets(_TrackedExpression, ModularArithmeticBrackets):
     """An expression with + -, brackets and unary minus, then = -> its value modulo m.
 
-    As published, the expression is 3 shorter than the length, which is at least 5: a padding token counts too.
+    As published, the expression has 3 symbols less than the length, since a padding token also counts. Lengths below 5
+    are treated as 5.
     """
 
     operators: ClassVar[str] = "+-"

@@ -1,9 +1,9 @@
 """Translation of parallel texts, with longer sentences in the test (Le et al. 2024, section 3.4, Figure 3b).
 
-All parts of Multi30K are put together and sorted by the number of words of the input; the network trains on the shorter
-0.8 or 0.5 and is tested on the longer ones. The score is the perplexity of the right translations, and BLEU (Papineni
-et al. 2002) of the network's own ones, by the library `sacrebleu`. The paper does not say what its tokens are; here
-they are subwords, and perplexity is per subword.
+All parts of Multi30K are joined and sorted by the number of words of the input. The network trains on the shorter 0.8
+or 0.5 and is tested on the longer rest. The scores are the perplexity of the reference translations, and BLEU (Papineni
+et al. 2002) of the network's translations, by the library `sacrebleu`. The paper does not specify its tokens; here they
+are subwords, and perplexity is per subword.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lenmem.types import PyTree
 class Translation(TextTask):
     """`A man sleeps.` -> `Ein Mann schläft.`, in subwords that both languages share. Length: subwords of the input.
 
-    The subwords are learnt from the shorter pairs alone, once, and cached on disk with the data.
+    The subwords are learnt once, from the shorter pairs only, and cached on disk with the data.
     """
 
     unit: ClassVar[str] = "subwords"
@@ -40,19 +40,20 @@ class Translation(TextTask):
     sampled_with_training: ClassVar[bool] = True
 
     directory: str = "example"
-    """A directory with `<part>.<language>` or `<part>.<language>.gz`; `example`: 400 pairs of made sentences."""
+    """A directory with `<part>.<language>` or `<part>.<language>.gz`; `example`: 400 pairs of generated sentences."""
     languages: tuple[str, str] = ("en", "de")
-    """Endings of the names of files: of the input and of the answer."""
+    """File name endings of the input and of the answer language."""
     parts: tuple[str, ...] = tuple(parallel_text.PARTS)
-    """Beginnings of the names of files, which are put together. The default are those of Multi30K, 31,014 pairs."""
+    """File names without the ending; all parts are joined. The default is Multi30K, 31,014 pairs."""
     train_share: UnitInterval = 0.8
-    """Fraction of the pairs, those with the fewest words in the input first, that is not in the test."""
+    """Fraction of the pairs for training and validation, those with the fewest words in the input. The rest is the
+    test."""
     validation_share: UnitInterval = 0.1
     """Fraction of the shorter pairs that is held out, at random. 0: none, and there is no split `validation`."""
     vocabulary_size: Annotated[int, at_least(subwords.BYTES)] = 8000
-    """Number of ids of subwords; few texts have fewer subwords."""
+    """Number of subword ids. Small texts may have fewer subwords."""
     data_seed: NonNegativeInt = 0
-    """Seed of the held-out pairs, and of the order of the others."""
+    """Seed of the choice of held-out pairs, and of the order of all others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +64,7 @@ class Translation(TextTask):
 
     @property
     def contents(self) -> Contents:
-        """The pairs as subwords, made once."""
+        """The pairs as subwords, computed once."""
         return _contents(self)
 
     @property
@@ -73,7 +74,7 @@ class Translation(TextTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The subwords, and names of the ids that are not used."""
+        """The subwords, and names of unused ids."""
         known = subwords.names(self.contents.encoding)
         return (*known, *(f"<{number}>" for number in range(len(known), self.vocabulary_size)))
 
@@ -84,27 +85,27 @@ class Translation(TextTask):
 
     @property
     def train_lengths(self) -> tuple[int, int]:
-        """The subwords of the shorter inputs."""
+        """The lengths of the inputs with fewer words."""
         return self.contents.lengths["train"]
 
     @property
     def test_lengths(self) -> tuple[int, int]:
-        """The subwords of the inputs with more words; these may have fewer subwords than some of training."""
+        """The lengths of the inputs with more words. In subwords, some are shorter than the longest training inputs."""
         return self.contents.lengths["test"]
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
-        """Up to 32 of the lengths, evenly spaced."""
+        """Up to 32 lengths of validation and test, evenly spaced."""
         tables = self.contents.tables
         found = np.unique(np.concatenate([tables[split].input_lengths for split in ("validation", "test")]))
         return tuple(evenly_spaced(found))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the subwords; the longest answer of all and its end."""
+        """(N, M): the subwords; the longest answer of all splits and the end symbol."""
         return capacity, self.contents.answers + 1
 
     def tables(self) -> dict[Split, Rows]:
-        """The shorter pairs without the held-out ones, the held-out ones, the longer pairs."""
+        """Training (shorter pairs), validation (held out from these) and test (longer pairs)."""
         return self.contents.tables
 
     def texts(self, rows: list[list[int]]) -> list[str]:
@@ -135,12 +136,12 @@ class Contents:
     """The pairs of a directory, as subwords."""
 
     encoding: str
-    """JSON of the library `tokenizers`."""
+    """The tokenizer, as JSON of the library `tokenizers`."""
     tables: dict[Split, Rows]
     lengths: dict[Split, tuple[int, int]]
-    """The fewest and the most subwords of the inputs of a split."""
+    """The fewest and the most subwords of the inputs, in training and test."""
     answers: int
-    """Subwords of the longest answer."""
+    """Number of subwords of the longest answer."""
 
 
 @functools.lru_cache(maxsize=4)

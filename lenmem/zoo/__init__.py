@@ -2,8 +2,8 @@
 
     run = lenmem.load("zoo:lantm/reverse")
 
-`shelf` finds them from their records, `cards` describes one as a folder that can be given away, `hub` sends such a
-folder to Hugging Face and fetches it.
+`shelf` finds networks by their records, `cards` writes a network as a folder that can be shared, `hub` uploads such
+folders to Hugging Face and downloads them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network as a folder that can be given away: its parameters, its record, and a model card.
+"""A network as a folder that can be shared: its parameters, its record, and a model card.
 
 model.safetensors    the parameters of all seeds, and the experiment as plain data
 model.json           the record: curves by length, commit, command
@@ -27,17 +27,17 @@ from lenmem.zoo.shelf import Entry
 
 FILES = ("model.safetensors", "model.json", "README.md")
 LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "other")
-"""Identifiers of Hugging Face that are allowed in a card."""
+"""The licences allowed in a card, by their identifiers on Hugging Face."""
 _NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)+")
 
 
 def add(
     run: Run, name: str, *, zoo: Path = Path("zoo"), licence: str = "apache-2.0", notes: str = "", command: str = ""
 ) -> Path:
-    """Puts a run into the zoo of the working directory, as a folder with a card; returns the folder.
+    """Adds a run to the zoo in the working directory, as a folder with a card; returns the folder.
 
-    The curve is the run's own, or is measured if it has none. Nothing is overwritten: ValueError for a name that is
-    taken, one that is no path such as `own/copy-gru`, and an unknown licence.
+    If the run has no curve, it is measured. Nothing is overwritten. Raises ValueError for a name that is taken or is
+    not a path such as `own/copy-gru`, and for an unknown licence.
     """
     if licence not in LICENCES:
         raise ValueError(f"licence is {licence!r}; allowed are {', '.join(LICENCES)}.{nearest(licence, LICENCES)}")
@@ -64,7 +64,7 @@ def add(
 
 
 def write_folder(entry: Entry, folder: Path) -> None:
-    """Writes the three files of a network. The parameters come last: without them, a folder is no network."""
+    """Writes the three files of a network, the parameters last: a folder without them does not count as a network."""
     folder.mkdir(parents=True, exist_ok=True)
     data = entry.file().read_bytes()
     own = entry.path.with_name("README.md") if entry.path and entry.path.name == FILES[0] else None
@@ -75,17 +75,17 @@ def write_folder(entry: Entry, folder: Path) -> None:
 
 
 def free(name: str, zoo: Path) -> Path:
-    """The folder for a new network. ValueError if the name is not one, or taken."""
+    """The folder for a new network. Raises ValueError if the name has another form, or is taken."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"the name is {name!r}; it must be a path such as own/copy-gru")
     folder = zoo / name
     if name in shelf.entries() or (folder.is_dir() and any(folder.iterdir())):
-        raise ValueError(f"the zoo has {name} already; give another --name")
+        raise ValueError(f"the zoo already has {name}; give another --name")
     return folder
 
 
 def card(entry: Entry) -> str:
-    """The model card of a network: what it is, its data, how far it goes, its limits, command, commit and licence."""
+    """The model card of a network: description, data, accuracy by length, limits, command, commit and licence."""
     record = entry.record
     experiment = record["experiment"]
     model, task = entry.model, _task_name(experiment["task"])
@@ -149,7 +149,7 @@ def card(entry: Entry) -> str:
 
 
 def _task_name(plain: Mapping[str, Any]) -> str:
-    """The name of a task that is given as plain data; of a class outside of lenmem, that of the class."""
+    """The name of a task from plain data, or the name of its class if that is outside of lenmem."""
     try:
         return tasks.name_of(from_plain(dict(plain)))
     except ValueError:
@@ -157,7 +157,7 @@ def _task_name(plain: Mapping[str, Any]) -> str:
 
 
 def _head(entry: Entry, task: str) -> list[str]:
-    """The YAML head. JSON is YAML, so that values need no quoting of their own."""
+    """The YAML head. Values are written as JSON, which is valid YAML."""
     far = max(entry.exact, default=0)
     results = {
         "task": {"type": "other", "name": task},

@@ -1,4 +1,4 @@
-"""Networks on Hugging Face, or in a directory that is shared in another way. Needs `pip install 'lenmem[hub]'`.
+"""Sharing networks on Hugging Face, which needs `pip install 'lenmem[hub]'`, or in a directory.
 
 A target is a repository of the Hub (`owner/name`), or a directory (`./shared/name`, `/mnt/name`, `file:///mnt/name`).
 """
@@ -17,8 +17,8 @@ from lenmem.zoo import cards, shelf
 
 
 def push(name: str, target: str) -> str:
-    """Sends a network of the zoo with its card; returns where it is. A directory that holds files is not overwritten,
-    a repository of the Hub gets a new commit."""
+    """Writes a network of the zoo with its card to a target; returns its location. A repository of the Hub gets a new
+    commit. Raises ValueError for a directory that is not empty."""
     entry = shelf.find(name)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "network"
@@ -39,9 +39,10 @@ def push(name: str, target: str) -> str:
 
 
 def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> str:
-    """Fetches a network into the zoo of the working directory; returns its name, by default that of the source.
+    """Copies a network from a target to the zoo in the working directory; returns its name, by default the source's.
 
-    It is checked before it is kept: readable parameters, and a record. Nothing in it is executed.
+    Parameters and record are checked before they are copied. Nothing in them is executed. Raises ValueError if they are
+    damaged.
     """
     directory = directory_of(source)
     name = name or (source if directory is None else f"own/{directory.resolve().name}")
@@ -57,10 +58,10 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
             directory = Path(scratch)
         missing = [file for file in cards.FILES if not (directory / file).is_file()]
         if missing:
-            raise ValueError(f"{source} is no network of a zoo: it has no {', '.join(missing)}")
+            raise ValueError(f"{source} is not a network of a zoo: it lacks {', '.join(missing)}")
         share.import_params(directory / "model.safetensors")  # raises for a damaged file
         if not shelf.is_record(shelf.read(directory / "model.json")):
-            raise ValueError(f"{source}: model.json is no record of a network")
+            raise ValueError(f"{source}: model.json is not the record of a network")
         target.mkdir(parents=True, exist_ok=True)
         for file in reversed(cards.FILES):  # the parameters last
             shutil.copyfile(directory / file, target / file)
@@ -68,7 +69,7 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
 
 
 def directory_of(target: str) -> Path | None:
-    """The directory that a target means; None for a repository of the Hub."""
+    """The directory of a target; None for a repository of the Hub."""
     if target.startswith("file://"):
         return Path(urllib.request.url2pathname(urllib.parse.urlsplit(target).path))
     if target.startswith((".", "/", "~")):

@@ -1,14 +1,14 @@
-"""Where trained networks lie, and what their records say of them.
+"""Finds trained networks by their records.
 
-A network is a safetensors file beside its record, a JSON file of the same name that `lenmem reproduce` or `lenmem zoo
-add` wrote. Its name is their path without the suffix, `lantm/reverse-lantm-L`; files called `model` have the name of
-their folder. The list is read from the records, in this order:
+A network is a safetensors file with a record, a JSON file of the same name that `lenmem reproduce` or `lenmem zoo add`
+wrote. Its name is their path without the suffix, `lantm/reverse-lantm-L`; files called `model` have the name of their
+folder. Records are read from, in this order:
 
-    1. `results/` of a clone; in an installed package, what travels with it
+    1. `results/` of a clone, or the networks included in an installed package
     2. `zoo/` in the working directory
     3. $LENMEM_ZOO, a directory, or the address (https://...) of a `results/` from which missing files are fetched
 
-This module imports the standard library alone, since the build of the wheel uses it, too.
+This module imports only the standard library at its top, since the build of the wheel uses it too.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import Any
 PREFIX = "zoo:"
 SUFFIX = ".safetensors"
 INDEX = "records.json"
-"""All records in one file, as the wheel has them: name -> record with the size and the SHA-256 of the parameters."""
+"""The file with all records in the wheel: name -> record with the size and the SHA-256 of the parameters."""
 MASTERED = 0.95
-"""Exact match at which a length counts as mastered."""
+"""Exact match from which a length counts as mastered."""
 SMALL = 1_000_000
-"""Bytes below which the network that a short name means travels with the package."""
+"""Networks with a short name are included in the package if their file has fewer bytes than this."""
 GALLERY = (
     "panm/reverse-beyond",
     "panm/reverse-lstm-small",
@@ -44,28 +44,28 @@ GALLERY = (
     "ndr/ctl_forward-ndr-tiny",
     "beyond/reverse",
 )
-"""The networks of the gallery: one for each kind of memory, and an LSTM that fails beside two of them. All travel with
+"""The networks of the gallery: one for each kind of memory, and an LSTM that fails, for comparison. All are included in
 the package."""
 LICENCE = "apache-2.0"
-"""Licence of the networks in the clone."""
+"""Licence of the networks in `results/`."""
 
 _PACKAGE = Path(__file__).parent.parent
 BUILT_IN = _PACKAGE / "_zoo" if (_PACKAGE / "_zoo").is_dir() else _PACKAGE.parent / "results"
-"""Records and networks of the clone, or those that travel with the package."""
+"""The directory of the clone's records and networks, or of those included in the package."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A network of the zoo, as its record describes it."""
+    """A network of the zoo and its record."""
 
     name: str
     """The full name."""
     record: Mapping[str, Any] = dataclasses.field(repr=False, compare=False)
-    """The whole record."""
+    """The record."""
     path: Path | None
-    """The file with its parameters; None: it is not on this machine."""
+    """The file with the parameters; None if it is not on this machine."""
     size: int
-    """Bytes of the file."""
+    """Size of this file in bytes."""
 
     @property
     def paper(self) -> str:
@@ -74,7 +74,7 @@ class Entry:
 
     @property
     def short(self) -> str:
-        """`<paper>/<task>`, the short name of its task: a row is called `<task>-<what is special about it>`."""
+        """The short name, `<paper>/<task>`. Names of rows begin with the task: `<task>-<variant>`."""
         return f"{self.paper}/{self.record.get('task') or self.name.split('/', 1)[-1].split('-', 1)[0]}"
 
     @property
@@ -90,7 +90,7 @@ class Entry:
 
     @functools.cached_property
     def exact(self) -> dict[int, list[float]]:
-        """Length -> exact match of each seed; 0 for a diverged one."""
+        """Length -> exact match of each seed; 0 for a diverged seed."""
         return {
             length: [row[at] or 0.0 for row in curve["values"]["exact_match"]]
             for curve in self.record["curves"]
@@ -106,23 +106,23 @@ class Entry:
 
     @property
     def reach(self) -> int:
-        """The longest measured length with at least 95% exact match, of the best seed."""
+        """The longest measured length at which the best seed has at least 95% exact match."""
         return max(self.reaches, default=0)
 
     @functools.cached_property
     def best_seed(self) -> int:
-        """The seed that reaches furthest; of several, the one with the highest mean beyond the training lengths."""
+        """The living seed with the longest reach; ties are broken by the mean beyond the training lengths."""
         alive = self.record["alive"]
         return max(range(len(alive)), key=lambda seed: (alive[seed], self.reaches[seed], self._mean(seed), -seed))
 
     @property
     def solved(self) -> bool:
-        """Whether a seed masters a length beyond those of training."""
+        """Whether a seed masters a length beyond the training lengths."""
         return self.reach > self.train_lengths[1]
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """For `max`: reach, then the mean of the best seed beyond the training lengths, then the smaller file."""
+        """A sort key: solved, reach, the best seed's mean beyond the training lengths, then the smaller file."""
         return (self.solved, self.reach, self._mean(self.best_seed), -self.size, self.name)
 
     def _mean(self, seed: int) -> float:
@@ -135,12 +135,12 @@ class Entry:
 
 
 def is_name(text: object) -> bool:
-    """Whether this names a network of the zoo, and no file."""
+    """Whether this is a name of the zoo, `zoo:...`."""
     return isinstance(text, str | os.PathLike) and os.fspath(text).startswith(PREFIX)
 
 
 def entries() -> dict[str, Entry]:
-    """All networks, by full name, in alphabetical order."""
+    """All networks by full name, in alphabetical order."""
     found: dict[str, Entry] = {}
     for directory in shelves():
         for name, record in records_in(directory).items():
@@ -180,20 +180,21 @@ def records_in(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def read(path: Path) -> Any:
-    """A JSON file. Old records have NaN for a diverged seed, which is read as None. ValueError if it is damaged."""
+    """The contents of a JSON file. NaN, which old records have for diverged seeds, is read as None. Raises ValueError
+    if the file is damaged."""
     try:
         return json.loads(path.read_text(), parse_constant=lambda _: None)
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from None
+        raise ValueError(f"{path} is not a JSON file: {error}") from None
 
 
 def is_record(content: Any) -> bool:
-    """Whether this is what a network's JSON file holds."""
+    """Whether the contents of a JSON file are the record of a network."""
     return isinstance(content, dict) and {"experiment", "curves", "alive"} <= content.keys()
 
 
 def short_names(networks: Iterable[Entry]) -> dict[str, Entry]:
-    """What each short name means: the solved network of that task with the longest reach.
+    """Short name -> the network of that task with the longest reach beyond the training lengths.
 
     Ties are broken by the mean exact match beyond the training lengths, then by size. A task that no network solves has
     no short name.
@@ -206,7 +207,8 @@ def short_names(networks: Iterable[Entry]) -> dict[str, Entry]:
 
 
 def find(name: str | os.PathLike[str]) -> Entry:
-    """The network with a full or short name, with or without `zoo:`. ValueError with the nearest names if none has."""
+    """The network with this full or short name, with or without `zoo:`. Raises ValueError with the nearest names if
+    there is none."""
     text = os.fspath(name).removeprefix(PREFIX)
     known = entries()
     short = short_names(known.values())
@@ -224,14 +226,14 @@ def find(name: str | os.PathLike[str]) -> Entry:
 
 
 def travelling(networks: Iterable[Entry]) -> list[Entry]:
-    """The networks in the wheel: those of the gallery, and what each short name means if its file is below 1 MB."""
+    """The networks in the wheel: those of the gallery, and those with a short name and a file of less than 1 MB."""
     networks = list(networks)
     short = {entry.name for entry in short_names(networks).values() if entry.size < SMALL}
     return [entry for entry in networks if entry.name in short or entry.name in GALLERY]
 
 
 def index(networks: Iterable[Entry]) -> dict[str, dict[str, Any]]:
-    """The content of `INDEX`: every record with the size and the hash of its parameters."""
+    """The contents of `INDEX`: every record with the size and the hash of its parameters."""
     return {
         entry.name: {**entry.record, "file": {"size": entry.size, "sha256": sha256(entry.file().read_bytes())}}
         for entry in networks
@@ -239,12 +241,12 @@ def index(networks: Iterable[Entry]) -> dict[str, dict[str, Any]]:
 
 
 def sha256(data: bytes) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """The SHA-256 of data, as hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
 def file_in(directory: Path, name: str) -> Path | None:
-    """The parameters of a network in a directory, if they are there."""
+    """The file with the parameters of a network in a directory; None if there is none."""
     places = (directory / f"{name}{SUFFIX}", directory / name / f"model{SUFFIX}")
     return next((place for place in places if place.is_file()), None)
 

@@ -87,12 +87,12 @@ def test_list_operations(tmp_path):
         (b"", "line 1: got ''; the header is Source, tab, Target"),
         (b"Source,Target\n", "line 1: got 'Source,Target'; the header"),
         (b"Source\tTarget\n", "has no expressions, only a header"),
-        (b"Source\tTarget\n[MAX 1 2 ]\t2\n[MAX 1 \n", r"line 3: '\[MAX 1 ' is no whole expression"),
-        (b"Source\tTarget\n[MAX 1 2 ] 3\t2\n", "line 2: .* is no whole expression"),
+        (b"Source\tTarget\n[MAX 1 2 ]\t2\n[MAX 1 \n", r"line 3: '\[MAX 1 ' is not a complete expression"),
+        (b"Source\tTarget\n[MAX 1 2 ] 3\t2\n", "line 2: .* is not a complete expression"),
         (b"Source\tTarget\n[MAX 1 2 ]", "line 2: got '' after the tab; a value is one digit"),
         (b"Source\tTarget\n[MAX 1 2 ]\t12", "line 2: got '12' after the tab"),
-        (b"Source\tTarget\n[MAX 1 12 ]\t2", "line 2: '12' is no symbol; there are 0, 1, .*, ]"),
-        (b"Source\tTarget\n[MAX 1 \xc3\xa9 ]\t2", "is not plain text: byte 21 is no ASCII character"),
+        (b"Source\tTarget\n[MAX 1 12 ]\t2", "line 2: '12' is not a symbol; allowed are 0, 1, .*, ]"),
+        (b"Source\tTarget\n[MAX 1 \xc3\xa9 ]\t2", "is not plain text: byte 21 is not an ASCII character"),
     ],
 )
 def test_damaged_list_operations(tmp_path, content, message):

@@ -119,7 +119,7 @@ def test_pieces_are_the_longest_of_the_vocabulary(tmp_path):
     "contents, message",
     [
         (b"[PAD]\n\n[UNK]\n", r"vocab\.txt, line 2: it is empty"),
-        (b"[PAD]\na\nb\na\n", r"vocab\.txt, line 4: 'a' is on line 2 too"),
+        (b"[PAD]\na\nb\na\n", r"vocab\.txt, line 4: 'a' is also on line 2"),
         (b"[PAD]\n[UNK]\n[CLS]\n", r"vocab\.txt: there is no \[SEP\]"),
         (b"[PAD]\n[UNK]\n\xff\n", r"vocab\.txt, line 3: it is not UTF-8"),
         (None, r"vocab\.txt cannot be read \(No such file .*expected a vocab\.txt of BERT"),

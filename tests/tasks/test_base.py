@@ -192,7 +192,7 @@ def test_repeated_source_orders_do_not_depend_on_the_seed():
 
 
 def test_repeated_source_needs_a_whole_batch():
-    with pytest.raises(ValueError, match="fixed set of 3 examples has no whole batch of 4"):
+    with pytest.raises(ValueError, match="fixed set of 3 examples is smaller than a batch of 4"):
         RepeatedSource(FreshSource(Noise(), "train", 4), 3).batch(jax.random.key(0), 0)
 
 

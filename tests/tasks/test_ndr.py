@@ -471,7 +471,7 @@ def test_batches_of_other_splits():
     dirty = batch._replace(inputs=jnp.where(batch.input_mask, batch.inputs, 99))
     loss = briefly(task.loss)
     assert float(loss(outputs, dirty)) == float(loss(outputs, batch))
-    with pytest.raises(ValueError, match="no whole batch of 700"):
+    with pytest.raises(ValueError, match="fewer than a batch of 700"):
         task.source("train", 700)
     with pytest.raises(ValueError, match="'deeper' is not a split"):
         task.source("deeper", 6)

@@ -305,7 +305,7 @@ def test_impossible_fields():
     ):
         with pytest.raises(ValueError, match=message):
             tasks.make("scan", **fields)
-    with pytest.raises(ValueError, match="no whole batch of 20000"):
+    with pytest.raises(ValueError, match="fewer than a batch of 20000"):
         scan().source("train", 20_000)
     with pytest.raises(ValueError, match="'od_easy' is not a split of Scan"):
         scan().source("od_easy", 4)

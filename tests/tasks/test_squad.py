@@ -129,7 +129,7 @@ def test_only_questions_with_all_their_windows_are_scored():
     for count, whole in ((ends[0], 1), (ends[1] - 1, 1), (ends[1], 2), (len(windows.question), 48)):
         told = task.set_scores([x[:count] for x in answers], "test")["f1"].told
         assert f"{whole} questions" in told
-    with pytest.raises(ValueError, match="1 windows are not all of any question"):
+    with pytest.raises(ValueError, match="no question is complete in the first 1 windows"):
         task.set_scores([x[:1] for x in answers], "test")
 
 

@@ -98,7 +98,7 @@ def test_subwords_are_those_of_the_shorter_sentences(directory):
         ("val.de", b"eins\nzw\xf6lf\n", r"val\.de, line 2: it is not UTF-8"),
         ("val.de", b"", r"val\.de is empty; expected a sentence on each line"),
         ("train.en.gz", "cut", r"train\.en\.gz, line \d+: it is cut off"),
-        ("train.en.gz", b"no gzip", r"train\.en\.gz, line 1: it is not a whole gzip file"),
+        ("train.en.gz", b"no gzip", r"train\.en\.gz, line 1: it is not a complete gzip file"),
     ],
 )
 def test_a_missing_or_wrong_file_is_one_line(directory, name, contents, message):

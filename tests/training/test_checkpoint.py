@@ -129,7 +129,7 @@ def test_a_part_of_the_state(directory):
     part, manifest = restore(directory, {"params": make().params}, partial=True)
     assert_same(part["params"], make(2).params)
     assert manifest == MANIFEST
-    with pytest.raises(CheckpointError, match="step is one too many"):
+    with pytest.raises(CheckpointError, match="step is unexpected"):
         restore(directory, {"params": make().params})
 
 

@@ -1,4 +1,4 @@
-// Accuracy by length: a small one for the cards (SVG), and one of all seeds (uPlot).
+// Charts of accuracy by length: a small one for the cards (SVG), and one with all seeds (uPlot).
 "use strict";
 
 gallery.best = (about) => (about.curve.exact_match || about.curve.token_accuracy || [[]])[about.seed] || [];
@@ -13,7 +13,7 @@ gallery.spark = (about) => {
 <polyline points="${points}" fill="none" stroke="var(--read)" stroke-width="2" vector-effect="non-scaling-stroke"/></svg>`;
 };
 
-// A chart of all seeds in `box`; `lengths` are those that can be shown, `chosen()` the shown one, `choose(n)` shows one.
+// A chart of all seeds in `box`: `lengths` can be shown, `chosen()` is shown, and `choose(n)` shows another length.
 gallery.curve = (box, about, lengths, chosen, choose) => {
   const style = getComputedStyle(document.documentElement), color = (name) => style.getPropertyValue(`--${name}`).trim();
   const exact = about.curve.exact_match || [], token = about.curve.token_accuracy || [];

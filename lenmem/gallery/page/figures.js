@@ -184,7 +184,7 @@ function headsOf(view, p) {
   });
 }
 
-// What lies in each cell of a tape: the symbol of the last step whose write head was there.
+// The contents of each cell of a tape: the symbol of the last step with the write head at this cell.
 function contents(view, at, moment) {
   const writes = Object.entries(view.a).find(([name]) => name.startsWith("write"));
   if (view.what !== "cell" || !writes) return null;
@@ -239,7 +239,7 @@ figures.stack = {
   draw(p, view, at, moment) {
     const { source, weight, actions } = view.a, [steps, depth] = source.shape, side = clamp(p.width * 0.34, 120, 200);
     const low = p.height - 18, size = (low - 6) / depth, left = 34, width = p.width - left - side - 16;
-    const most = strongest(view); // some networks push with a half-open hand
+    const most = strongest(view); // in some networks all pushes are weak
     grid(p, left, 6, width, low - 6, depth, steps, (level, step) => [[at2(weight, step, level) / most, p.color("read")]]);
     labels(p, Array.from({ length: depth }, (_, n) => `${n + 1}`), left - 5, 6, size, "y", "right");
     cursor(p, left, 6, width, low - 6, steps, at);

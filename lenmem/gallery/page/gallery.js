@@ -1,4 +1,4 @@
-// The page: which networks, which length, which step. The address after # keeps them: #a/b/length/step.
+// The state of the page: networks, length and step. It is stored in the address, #a/b/length/step.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -45,7 +45,7 @@ async function open_(length, step) {
   await change(state.length, step);
 }
 
-// The length to begin with: the first beyond training, if that can still be read; else a moderate one.
+// The initial length: the first beyond training if it is short enough to be legible, else a moderate one.
 function readable(lengths, trained) {
   const beyond = lengths.findIndex((n) => n > trained), moderate = lengths.findIndex((n) => n >= 16);
   return beyond >= 0 && lengths[beyond] <= 40 ? beyond : Math.max(moderate, 0);
@@ -70,7 +70,7 @@ function build() {
   }
 }
 
-// Another length: its question, its figures, and a step near the same part of it.
+// Shows another length: its input, its figures, and a step at a similar fraction of it.
 async function change(length, step = null) {
   const part = +$("step").max ? state.step / +$("step").max : 0;
   state.length = clamp(length, 0, state.lengths.length - 1);
@@ -143,7 +143,7 @@ function tokensOf(one) {
   one.answers = fill("answers", right);
 }
 
-// The step of a network that does what the master does at a step; -1 before it begins.
+// The step of a network that corresponds to a step of the one with the most steps; -1 before it begins.
 function stepOf(one, at) {
   const master = state.master.moment, moment = one.moment;
   if (one === state.master) return at;
@@ -220,7 +220,7 @@ addEventListener("keydown", (event) => {
   else if (acts[event.key]) { event.preventDefault(); play(false); acts[event.key](); }
 });
 
-// Light or dark: the system's choice until the button says otherwise.
+// Light or dark: the setting of the system, unless the button was used.
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let chosen = null;
 try { chosen = localStorage.getItem("theme"); } catch { /* a page from a file may have no storage */ }

@@ -1,4 +1,4 @@
-// Reads the data of networks: quantised arrays, compressed and in base64 (lenmem/gallery/pack.py), as Float32Array.
+// Unpacks the data of networks, quantised arrays compressed in base64 (lenmem/gallery/pack.py), to Float32Array.
 "use strict";
 window.gallery = { networks: new Map(), about: [] };
 
@@ -10,7 +10,7 @@ gallery.add = (about, moments) => {
   if (waiting) waiting.done();
 };
 
-// A network's file is a script, which a page may load without a server; fetch may not.
+// The data file of a network is a script, since a page without a server may load scripts but not fetch files.
 gallery.waiting = new Map();
 gallery.load = (slug) => {
   if (gallery.networks.has(slug)) return Promise.resolve(gallery.networks.get(slug));
@@ -28,7 +28,7 @@ gallery.load = (slug) => {
   return gallery.waiting.get(slug).promise;
 };
 
-// The views of a moment with their arrays unpacked: view.a.name = {shape, values}; once, then kept.
+// The views of a moment with unpacked arrays, view.a.name = {shape, values}. Unpacked once and cached.
 gallery.unpack = async (moment) => {
   if (moment.ready) return moment;
   const bytes = Uint8Array.from(atob(moment.data), (letter) => letter.charCodeAt(0));

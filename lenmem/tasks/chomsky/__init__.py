@@ -1,11 +1,12 @@
 """The tasks of Delétang et al., "Neural Networks and the Chomsky Hierarchy" (ICLR 2023, arXiv 2207.02098).
 
-The paper has fifteen. Six more are in the first versions of its code and have no printed scores: `compare_occurrence`,
-`interlocked_pairing`, `equal_repeats`, `missing_palindrome`, `divide_by_two`, `nondeterministic_stack_manipulation`.
+The paper has fifteen tasks. Six more are in the first versions of its code, without printed scores:
+`compare_occurrence`, `interlocked_pairing`, `equal_repeats`, `missing_palindrome`, `divide_by_two`,
+`nondeterministic_stack_manipulation`.
 
-Trained on lengths 1 to 40, tested on lengths 41 to 500; a length counts input symbols. An answer is a single symbol, or
-a string whose number of slots follows from the length of the input. Where the answer itself may be shorter, it ends
-with an end symbol and is padded with 0. As in the published code, padding is trained but not scored.
+Training uses lengths 1 to 40 and the test 41 to 500; a length is a number of input symbols. An answer is a single
+symbol, or a string whose number of slots follows from the length of the input. An answer that may be shorter ends with
+an end symbol and is padded with 0. As in the published code, padding is trained but not scored.
 
 The paper's score is the token accuracy, averaged over examples and then over the lengths 41 to 500
 (`LengthCurve.mean_beyond`). Where the paper and its code differ, the task follows the paper and says so.

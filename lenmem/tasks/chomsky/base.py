@@ -1,4 +1,4 @@
-"""What the tasks of the Chomsky hierarchy have in common: symbols in, one symbol or a string out."""
+"""The base classes of the Chomsky hierarchy tasks: symbols in, one symbol or a string out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ChomskyTask(Task):
     ends: ClassVar[bool] = False
     """The answer ends with an end symbol, the last class, before its padding."""
     same_symbols: ClassVar[bool] = True
-    """The answer consists of symbols of the input."""
+    """The answer consists of input symbols."""
 
     train_lengths: Lengths = (1, 40)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Smallest and largest training length, both included."""
@@ -102,9 +102,9 @@ class ModularTask(ChomskyTask):
     modulus: Annotated[int, at_least(2)] = 5
     """m: results are taken modulo this number."""
     operators: ClassVar[str] = "+-*"
-    """The first of the signs: they join two numbers."""
+    """The binary operators. `signs` begins with them."""
     signs: ClassVar[str] = ""
-    """The symbols after the numbers."""
+    """The symbols that are not numbers. Their ids follow those of the numbers."""
 
     @property
     def symbols(self) -> int:
@@ -125,5 +125,5 @@ class ModularTask(ChomskyTask):
 
 
 def single(symbol: jax.Array) -> jax.Array:
-    """The answer of one symbol."""
+    """A symbol as an answer of one slot."""
     return symbol[None].astype(jnp.int32)

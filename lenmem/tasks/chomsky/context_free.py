@@ -1,4 +1,4 @@
-"""Tasks that an automaton with one stack solves, deterministic or not."""
+"""Tasks that a pushdown automaton solves, deterministic or not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ModularArithmeticBrackets(ModularTask):
 class SolveEquation(ModularTask):
     """An expression with + and - in which one number is x, then = and its value -> x.
 
-    Without products, which could leave x undetermined. Inputs shorter than 3 are zeros, and the answer is 0.
+    There are no products, which could leave x undetermined. Inputs shorter than 3 are zeros, and their answer is 0.
     """
 
     operators: ClassVar[str] = "+-"
@@ -54,10 +54,10 @@ def _expression(
 ) -> tuple[jax.Array, jax.Array]:
     """(symbols [capacity], value modulo m) of a random expression of `length` symbols, at least 1.
 
-    As in the published code: of 1 to 4 symbols it is n, -n, (n) or (-n); a longer one is (left op right) with a left
-    part of a uniform length. What is still to be written is on a stack: the length of an expression, or, below zero, a
-    sign. The value is computed on the way, with a stack of unfinished brackets: the operator that waits and the value
-    before it.
+    As in the published code, an expression of 1 to 4 symbols is n, -n, (n) or (-n); a longer one is (left op right)
+    with a left part of a uniform length. A stack holds the parts still to be written: the length of an expression, or
+    the negated id of a sign. The value is computed along the way, with a second stack for the open brackets: the value
+    so far and the pending operator.
     """
     numbers, chosen, halves = jax.random.split(key, 3)
     numbers = jax.random.randint(numbers, (capacity,), 0, task.modulus)
@@ -76,7 +76,7 @@ def _expression(
         item = pending[top]
         left = jnp.where(item < 5, item - 2, 1 + (half * (item - 4)).astype(jnp.int32))
         token = jnp.where(item > 2, opened, jnp.where(item == 2, minus, jnp.where(item == 1, number, -item)))
-        # The next items, the first on top: of (left op right), of (left), of a minus sign, or nothing more.
+        # The parts of (left op right), of (left), of a minus sign, or none; the first part is on top.
         rest = jnp.where(
             item > 4,
             jnp.stack([-jnp.asarray(closed), item - left - 3, -operator, left]),
@@ -175,10 +175,10 @@ class CompareOccurrence(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class EqualRepeats(ChomskyTask):
-    """0^l 1^m 0^n -> which two of the three are equal. 0: l = m, also if all are; 1: m = n; 2: l = n.
+    """0^l 1^m 0^n -> which two of the three are equal. 0: l = m, also if all are equal; 1: m = n; 2: l = n.
 
-    The answer is uniform, and so is the number k = 1 .. length / 2 that occurs twice; the third may be 0. Length 1 is
-    a zero, answered by 0.
+    The answer is drawn uniformly, and so is the number k = 1 .. length / 2 that occurs twice; the third may be 0. The
+    only input of length 1 is a zero, and its answer is 0.
     """
 
     same_symbols: ClassVar[bool] = False
@@ -222,7 +222,7 @@ class DivideByTwo(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class MissingPalindrome(ChomskyTask):
-    """A palindrome with one symbol hidden -> that symbol. Nothing determines a symbol that is hidden in the middle."""
+    """A palindrome with one symbol hidden -> that symbol. The middle of an odd length is not determined by the rest."""
 
     @property
     def symbols(self) -> int:
@@ -234,7 +234,7 @@ class MissingPalindrome(ChomskyTask):
         return ("0", "1", "?")
 
     def ceiling_at(self, length: int) -> float:
-        """The middle of an odd length is hidden once in `length` times, and then guessed."""
+        """If the length is odd, the hidden symbol is the middle one with probability 1 / length; it is then guessed."""
         return 1 - 0.5 / length if length % 2 else 1.0
 
     def pair(self, key, length, capacity):
@@ -251,9 +251,9 @@ class NondeterministicStackManipulation(ChomskyTask):
     """Bits of a stack, bottom first, then commands, one of which is hidden, a bar, and the hidden command -> the stack
     afterwards, top first, with an end symbol.
 
-    The commands are pop and push, which pushes a 1. A pop of an empty stack does nothing, as in the examples of the
-    published code, which itself keeps the last symbol. Lengths up to 3 are too short to hide a command, and have no
-    bar.
+    The commands are pop, and push, which pushes a 1. A pop of an empty stack does nothing, as in the examples of the
+    published code; the code itself never pops the last symbol. Inputs of up to 3 symbols are too short to hide a
+    command, and have no bar.
     """
 
     ends: ClassVar[bool] = True
@@ -293,7 +293,8 @@ class NondeterministicStackManipulation(ChomskyTask):
 
 
 def _stack_after(bits: jax.Array, pushes: jax.Array, valid: jax.Array) -> jax.Array:
-    """The stack after pushing `bits` where `pushes`, and pops elsewhere, top first, and 2, its end: int[N + 1]."""
+    """The final stack, top first, followed by the end symbol 2: int[N + 1]. Valid steps push their bit where `pushes`
+    is True, and pop elsewhere."""
 
     def run(state, xs):
         stack, height = state

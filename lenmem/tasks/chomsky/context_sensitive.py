@@ -27,7 +27,7 @@ class DuplicateString(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class InterlockedPairing(ChomskyTask):
-    """a^n b^m -> a^n b^(m + n) a^m: the string, then the string with 0 and 1 exchanged. Length 1 has no b."""
+    """a^n b^m -> a^n b^(m + n) a^m: the string, then the string with 0 and 1 exchanged. m is 0 for length 1."""
 
     def answer_slots(self, length):
         return 2 * length
@@ -44,7 +44,7 @@ class InterlockedPairing(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class MissingDuplicate(ChomskyTask):
-    """w w with one symbol hidden -> that symbol. An odd length ends with a blank; length 1 is a 1, answered by 1."""
+    """w w with one symbol hidden -> that symbol. An odd length ends with a blank; length 1 is a 1 with the answer 1."""
 
     @property
     def symbols(self) -> int:
@@ -106,7 +106,7 @@ class BucketSort(ChomskyTask):
 class _Binary(ChomskyTask):
     """Two positive numbers, lowest bit first, with an operator between -> the result, lowest bit first, and an end.
 
-    The numbers share the length uniformly. Inputs shorter than 3 are zeros, and so is the answer.
+    The place of the operator is uniform. Inputs shorter than 3 are zeros, and their answer is 0.
     """
 
     ends: ClassVar[bool] = True

@@ -36,7 +36,7 @@ class ParityCheck(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class CycleNavigation(ChomskyTask):
-    """Moves on a cycle, from position 0 -> the last position. Symbols 0, 1, 2: one back, stay, one forward."""
+    """Moves on a cycle from position 0 -> the final position. Symbols 0, 1, 2: one back, stay, one forward."""
 
     same_symbols: ClassVar[bool] = False
     positions: Annotated[int, at_least(2)] = 5
@@ -63,7 +63,7 @@ class CycleNavigation(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class ModularArithmetic(ModularTask):
-    """n op n op .. n with + - * -> the value modulo m; products come before sums. An even length is one shorter."""
+    """n op n op .. n with + - * -> the value modulo m; products before sums. An even length is reduced by one."""
 
     signs: ClassVar[str] = "+-*"
 

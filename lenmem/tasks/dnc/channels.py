@@ -35,9 +35,9 @@ class ChannelTask(DncTask):
 
     unit: ClassVar[str] = "numerals"
     width: ClassVar[int] = 1
-    """Channels of a number."""
+    """Number of channels of a number."""
     flags: ClassVar[int] = 1
-    """Inputs after the sequence, at which the control channel is 1."""
+    """Number of inputs after the sequence, at which the control channel is 1."""
 
     interval: tuple[float, float] = (-1.0, 1.0)
     """Values of the smallest and the largest number. Bits are -1 and 1 in the paper; for numerals it is our choice."""
@@ -56,7 +56,7 @@ class ChannelTask(DncTask):
         raise NotImplementedError
 
     def largest(self, batch: Batch) -> Any:
-        """The largest number in a row's answer, mapped to the end of `interval`: a number or int[B, 1, 1]."""
+        """The largest possible number in a row's answer, mapped to the upper end of `interval`: int or int[B, 1, 1]."""
         raise NotImplementedError
 
     @property
@@ -66,7 +66,7 @@ class ChannelTask(DncTask):
 
     @property
     def spec(self) -> Spec:
-        """Real channels. The number of results is known, but the end must be signalled anyway."""
+        """Real channels. The number of results is known, but the model must also signal the end."""
         return Spec(
             vocabulary=0,
             channels=self.width + 1,
@@ -78,7 +78,7 @@ class ChannelTask(DncTask):
         )
 
     def shapes(self, capacity: int) -> tuple[int, int]:
-        """(N, M): the sequence with its flags, and the results with the end."""
+        """(N, M): the sequence with its flags; the results and the end."""
         return capacity + self.flags, capacity + 1
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
@@ -99,7 +99,7 @@ class ChannelTask(DncTask):
         return low + (high - low) / jnp.maximum(largest, 1) * numbers
 
     def numbers(self, values: jax.Array, batch: Batch) -> jax.Array:
-        """Maps result channels [B, M, width] to the numbers they stand for, rounded."""
+        """Maps result channels [B, M, width] to numbers, rounded: the inverse of `normalised`."""
         low, high = self.interval
         largest = jnp.maximum(self.largest(batch), 1)
         values = (values.astype(jnp.float32) - low) / (high - low)
@@ -118,12 +118,12 @@ class ChannelTask(DncTask):
         counted = jnp.broadcast_to(batch.score_mask[..., None], outputs.shape)
         if not self.score_last_result:
             counted = counted.at[..., :-1].set(result_slots(batch)[..., None])
-        # Both are replaced before the subtraction, since padding may be NaN.
+        # Both are masked before the subtraction, since padding may be NaN.
         errors = jnp.where(counted, outputs.astype(jnp.float32), 0) - jnp.where(counted, batch.targets, 0)
         return jnp.mean(jnp.sum(errors**2, axis=(1, 2)) / jnp.maximum(jnp.sum(counted, axis=(1, 2)), 1))
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """The fraction of results that are right, per channel. Their number is known, so the signal is ignored."""
+        """The fraction of correct results, per channel. Their number is known, so the signal is ignored."""
         right, scored = self.right(outputs, batch), result_slots(batch)
         return {
             "token_accuracy": masked_mean(right.mean(axis=-1), scored, axis=-1),
@@ -157,7 +157,7 @@ class SequenceTask(ChannelTask):
         return self.top
 
     def draw(self, key: jax.Array, capacity: int) -> jax.Array:
-        """int[capacity, width]: uniform numbers. A larger capacity keeps the first draws."""
+        """int[capacity, width]: uniform numbers. The first draws do not depend on the capacity."""
         return jax.random.randint(key, (capacity, self.width), 0, self.top + 1, jnp.int32)
 
     def answer(self, sequence: jax.Array, length: jax.Array | int) -> jax.Array:
@@ -175,7 +175,7 @@ class QuinarySort(SequenceTask):
     """Numerals in ascending order. Length: numerals."""
 
     def answer(self, sequence, length):
-        """Sorts the numerals; padding goes after the largest."""
+        """The numerals in ascending order, then padding."""
         place = jnp.arange(len(sequence))[:, None]
         return jnp.sort(jnp.where(place < length, sequence, BASE), axis=0)
 
@@ -194,7 +194,7 @@ class Differentiation(SequenceTask):
     """Absolute differences of neighbouring numerals, then a constant. Length: numerals."""
 
     constant: Annotated[int, between(0, BASE - 1)] = 0
-    """The last numeral of the answer, since there is one difference fewer than numerals. Our choice."""
+    """The last numeral of the answer, since n numerals have n - 1 differences. Our choice."""
 
     def answer(self, sequence, length):
         """|x_{i + 1} - x_i|, followed by the constant."""
@@ -204,7 +204,7 @@ class Differentiation(SequenceTask):
 
     @property
     def chance(self) -> float:
-        """The differences 0 .. 4 occur 5, 8, 6, 4 and 2 times in 25."""
+        """Of 25 pairs of numerals, 5, 8, 6, 4 and 2 have the differences 0 .. 4."""
         last = float(np.mean([1 / length for length in self.trained]))
         shares = np.array([5, 8, 6, 4, 2]) / BASE**2 * (1 - last)
         shares[self.constant] += last
@@ -246,17 +246,17 @@ class BinaryAdd(SequenceTask):
 
     @property
     def chance(self) -> float:
-        """0 is right for 3 of 4 high bits and 2 of 4 low bits."""
+        """0 is correct for 3 of 4 high bits and 2 of 4 low bits."""
         return (3 / 4 + 1 / 2) / 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Search(ChannelTask):
-    """A sequence of numerals and a query numeral: its positions in ascending order, then the end. Length: numerals.
+    """A sequence of numerals and a query numeral -> its positions in ascending order, then the end. Length: numerals.
 
-    Positions are scaled so that the first and the last of the sequence are the ends of `interval`. Sequence and query
-    are uniform among those with at least one hit. The number of slots is an upper bound, the number of numerals; the
-    model must signal the end of its answer.
+    Positions are scaled so that the first and the last position are the ends of `interval`. Sequence and query are
+    uniform among those with at least one hit. The number of slots is an upper bound, that for hits at all positions, so
+    the model must signal the end of its answer.
     """
 
     flags: ClassVar[int] = 2
@@ -266,7 +266,7 @@ class Search(ChannelTask):
 
     @property
     def spec(self) -> Spec:
-        """The answer ends with the signal, within an upper bound of slots."""
+        """The answer ends with the signal, in an upper bound of slots."""
         return dataclasses.replace(super().spec, length_rule="end")
 
     def problem(self, key, length, capacity):
@@ -295,10 +295,10 @@ class Search(ChannelTask):
         return (jnp.sum(batch.input_mask, axis=-1) - self.flags - 1)[:, None, None]
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
-        """`hit_rate`, the paper's metric: the fraction of hits whose position is given right before the first signal.
+        """`hit_rate`, the paper's metric: the fraction of hits whose position is correct and comes before any signal.
 
-        For `token_accuracy` each scored slot counts by itself: a hit needs its position and no signal, the end a
-        signal. `exact_match` is 1 if all slots are right.
+        For `token_accuracy` each scored slot counts separately: a hit needs its position and no signal, the end a
+        signal. `exact_match` is 1 if all slots are correct.
         """
         hits = result_slots(batch)
         signalled = outputs[..., -1] > self.threshold
@@ -313,7 +313,7 @@ class Search(ChannelTask):
 
     @property
     def chance(self) -> float:
-        """Signalling at every slot is right for one of n + 1 slots, n ~ Binomial(L, 1/5) given n >= 1."""
+        """A signal in every slot is correct for one of n + 1 slots, with n ~ Binomial(L, 1/5) conditioned on n >= 1."""
         p = 1 / BASE
         none = np.array([(1 - p) ** length for length in self.trained])
         ends = (1 - (1 - p) * none) / (np.array(self.trained) + 1) / p

@@ -14,7 +14,7 @@ from lenmem.tasks.dnc.base import DncTask
 from lenmem.types import Example, Spec
 
 TRUTH = {"and": "&", "or": "|", "implies": ">", "equals": "="}
-"""Binary operators, and how they are written."""
+"""The symbols of the binary operators."""
 _TABLES = {"and": (0, 0, 0, 1), "or": (0, 1, 1, 1), "implies": (1, 1, 0, 1), "equals": (1, 0, 0, 1)}
 """Value for the operands FF, FT, TF, TT."""
 FALSE, TRUE, NOT, OPEN, CLOSE, FLAG = range(6)
@@ -26,12 +26,12 @@ class Logic(DncTask):
     """A boolean formula -> its value. Length: tokens of the formula.
 
     A formula is `F`, `T`, `!` and a formula, or `(` formula operator formula `)`. Negation has no parentheses: with
-    them there would be no formula of 2, 3 or 6 tokens, but the paper uses all lengths. Without them, every length has
-    formulas of both values. The two values are equally likely; given value and length, the formula is uniform.
+    them there would be no formula of 2, 3 or 6 tokens, but the paper uses all lengths. Without them, there are formulas
+    of both values at every length. Both values are equally likely; the formula is uniform for its value and length.
     """
 
     operators: tuple[Literal["and", "or", "implies", "equals"], ...] = ("and", "or")
-    """The binary operators, besides negation. The paper's list is lost, so this is our choice."""
+    """The binary operators, besides negation. Our choice: our copy of the paper lacks its list."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class Logic(DncTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """`?` is the flag."""
+        """The values, negation, brackets, the flag `?`, and the binary operators."""
         return ("F", "T", "!", "(", ")", "?", *(TRUTH[name] for name in self.operators))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
@@ -70,10 +70,11 @@ class Logic(DncTask):
         return Example(inputs, step <= length, value[None], one, one)
 
     def formula(self, key: jax.Array, value: jax.Array, length: jax.Array | int, capacity: int) -> jax.Array:
-        """int[capacity]: a uniform formula with exactly `length` tokens and the given value.
+        """int[capacity]: a uniform formula with exactly `length` tokens and this value.
 
-        Tokens at which a subformula begins are expanded from left to right. Each has a known length and value, and each
-        way to build it is chosen in proportion to the number of formulas built that way. O(capacity) per token.
+        The first tokens of subformulas are expanded from left to right. Each subformula has a known length and value,
+        and its construction is drawn in proportion to the number of formulas with that construction. O(capacity) per
+        token.
         """
         counts, ways = (jnp.asarray(table, jnp.float32) for table in formula_counts(self.operators, capacity))
         place = jnp.arange(capacity)
@@ -107,10 +108,11 @@ class Logic(DncTask):
 
 @functools.cache
 def formula_counts(operators: tuple[str, ...], longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of the number of formulas by tokens n and value v, and of these numbers by construction.
+    """The logarithm of the number of formulas with n tokens and value v, in total and for each construction.
 
-    Returns float64[longest + 1, 2] and float64[longest + 1, 2, 1 + 4 * operators]. The first construction is negation;
-    then for each operator its operands' values FF, FT, TF, TT. -inf if there is no formula. O(longest^2).
+    Returns float64[longest + 1, 2] and float64[longest + 1, 2, 1 + 4 * operators]. The first construction is negation,
+    followed by four for each operator: the values FF, FT, TF, TT of its operands. -inf if there is no formula.
+    O(longest^2).
     """
     counts = np.full((longest + 1, 2), -np.inf)
     ways = np.full((longest + 1, 2, 1 + 4 * len(operators)), -np.inf)

@@ -32,7 +32,8 @@ class Problem(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class NamTask(Task):
-    """Base class of the three tasks. Subclasses define `problem`, `frame_size`, `answer_slots` and `chance_of`."""
+    """Base class of the three tasks. Subclasses define `stops`, `problem`, `problem_size`, `answer_slots`,
+    `frequencies` and `whole_counts`."""
 
     unit: ClassVar[str] = "digits"
     per_batch_length: ClassVar[bool] = False
@@ -52,7 +53,7 @@ class NamTask(Task):
     random_offset: bool = True
     """Place a row at a random offset in its frame. False: at the start."""
     fixed_set: bool = False
-    """Passes over fixed sets, as in the paper's text. False: every batch is new, as in the published code."""
+    """Make passes over fixed sets, as in the paper's text. False: every batch is new, as in the published code."""
     train_size: PositiveInt = 25_600
     """Number of examples in a fixed training set."""
     test_size: PositiveInt = 2_048
@@ -68,11 +69,11 @@ class NamTask(Task):
             "test": self.test_lengths,
         }
 
-    # What a subclass gives --------------------------------------------------------------------------------------------
+    # Defined by subclasses --------------------------------------------------------------------------------------------
 
     @property
     def stops(self) -> bool:
-        """The free form's answer ends with the end symbol, which is scored; its number of slots is an upper bound."""
+        """Whether the answer of the free form ends with the end symbol, which is scored, in an upper bound of slots."""
         raise NotImplementedError
 
     def problem(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Problem:
@@ -88,7 +89,7 @@ class NamTask(Task):
         raise NotImplementedError
 
     def frequencies(self, length: int) -> np.ndarray:
-        """float[11]: expected frequency of each digit and of the end symbol among an answer's scored slots."""
+        """float[11]: expected frequency of each digit and of the end symbol among the scored slots of an answer."""
         raise NotImplementedError
 
     # The two forms ----------------------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ class NamTask(Task):
         return np.array([digits / 10, pads]) / size
 
     def whole_counts(self, length: int) -> tuple[float, float]:
-        """Expected digits and pads among the targets of a whole sequence in the frame of that length."""
+        """Expected numbers of digits and pads among the targets of a whole sequence in the frame of that length."""
         raise NotImplementedError
 
     def frame_size(self, length: Any) -> Any:
@@ -140,7 +141,7 @@ class NamTask(Task):
         return self.problem_size(length) + self.answer_slots(length) + int(self.masked)
 
     def _frame(self, length: int) -> int:
-        """The longest length of the shortest split that reaches `length`; beyond all splits, `length` itself."""
+        """The longest length of the shortest split that includes `length`; beyond all splits, `length` itself."""
         return min((longest for _, longest in self.splits.values() if longest >= length), default=length)
 
     def _traced_frame(self, length: jax.Array | int) -> jax.Array:
@@ -163,7 +164,7 @@ class NamTask(Task):
         problem_key, offset_key = jax.random.split(key)
         problem = self.problem(problem_key, length, capacity)
         frame = self.frame_size(self._traced_frame(length))
-        # If the answer is not masked there is room for the longest one, so the row does not reveal its length.
+        # If the answer is not masked, there is space for the longest answer, so the offset does not reveal its length.
         room = problem.answer_size if self.masked else self.answer_slots(length)
         offset = 0
         if self.random_offset:
@@ -212,7 +213,7 @@ class NamTask(Task):
     def answer_mask(self, batch: Batch) -> jax.Array:
         """bool[B, M]: the positions of the answer in a whole sequence.
 
-        If pads take the place of masks: the answer's digits, and the pad after them (if the frame has one), which marks
+        Without masks, these are the digits of the answer and the pad after them, if the frame has one; this pad marks
         the end of the answer.
         """
         if self.masked:
@@ -233,7 +234,7 @@ class NamTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class EqualShares(FreshSource):
-    """Fresh batches whose rows take the lengths of the split in turn, continuing from batch to batch."""
+    """Fresh batches whose rows cycle through the lengths of the split, continuing from batch to batch."""
 
     def lengths(self, step: jax.Array | int) -> jax.Array:
         """int[batch_size]: row r of the stream has length number r modulo the number of lengths."""

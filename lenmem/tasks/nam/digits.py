@@ -22,7 +22,7 @@ class Fibonacci(NamTask):
     """
 
     end_symbol: bool = False
-    """The model must end the sum itself. False: there are as many slots as the sum has digits, as published, which
+    """The model must end the sum itself. False: there are as many slots as digits in the sum, as published, which
     reveals the last carry."""
 
     @property
@@ -37,7 +37,7 @@ class Fibonacci(NamTask):
         return length + 1
 
     def problem(self, key, length, capacity):
-        """Arithmetic is digit by digit, so any number of digits works."""
+        """The arithmetic is digit by digit, so numbers may have any number of digits."""
         size_key, a_key, b_key, top_key = jax.random.split(key, 4)
         place = jnp.arange(capacity)
         a = bounded_number(a_key, jax.random.randint(size_key, (), 1, length + 1), capacity)
@@ -52,11 +52,11 @@ class Fibonacci(NamTask):
         return Problem(tokens, size + 3 + length, total, length + (at(total, jnp.asarray(length)) > 0))
 
     def frequencies(self, length):
-        """All digits of the sum are uniform except the two highest; the last, if there is one, is a 1."""
+        """All digits of the sum are uniform except the two highest; digit n + 1, if there is one, is a 1."""
         return np.mean([_sum_shares(length, size, self.end_symbol) for size in range(1, length + 1)], axis=0)
 
     def whole_counts(self, length):
-        """Counts a as s digits long; on average it is 0.1 digits shorter."""
+        """Counts s digits for a, which on average has 0.1 digits less."""
         digits = (length + 1) / 2 + length + length + 0.5 * 1 / length
         return digits, self.frame_size(self._frame(length)) - digits - 4
 
@@ -103,7 +103,7 @@ class Palindrome(NamTask):
     """`_ s _` -> s backwards. s has n uniform digits, leading zeros included. Length: n digits."""
 
     end_symbol: bool = False
-    """The model must also end the answer. It has the right number of slots in any case, since the input shows n."""
+    """The model must also end the answer. The number of slots is exact in any case, since the input shows n."""
 
     @property
     def stops(self) -> bool:
@@ -130,7 +130,7 @@ class Palindrome(NamTask):
         return np.array([length / 10] * 10 + [end]) / (length + end)
 
     def whole_counts(self, length):
-        """2 n digits, two delimiters and the end; the rest is pads."""
+        """2 n digits, two delimiters and the end symbol; all others are pads."""
         return 2 * length, self.frame_size(self._frame(length)) - 2 * length - 3
 
 
@@ -138,9 +138,9 @@ class Palindrome(NamTask):
 class Reduce(NamTask):
     """Digits, `_` -> the digits that are not 0, in order. Length: n digits, each 0 with probability 1/2, else uniform.
 
-    The model must find out how many digits remain: the answer ends with the end symbol, in n + 1 slots. In the
-    published form there are no masks: the input continues with pads, and the target is pads everywhere except for the
-    answer right after the delimiter (the input digits are not copied).
+    The model must find the number of remaining digits: the answer ends with the end symbol, in n + 1 slots. The
+    published form has no masks: the input continues with pads, and the target consists of pads except for the answer
+    right after the delimiter (input digits are not copied).
     """
 
     masked: ClassVar[bool] = False
@@ -174,10 +174,10 @@ class Reduce(NamTask):
         return np.array([0] + [(1 - end) / 9] * 9 + [end])
 
     def whole_counts(self, length):
-        """n / 2 digits; the rest is pads."""
+        """n / 2 digits; all others are pads."""
         return length / 2, self.frame_size(self._frame(length)) - length / 2
 
 
 def _digits(key: jax.Array, *shape: int) -> jax.Array:
-    """Uniform digits. A longer leading axis keeps the first draws."""
+    """Uniform digits. The first draws do not depend on the size of the leading axis."""
     return jax.random.randint(key, shape, 0, 10, jnp.int32)
