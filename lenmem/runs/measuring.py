@@ -20,6 +20,7 @@ from lenmem.training.loop import Result, train
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS
 from lenmem.types import PyTree
+from lenmem.zoo.shelf import read as read_json
 
 Report = Callable[[dict[str, Any]], None]
 CURVE = "curve.json"
@@ -107,7 +108,7 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
 def read_curve(directory: Path) -> LengthCurve | None:
     """The curve that a finished run has saved."""
     saved = directory / CURVE
-    return LengthCurve.from_dict(json.loads(saved.read_text())) if saved.exists() else None
+    return LengthCurve.from_dict(read_json(saved)) if saved.exists() else None
 
 
 def own_curve(run: Run) -> LengthCurve:
