@@ -49,7 +49,7 @@ def draw_run(
     from lenmem.evaluation import plots
 
     task = run.experiment.task
-    length = length or task.train_lengths[1]
+    length = task.train_lengths[1] if length is None else length
     batch = example_batch(task, length, example) if text is None else typed_batch(task, text)
     what = f"length {length}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
     shown = scene(run, batch, seed, what, required=only_trace, everything=only_trace)
@@ -87,7 +87,7 @@ def draw_states(
     from lenmem.evaluation import plots
 
     task = run.experiment.task
-    length = length or task.splits.get("selection", task.train_lengths)[1]
+    length = task.splits.get("selection", task.train_lengths)[1] if length is None else length
     batch = draw(task, jax.random.key(0), jnp.full(examples, length), length)
     written: list[Path] = []
     shown = scene(run, batch, seed, f"length {length}", tsne=tsne)

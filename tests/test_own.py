@@ -235,6 +235,8 @@ def test_help_is_that_of_the_pair(folder, capsys):
     [
         (("copy",), "copy is a task; add the model that learns it, as in --model lstm"),
         (("--task", "copy"), "copy is a task; add the model"),
+        (("copy", "--modle", "lstm"), "there is no option --modle. Did you mean '--model'?"),
+        (("--tasks", "copy", "--model", "lstm"), "there is no option --tasks. Did you mean '--task'?"),
         (("--model", "lstm"), "add the task that lstm learns, as in --task copy"),
         (("copy", "--task", "reverse", "--model", "gru"), "copy and --task reverse are two tasks"),
         (("quickstart", "--task", "copy", "--model", "gru"), "the configuration quickstart has a task"),

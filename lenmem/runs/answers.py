@@ -120,7 +120,9 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     capacity = next((n for n in range(1, count + 1) if task.shapes(n)[0] >= count), None)
     if capacity is None:
         raise ValueError(f"the task takes at most {task.shapes(count)[0]} inputs, got {count}")
-    slots = answers or task.shapes(capacity)[1]
+    if answers is not None and answers < 1:
+        raise ValueError(f"the number of answers must be at least 1, got {answers}")
+    slots = task.shapes(capacity)[1] if answers is None else answers
     shape = (1, slots) if spec.outputs == "tokens" else (1, slots, spec.output_size)
     targets = jnp.zeros(shape, jnp.int32 if spec.outputs == "tokens" else jnp.float32)
     asked = jnp.ones((1, slots), bool)
