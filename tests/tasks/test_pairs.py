@@ -195,7 +195,8 @@ def test_a_task_made_by_options_has_the_content_of_its_own_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "columns", "message"),
     [
-        ("a.tsv", "x y\tz\nno tab\n", ("0", "1"), r"a.tsv, line 2: columns 0 and 1 are needed; it has 1"),
+        ("a.tsv", "x y\tz\nno tab\n", ("0", "1"), r"a.tsv, line 2: there is no tab; a table has columns sep"),
+        ("a.csv", "x,y\n", None, r"a.csv, line 1: there is no tab; .* other files must be \*.jsonl"),
         ("a.tsv", "x\ty\n", ("0", "2"), r"line 1: columns 0 and 2 are needed; it has 2"),
         ("a.tsv", "x\ty\n", ("a", "b"), r"line 1: columns of a table are numbers"),
         ("a.tsv", "x\ty\n\ty\n", ("0", "1"), r"line 2: the input '' has no word"),
