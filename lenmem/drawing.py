@@ -44,7 +44,7 @@ def draw_run(
         text: the example itself, typed as for `predict`.
         only_trace: draw only the traces, but all of them, including the attention of each head.
 
-    With `only_trace`, raises ValueError for a network that sows no traces.
+    With `only_trace`, raises ValueError for a network without a trace that has a picture.
     """
     from lenmem.evaluation import plots
 
@@ -58,6 +58,8 @@ def draw_run(
     if not only_trace and (run.directory / METRICS).exists():  # an exported file may have no metrics
         plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject_of(run.experiment))
     plots.draw(shown, target)
+    if only_trace and not written:
+        raise ValueError(f"this network has no traces to draw; it has {', '.join(sorted(shown.traces)) or 'none'}")
     if not only_trace:
         plots.plot_curves([own_curve(run)], target("curve.png"))
     return written

@@ -186,6 +186,7 @@ def test_a_class_of_ones_own_is_passed_to_every_verb(folder, capsys):
 def test_any_task_with_any_model(folder, capsys):
     words = ("--model", "gru", *QUICK, *SHORT, *TINY, "--task.vocabulary", "4")
     run(capsys, "train", "copy", *words)
+    assert "no traces to draw; it has decoding, token, valid" in fails(capsys, "plot", "copy-gru", "--trace")
     trained = lenmem.load("runs/copy-gru").experiment
     assert trained.task == tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
     assert (type(trained.model).__name__, trained.training.steps) == ("GRU", 2)

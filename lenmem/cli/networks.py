@@ -164,7 +164,8 @@ def predict(arguments: list[str]) -> None:
     widths = [max(map(len, cell)) for cell in cells]
     for title, row in zip(("right ", "answer", "      "), zip(*cells, strict=True), strict=True):
         print(" ".join([title, *(f"{text:{width}}" for text, width in zip(row, widths, strict=True))]).rstrip())
-    print(f"{sum(answer.hits)} of {len(answer.hits)} right")
+    hits = [hit for hit, scored in zip(answer.hits, answer.scored, strict=True) if scored]
+    print(f"{sum(hits)} of {len(hits)} right")
 
 
 def plot(arguments: list[str]) -> None:

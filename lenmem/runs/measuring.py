@@ -127,6 +127,7 @@ def train_and_measure(
     label: str = "",
 ) -> tuple[Result, LengthCurve | None]:
     """Trains into `directory`, and measures unless the run was interrupted."""
+    experiment.evaluation.lengths_for(experiment.task)  # raises before the training, not after it
     result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
     if result.interrupted:
         return result, None

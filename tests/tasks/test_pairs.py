@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from lenmem import options
+from lenmem import options, runs
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks import make
 from lenmem.tasks.pairs import Pairs
@@ -230,3 +231,25 @@ def test_other_faults(tmp_path):
         with pytest.raises(ValueError, match=message):
             Pairs(**fields)
     assert tokenised(" a  b ", "word") == ["a", "b"]
+
+
+def test_a_length_that_no_row_has_is_not_measured(tmp_path):
+    task = Pairs(path=table(tmp_path / "pairs.tsv", ROWS))
+    longest = task.curve_lengths[-1]
+    assert Evaluation(lengths=(longest,)).lengths_for(task) == (longest,)
+    message = f"the longest example of Pairs has length {longest}, got {longest + 1}"
+    with pytest.raises(ValueError, match=message):
+        Evaluation(lengths=(1, longest + 1)).lengths_for(task)
+    with pytest.raises(ValueError, match=message):
+        runs.example_batch(task, longest + 1)
+    Evaluation(lengths=(40,)).lengths_for(make("ctl"))  # draws other examples than its rows
+
+
+def test_slots_after_the_end_have_no_right_answer(tmp_path):
+    task = Pairs(path=table(tmp_path / "pairs.tsv", [("x" + " x" * n, "a" + " a" * (9 - n)) for n in range(10)]))
+    batch = runs.example_batch(task, 10)
+    outputs = np.zeros((*batch.target_mask.shape, task.spec.output_size))
+    answer = runs.answered(task, batch, outputs, np.asarray(runs.slots_right(task, batch, outputs)))
+    count = int(batch.score_mask.sum())
+    assert answer.right[count - 1 :] == ["<eos>", *[""] * (len(answer.right) - count)]
+    assert sum(answer.scored) == count < len(answer.right)
