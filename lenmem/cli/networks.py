@@ -148,13 +148,13 @@ def predict(arguments: list[str]) -> None:
     name, rest, modules = run_ahead(arguments, "predict", "RUN", Predict)
     options = parse(Predict, f"predict {name}", rest)
     run = runs.open_run(name, modules=modules)
-    if (options.input is None) == (options.length is None):
-        raise ValueError("give either --input or --length")
-    if options.input is not None:
+    if options.input is not None and options.length is None:
         if options.example:
             raise ValueError("--example goes with --length, not with --input")
         print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
         return
+    if options.input is not None or options.length is None:
+        raise ValueError("give either --input or --length")
     if options.answers is not None:
         raise ValueError("--answers goes with --input, not with --length")
     answer = runs.answer_example(run, options.length, seed=options.seed, example=options.example)

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -248,8 +249,8 @@ def test_a_length_that_no_row_has_is_not_measured(tmp_path):
 def test_slots_after_the_end_have_no_right_answer(tmp_path):
     task = Pairs(path=table(tmp_path / "pairs.tsv", [("x" + " x" * n, "a" + " a" * (9 - n)) for n in range(10)]))
     batch = runs.example_batch(task, 10)
-    outputs = np.zeros((*batch.target_mask.shape, task.spec.output_size))
-    answer = runs.answered(task, batch, outputs, np.asarray(runs.slots_right(task, batch, outputs)))
+    outputs = jnp.zeros((*batch.target_mask.shape, task.spec.output_size))
+    answer = runs.answered(task, batch, np.asarray(outputs), np.asarray(runs.slots_right(task, batch, outputs)))
     count = int(batch.score_mask.sum())
     assert answer.right[count - 1 :] == ["<eos>", *[""] * (len(answer.right) - count)]
     assert sum(answer.scored) == count < len(answer.right)
