@@ -58,8 +58,8 @@ class RowTask(Task):
         return self.example(_row(pool.rows, number), capacity)
 
     def check_length(self, length: int) -> None:
-        """Raises ValueError if no row is so long, unless a task's own `sample` draws others than rows."""
-        if type(self).sample is RowTask.sample and length > (longest := max(self.curve_lengths)):
+        """Raises ValueError if no row is that long."""
+        if length > (longest := max(self.curve_lengths)):
             raise ValueError(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
 
     def examples_of(self, split: Split) -> int | None:
