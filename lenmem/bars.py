@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ class Bars:
             TextColumn("{task.fields[more]}"),
             _Left(),
         )
-        self.progress = Progress(*columns, console=console, transient=True)
+        self.progress = Progress(*columns, console=console, transient=True, speed_estimate_period=math.inf)
         self.open = 0
         self.lock = threading.RLock()
 
@@ -72,6 +73,7 @@ class Bars:
     def _in_lines(self, what: str) -> Iterator[At]:
         started = time.monotonic()
         said = [0.0]  # time of the last line; 0: none yet
+        begun: list[tuple[float, float]] = []  # the first report: time and fraction
         lock = threading.Lock()
 
         def say(text: str) -> None:
@@ -86,8 +88,11 @@ class Bars:
         def at(share: float) -> None:
             with lock:
                 now = time.monotonic()
+                begun[:] = begun or [(now, share)]
+                since, done = now - begun[0][0], share - begun[0][1]
                 if now - started > QUIET and now - said[0] > BETWEEN and 0 < share < 1:
-                    say(f"{share:.0%}, about {duration((now - started) * (1 - share) / share)} left")
+                    left = f", about {duration(since * (1 - share) / done)} left" if done > 0 else ""
+                    say(f"{share:.0%}{left}")
 
         timer = _after(QUIET, first)
         try:
@@ -100,17 +105,15 @@ class Bars:
 
 
 class _Left(TextColumn):
-    """Time left, once progress allows an estimate."""
+    """Time left, at the pace since the first report: what comes before it is mostly compilation."""
 
     def __init__(self) -> None:
         super().__init__("")
 
     def render(self, task: Task) -> Text:
         """`about 2 min left`."""
-        if not task.total or not task.completed or task.elapsed is None or task.finished:
-            return Text("")
-        left = task.elapsed * (task.total - task.completed) / task.completed
-        return Text(f"about {duration(left)} left")
+        left = task.time_remaining
+        return Text(f"about {duration(left)} left" if left else "")
 
 
 def _after(delay: float, action: Any) -> threading.Timer:

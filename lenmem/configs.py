@@ -48,6 +48,8 @@ def find(name: str | os.PathLike[str], tasks: Iterable[str] = ()) -> Path:
     bare = text.removesuffix(".py").removeprefix("configs/")
     if bare in names():
         return ROOT / f"{bare}.py"
+    if direct.suffix == ".py":
+        raise ValueError(f"there is no file {text}.{nearest(bare, names())}")
     meant = [*tasks, *names()]
     hint = choices(bare, meant, listed="lenmem list")
     what = "task or configuration" if len(meant) > len(names()) else "configuration"

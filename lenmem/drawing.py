@@ -44,12 +44,12 @@ def draw_run(
         text: an input typed as for `predict`, instead of an example.
         only_trace: draw only the traces, but all of them, including the attention of each head.
 
-    With `only_trace`, raises ValueError for a network that sows no traces.
+    With `only_trace`, raises ValueError for a network without a trace that has a picture.
     """
     from lenmem.evaluation import plots
 
     task = run.experiment.task
-    length = length or task.train_lengths[1]
+    length = task.train_lengths[1] if length is None else length
     batch = example_batch(task, length, example) if text is None else typed_batch(task, text)
     what = f"length {length}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
     shown = scene(run, batch, seed, what, required=only_trace, everything=only_trace)
@@ -58,6 +58,8 @@ def draw_run(
     if not only_trace and (run.directory / METRICS).exists():  # an exported file may have no metrics
         plots.plot_training(read_metrics(run.directory), target("training.png"), title=subject_of(run.experiment))
     plots.draw(shown, target)
+    if only_trace and not written:
+        raise ValueError(f"this network has no traces to draw; it has {', '.join(sorted(shown.traces)) or 'none'}")
     if not only_trace:
         plots.plot_curves([own_curve(run)], target("curve.png"))
     return written
@@ -87,7 +89,7 @@ def draw_states(
     from lenmem.evaluation import plots
 
     task = run.experiment.task
-    length = length or task.splits.get("selection", task.train_lengths)[1]
+    length = task.splits.get("selection", task.train_lengths)[1] if length is None else length
     batch = draw(task, jax.random.key(0), jnp.full(examples, length), length)
     written: list[Path] = []
     shown = scene(run, batch, seed, f"length {length}", tsne=tsne)

@@ -170,8 +170,10 @@ def export_run(run: Run, path: str | os.PathLike[str], *, with_optimizer: bool =
 
     `with_optimizer` adds what is needed to continue training: the state of the optimiser and of the selection, and the
     metrics so far. `import_run` turns such a file back into a directory. Raises ValueError for a run at a snapshot,
-    which has parameters only.
+    which has parameters only, and for a name that `load` would not take for a file.
     """
+    if Path(path).suffix != SUFFIX:
+        raise ValueError(f"the name of the file must end with {SUFFIX}, got {path}")
     metadata = {"experiment": run.manifest["experiment"], "step": run.step, "alive": run.alive.tolist()}
     state = None
     if with_optimizer:

@@ -117,7 +117,7 @@ def _fits(value: Any, kind: Any) -> bool:
     if kind is float:
         number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
         return number and math.isfinite(value)
-    if not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
+    if kind is Any or not isinstance(kind, type) or getattr(kind, "_is_protocol", False):
         return True
     return isinstance(value, kind)
 

@@ -61,6 +61,7 @@ def draw_figure(
     from lenmem.evaluation.plots import Trial, figure
 
     chosen = figure(name)
+    length = chosen.length if length is None else length
     if step is not None and chosen.of != "example":
         raise ValueError(f"{name} is no figure of one example, so it cannot show step {step} of a training")
     names = _names(runs)
@@ -76,7 +77,7 @@ def draw_figure(
     elif chosen.of == "example":
         for at in (None,) if step is None else (step, None):
             for own, run in opened(at):
-                asked = length or chosen.length or run.experiment.task.train_lengths[1]
+                asked = run.experiment.task.train_lengths[1] if length is None else length
                 shown = own if step is None else "-".join(filter(None, (own * (len(runs) > 1), f"step-{run.step}")))
                 batch = (
                     example_batch(run.experiment.task, asked, example)
@@ -89,7 +90,7 @@ def draw_figure(
     else:
         for source, (own, run) in zip(runs, opened(), strict=True):
             scores = _scores(source) if chosen.of == "trials" else None
-            for asked in _lengths(run, chosen.of, length or chosen.length):
+            for asked in _lengths(run, chosen.of, length):
                 batch = draw(run.experiment.task, jax.random.key(0), jnp.full(examples, asked), asked)
                 for number in _seeds(run, seed, every=chosen.of == "trials"):
                     scene = drawing.scene(run, batch, number, f"length {asked}", tsne=tsne)
@@ -157,7 +158,7 @@ def _lengths(run: Run, of: str, length: int | None) -> list[int]:
     """The lengths of the examples."""
     task = run.experiment.task
     if of == "trials" or length is not None:
-        return [length or task.train_lengths[1]]
+        return [task.train_lengths[1] if length is None else length]
     known = [n for n in task.curve_lengths if n >= task.train_lengths[0]]
     return evenly_spaced(known, MOST_LENGTHS)
 

@@ -15,7 +15,7 @@ import numpy as np
 import tyro
 
 from lenmem.errors import choices, nearest
-from lenmem.fields import described, kinds
+from lenmem.fields import check_fields, described, kinds
 from lenmem.training.lanes import owner_of, replaced, settable
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def parse(kind: type[T], program: str, arguments: list[str], **defaults: Any) ->
     helping = not set(HELP).isdisjoint(arguments)
     try:
         with registry, nullcontext() if helping else _silence():
-            return tyro.cli(
+            options = tyro.cli(
                 kind,
                 prog=f"lenmem {program}",
                 description=inspect.getdoc(kind),
@@ -71,6 +71,8 @@ def parse(kind: type[T], program: str, arguments: list[str], **defaults: Any) ->
                 config=(tyro.conf.AvoidSubcommands,),
                 compact_help=len(known) > MANY,
             )
+        check_fields(options)
+        return options
     except SystemExit as ended:
         if not ended.code:
             raise

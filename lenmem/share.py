@@ -86,6 +86,8 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
 
 def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """({name: array}, metadata) of a file, for the wanted names."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory, not a safetensors file")
     try:
         with safetensors.safe_open(path, framework="np") as file:
             metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))

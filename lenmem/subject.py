@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,6 +96,9 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
         parts = {"task": runs.task_named(given.task), "model": models.make(given.model)}
         label = f"{given.task.replace('/', '-')}-{given.model}"
         return Subject(label, parts | {"training": DEFAULT_TRAINING, "evaluation": Evaluation()}, **common)
+    missing = "--model" if given.task is not None else "--task"
+    if meant := difflib.get_close_matches(missing, [word for word in words if word.startswith("--")], 1, 0.75):
+        raise ValueError(f"there is no option {meant[0]}. Did you mean {missing!r}?")
     if given.task is not None:
         raise ValueError(f"{given.task} is a task; add the model that learns it, as in --model lstm (`lenmem list`)")
     if given.model is not None:

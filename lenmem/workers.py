@@ -21,6 +21,8 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 """The XLA_FLAGS that are added for a worker."""
 LENMEM = (sys.executable, "-m", "lenmem")
 """The command that starts lenmem."""
+WORKER = "LENMEM_WORKER"
+"""Environment variable of workers, which leave to their parent what concerns all jobs."""
 POLL_SECONDS = 0.2
 
 
@@ -34,6 +36,11 @@ class Job:
     """The arguments of lenmem."""
     log: Path
     """The file to which its output is appended."""
+
+
+def is_worker() -> bool:
+    """Whether this process was started by `run_jobs`."""
+    return WORKER in os.environ
 
 
 def run_jobs(
@@ -108,7 +115,7 @@ def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> st
 
 def _start(job: Job, command: Sequence[str]) -> subprocess.Popen[bytes]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
-    alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WORKER: "1"}
     job.log.parent.mkdir(parents=True, exist_ok=True)
     with job.log.open("ab") as output:
         return subprocess.Popen(

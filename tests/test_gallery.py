@@ -236,6 +236,7 @@ def test_two_networks_of_a_task_get_one_question(written):
 def test_the_lengths_follow_those_of_training():
     assert site.lengths_for(lenmem.tasks.make("copy")) == [8, 32, 64, 128, 256]
     assert site.lengths_for(lenmem.tasks.make("panm_reverse")) == [5, 8, 9, 18, 36]
+    assert site.lengths_for(lenmem.tasks.make("arithmetic")) == [3, 5, 10]  # there are no deeper ones
     assert {shelf.find(name).name for name in site.DEFAULT} <= set(shelf.entries())
 
 

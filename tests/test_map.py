@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem import models
+from lenmem import map as maps
+from lenmem import models, workers
+from lenmem.cli import main
 from lenmem.cli.tables import Map
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.plots import plot_reach
@@ -35,6 +38,7 @@ from lenmem.map import (
     sized,
     task_of,
 )
+from lenmem.map.cells import settings_of
 from lenmem.options import parse
 from lenmem.training.step import initial_state
 
@@ -188,6 +192,62 @@ def test_cells_are_trained_once_and_impossible_ones_never(trained, tmp_path):
     failed, said = run()
     assert said[0].startswith("1 of 2 cells are there")
     assert (tmp_path / "started").read_text().splitlines() == ["lstm copy", "gru copy", "gru copy"]
+
+
+def command(cell: Cell, results: Path) -> list[str]:
+    """The command that trains a cell in the process it is given to."""
+    return list(cell.arguments(TINY, results))
+
+
+def test_one_process_writes_the_page_of_all_cells_that_are_there(trained, tmp_path, capsys):
+    record, _ = trained
+    for network in ("lstm", "gru"):
+        cell = Cell("copy", network)
+        kept = record | {"network": network, "cell": settings_of(cell)}
+        cell.path(tmp_path).parent.mkdir(exist_ok=True)
+        cell.path(tmp_path).write_text(json.dumps(kept))
+    main(command(CELL, tmp_path))
+    page = (tmp_path / "README.md").read_text()
+    assert "| lstm | (" in page and "| gru | (" in page
+    assert (tmp_path / "map.png").exists()
+    assert "README.md, map.png" in capsys.readouterr().out
+
+
+def test_a_cell_that_fails_in_one_process_is_named_and_the_others_go_on(monkeypatch, trained, tmp_path, capsys):
+    record, _ = trained
+
+    def run(cell, budget, results, say):
+        if cell.network == "gru":
+            raise ValueError("cannot")
+        cell.path(results).parent.mkdir(exist_ok=True)
+        cell.path(results).write_text(json.dumps(record))
+
+    monkeypatch.setattr("lenmem.map.training.run_cell", run)
+    words = command(CELL, tmp_path)
+    words.insert(words.index("lstm"), "gru")
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 1
+    printed = capsys.readouterr()
+    assert "FAILED gru on copy: cannot" in printed.out and "1 cells failed: gru on copy" in printed.err
+    assert "| lstm | (" in (tmp_path / "README.md").read_text()
+
+
+def test_a_worker_leaves_the_page_to_its_parent(monkeypatch, tmp_path):
+    told = []
+    monkeypatch.setattr(maps, "run_cell", lambda *arguments: told.append(arguments))
+    monkeypatch.setenv(workers.WORKER, "1")
+    main(command(CELL, tmp_path))
+    assert [arguments[:3] for arguments in told] == [(CELL, TINY, tmp_path)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_damaged_record_is_named(tmp_path):
+    path = CELL.path(tmp_path)
+    path.parent.mkdir()
+    path.write_text('{"budget": ')
+    with pytest.raises(ValueError, match=r"copy/lstm\.json is no JSON file"):
+        read(CELL, TINY, tmp_path)
 
 
 def test_a_worker_gets_the_same_cell_and_budget(tmp_path):

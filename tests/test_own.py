@@ -186,6 +186,7 @@ def test_a_class_of_ones_own_is_passed_to_every_verb(folder, capsys):
 def test_any_task_with_any_model(folder, capsys):
     words = ("--model", "gru", *QUICK, *SHORT, *TINY, "--task.vocabulary", "4")
     run(capsys, "train", "copy", *words)
+    assert "no traces to draw; it has decoding, token, valid" in fails(capsys, "plot", "copy-gru", "--trace")
     trained = lenmem.load("runs/copy-gru").experiment
     assert trained.task == tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
     assert (type(trained.model).__name__, trained.training.steps) == ("GRU", 2)
@@ -235,6 +236,8 @@ def test_help_is_that_of_the_pair(folder, capsys):
     [
         (("copy",), "copy is a task; add the model that learns it, as in --model lstm"),
         (("--task", "copy"), "copy is a task; add the model"),
+        (("copy", "--modle", "lstm"), "there is no option --modle. Did you mean '--model'?"),
+        (("--tasks", "copy", "--model", "lstm"), "there is no option --tasks. Did you mean '--task'?"),
         (("--model", "lstm"), "add the task that lstm learns, as in --task copy"),
         (("copy", "--task", "reverse", "--model", "gru"), "copy and --task reverse are two tasks"),
         (("quickstart", "--task", "copy", "--model", "gru"), "the configuration quickstart has a task"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import types
 from contextlib import contextmanager
 
@@ -50,7 +51,7 @@ def network():
 
 def test_a_curve_says_how_far_it_is_and_is_the_same(network, monkeypatch):
     monkeypatch.setattr(metrics, "PARTS", 3)
-    arguments = (*network, (2, 5, 18, 20), 5, jax.random.key(1))
+    arguments = (*network, (2, 5, 18, 20), 7, jax.random.key(1))  # eight batches a bucket, which three do not divide
     told = Told()
     plain = length_curve(*arguments, batch_size=2)
     with progress.listened(told):
@@ -108,13 +109,14 @@ class Clock:
         self.now = end
 
 
-def output(monkeypatch, seconds: float, terminal: bool = False) -> str:
-    """The output for work in two halves of `seconds` each."""
+def output(monkeypatch, *seconds: float, terminal: bool = False) -> str:
+    """The output for work in equal parts that take these times."""
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
     clock, shown = Clock(monkeypatch), bars.Bars(console)
+    monkeypatch.setattr(shown.progress, "get_time", lambda: clock.now)
     with progress.listened(shown.shown), progress.track("digging") as at:
-        for share in (0.5, 1.0):
-            clock.pass_by(seconds)
+        for share, part in zip(np.linspace(0, 1, len(seconds) + 1)[1:], seconds, strict=True):
+            clock.pass_by(part)
             at(share)
             shown.progress.refresh()
     assert not clock.alarms
@@ -123,18 +125,26 @@ def output(monkeypatch, seconds: float, terminal: bool = False) -> str:
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_is_quick_is_not_mentioned(monkeypatch, terminal):
-    assert "digging" not in output(monkeypatch, 0.4 * bars.QUIET, terminal)
+    assert "digging" not in output(monkeypatch, 0.4 * bars.QUIET, 0.4 * bars.QUIET, terminal=terminal)
 
 
 def test_what_takes_long_has_lines(monkeypatch):
     assert (bars.QUIET, bars.BETWEEN) == (3, 10)
-    assert output(monkeypatch, 8).splitlines() == ["digging: under way", "digging: took 16 s"]
-    lines = output(monkeypatch, 20).splitlines()
-    assert lines == ["digging: under way", "digging: 50%, about 20 s left", "digging: took 40 s"]
+    assert output(monkeypatch, 8, 8).splitlines() == ["digging: under way", "digging: took 16 s"]
+    lines = output(monkeypatch, 20, 20).splitlines()
+    assert lines == ["digging: under way", "digging: 50%", "digging: took 40 s"]
+
+
+def test_the_time_left_does_not_count_what_comes_first(monkeypatch):
+    times = (600, *[20] * 3)  # a compilation, and the pace after it
+    lines = output(monkeypatch, *times).splitlines()
+    assert lines[1:-1] == ["digging: 25%", "digging: 50%, about 40 s left", "digging: 75%, about 20 s left"]
+    shown = output(monkeypatch, *times, terminal=True)
+    assert re.findall(r"about \w+ \w+ left", shown) == ["about 40 s left", "about 20 s left"]
 
 
 def test_what_takes_long_has_a_bar_on_a_terminal(monkeypatch):
-    shown = output(monkeypatch, bars.QUIET + 1, terminal=True)
+    shown = output(monkeypatch, bars.QUIET + 1, bars.QUIET + 1, terminal=True)
     assert "digging" in shown
     assert "50%" in shown
 

@@ -118,9 +118,8 @@ def _compare_runs(arguments: list[str]) -> None:
     curves = []
     for name, run in zip(names, opened, strict=True):
         asked = run.experiment.evaluation
-        asked = dataclasses.replace(
-            asked, lengths=options.lengths or asked.lengths, samples=options.samples or asked.samples
-        )
+        samples = asked.samples if options.samples is None else options.samples
+        asked = dataclasses.replace(asked, lengths=options.lengths or asked.lengths, samples=samples)
         experiment = dataclasses.replace(run.experiment, evaluation=asked)
         label = name.removeprefix(shelf.PREFIX)
         curves.append(runs.measure(experiment, run.params, alive=run.alive, label=label))

@@ -12,6 +12,7 @@ from lenmem.cli.terminal import console, say
 from lenmem.cli.words import Modules, names_ahead, run_ahead
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Run, export_run, import_run
+from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.options import parse
 from lenmem.subject import ahead, resuming
 from lenmem.tasks.base import Task
@@ -58,14 +59,14 @@ class Predict:
 
     input: str | None = None
     """Tokens, separated by spaces (floats: steps separated by semicolons)."""
-    length: int | None = None
+    length: PositiveInt | None = None
     """Length of an example of the task, instead of `input`."""
-    example: int = 0
+    example: NonNegativeInt = 0
     """Number of the example among those of that length."""
     seed: int | None = None
     """Seed whose network is used. None: the first seed that did not diverge; of a network of the zoo, its best one."""
-    answers: int | None = None
-    """Number of answer slots. None: as many as the task has for such an input."""
+    answers: PositiveInt | None = None
+    """Number of answer slots for an `input`. None: as many as the task has for such an input."""
     modules: Modules = ()
 
 
@@ -85,11 +86,11 @@ class Plot:
     """Draw the maps of `states` by t-SNE instead of principal components; needs scikit-learn."""
     input: str | None = None
     """The example, as for `predict`. None: one of the task."""
-    length: int | None = None
+    length: PositiveInt | None = None
     """Length of the example. None: the longest training length."""
     seed: int | None = None
     """Seed whose network is used. None: the first seed that did not diverge; of a network of the zoo, its best one."""
-    example: int = 0
+    example: NonNegativeInt = 0
     """Which example."""
     step: int | None = None
     """A checkpoint or snapshot other than the latest, to look at a network in the middle of training. A `figure` is
@@ -148,10 +149,14 @@ def predict(arguments: list[str]) -> None:
     options = parse(Predict, f"predict {name}", rest)
     run = runs.open_run(name, modules=modules)
     if options.input is not None and options.length is None:
+        if options.example:
+            raise ValueError("--example goes with --length, not with --input")
         print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
         return
     if options.input is not None or options.length is None:
         raise ValueError("give either --input or --length")
+    if options.answers is not None:
+        raise ValueError("--answers goes with --input, not with --length")
     answer = runs.answer_example(run, options.length, seed=options.seed, example=options.example)
     print("input ", *answer.inputs)
     columns = zip(answer.right, answer.given, answer.hits, strict=True)
@@ -159,7 +164,8 @@ def predict(arguments: list[str]) -> None:
     widths = [max(map(len, cell)) for cell in cells]
     for title, row in zip(("right ", "answer", "      "), zip(*cells, strict=True), strict=True):
         print(" ".join([title, *(f"{text:{width}}" for text, width in zip(row, widths, strict=True))]).rstrip())
-    print(f"{sum(answer.hits)} of {len(answer.hits)} right")
+    hits = [hit for hit, scored in zip(answer.hits, answer.scored, strict=True) if scored]
+    print(f"{sum(hits)} of {len(hits)} right")
 
 
 def plot(arguments: list[str]) -> None:
@@ -168,6 +174,8 @@ def plot(arguments: list[str]) -> None:
     more, rest = names_ahead(rest)
     names = [name, *more]
     options = parse(Plot, f"plot {' '.join(names)}", rest)
+    if options.input is not None and (options.length is not None or options.example):
+        raise ValueError("--input is an example of its own; leave out --length and --example")
     if options.figure is not None:
         from lenmem import figures
 

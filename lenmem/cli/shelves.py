@@ -14,6 +14,7 @@ from lenmem import configs, models, progress, runs, tasks
 from lenmem.cli.terminal import console, say
 from lenmem.cli.words import Modules, names_ahead
 from lenmem.errors import nearest
+from lenmem.fields import NonNegativeInt
 from lenmem.models import supports
 from lenmem.options import parse
 from lenmem.subject import ahead
@@ -70,7 +71,7 @@ class Gallery:
     """The folder, which must be new or empty."""
     lengths: tuple[int, ...] = ()
     """Lengths of the examples. None given: up to four times the longest training length."""
-    example: int = 0
+    example: NonNegativeInt = 0
     """Number of the example of each length; networks of one task get the same."""
     seed: int | None = None
     """Seed whose network is shown. None: the one that reaches furthest."""

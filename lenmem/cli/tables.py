@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lenmem import map as maps
+from lenmem import workers
 from lenmem.cli.terminal import console, fail, plain_report, say
 from lenmem.cli.words import subject_ahead
 from lenmem.fields import NonNegativeInt, PositiveInt
@@ -110,13 +111,13 @@ def draw_map(arguments: list[str]) -> None:
         budget = maps.QUICK if budget == maps.Budget() else budget
         results = Path("runs/map") if results == Map.results else results
     chosen = maps.cells(networks, headings)
-    if options.workers == 0:
+    if workers.is_worker():  # of a map, whose own process writes the page
         for cell in chosen:
-            if cell.refusal is None and maps.read(cell, budget, results) is None:
-                maps.run_cell(cell, budget, results, say)
+            maps.run_cell(cell, budget, results, say)
         return
+    shown = maps.with_recorded(chosen, budget, results)
     failed = maps.run_map(chosen, budget, results, workers=options.workers, say=say)
-    found = maps.outcomes(chosen, results)
+    found = maps.outcomes(shown, results)
     maps.save_map(found, results)
     _say_map(found)
     say(f"{results}/: README.md, map.png, and a record for each cell")

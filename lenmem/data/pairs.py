@@ -88,6 +88,8 @@ def pair_rows(rows: Iterable[Any], columns: Columns = None) -> PairRows:
 
 
 def _fields(line: str) -> list[str]:
+    if "\t" not in line:
+        raise ValueError("there is no tab; a table has columns separated by tabs, and other files must be *.jsonl")
     return line.split("\t")
 
 

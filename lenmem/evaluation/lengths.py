@@ -65,8 +65,9 @@ class Evaluation:
             checked_lengths(self.lengths)
 
     def lengths_for(self, task: Task) -> tuple[int, ...]:
-        """The given lengths, or the task's `curve_lengths`."""
+        """The given lengths, or the task's `curve_lengths`. ValueError if the task has no examples that long."""
         if self.lengths is not None:
+            task.check_length(max(self.lengths))
             return self.lengths
         return task.curve_lengths
 

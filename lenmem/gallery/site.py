@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -152,7 +153,8 @@ def lengths_for(task: tasks.Task) -> list[int]:
     """Default lengths of examples: within the training range, its end, and two and four times its end."""
     low, high = task.train_lengths
     wanted = {min(8, high), -(-high // 2), high, 2 * high, 4 * high}
-    return sorted(length for length in wanted if length >= max(low, 1))
+    most = math.inf if task.endless else max(task.curve_lengths)
+    return sorted(length for length in wanted if max(low, 1) <= length <= most)
 
 
 def about_of(shown: Shown) -> dict[str, Any]:

@@ -28,7 +28,17 @@ from lenmem.map.cells import (
     fields_of,
     task_of,
 )
-from lenmem.map.outcomes import Outcomes, described, markdown, outcomes, reach_of, read, save_map, trained_accuracy
+from lenmem.map.outcomes import (
+    Outcomes,
+    described,
+    markdown,
+    outcomes,
+    reach_of,
+    read,
+    save_map,
+    trained_accuracy,
+    with_recorded,
+)
 from lenmem.map.training import Trainer, run_cell, run_map, sized
 
 __all__ = [
@@ -55,4 +65,5 @@ __all__ = [
     "sized",
     "task_of",
     "trained_accuracy",
+    "with_recorded",
 ]

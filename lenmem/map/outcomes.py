@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lenmem import models, tasks
 from lenmem.evaluation.lengths import LengthCurve
-from lenmem.map.cells import LEARNT, Budget, Cell, plain_budget, settings_of
+from lenmem.map.cells import LEARNT, NETWORKS, TASKS, Budget, Cell, plain_budget, settings_of
 from lenmem.serialize import write_whole
+from lenmem.zoo.shelf import read as read_json
 
 
 def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | None:
@@ -23,7 +24,7 @@ def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | N
     path = cell.path(results)
     if not path.exists():
         return None
-    record = json.loads(path.read_text())
+    record = read_json(path)
     if budget is not None and record["budget"] != plain_budget(budget):
         different = [name for name, value in plain_budget(budget).items() if record["budget"].get(name) != value]
         raise ValueError(
@@ -96,6 +97,13 @@ class Outcomes:
         """A line of text about each cell."""
         trained = [f"{cell.name}: {described(record)}" for cell, record in self.records.items()]
         return trained + [f"{cell.name}: not possible, {reason}" for cell, reason in self.refusals.items()]
+
+
+def with_recorded(chosen: Sequence[Cell], budget: Budget, results: Path) -> list[Cell]:
+    """These cells and all others that have a record, in the order of the map. ValueError as in `read`."""
+    networks, headings = (dict.fromkeys(names) for names in ((*NETWORKS, *models.names()), (*TASKS, *tasks.names())))
+    every, wanted = (Cell(heading, network) for heading in headings for network in networks), set(chosen)
+    return [cell for cell in every if read(cell, budget, results) or cell in wanted]
 
 
 def outcomes(chosen: Sequence[Cell], results: Path) -> Outcomes:

@@ -163,12 +163,14 @@ def run_map(
 ) -> list[Job]:
     """Trains the cells without a record, each in a process with one thread; returns the jobs that failed.
 
-    The output of a cell goes to a log beside its record.
+    The output of a cell goes to a log beside its record. Without `workers` the cells are trained here, one by one.
     """
     possible = [cell for cell in chosen if cell.refusal is None]
     waiting = [cell for cell in possible if read(cell, budget, results) is None]
     refused = len(chosen) - len(possible)
     jobs = [Job(cell.name, cell.arguments(budget, results), cell.path(results).with_suffix(".log")) for cell in waiting]
+    if workers == 0:
+        return [job for job, cell in zip(jobs, waiting, strict=True) if not _trained_here(cell, budget, results, say)]
     done = f"{len(possible) - len(waiting)} of {len(possible)} cells are there"
     return run_jobs(
         jobs,
@@ -178,3 +180,13 @@ def run_map(
         heading=f"{done}{f', {refused} are not possible' if refused else ''}; ",
         command=command,
     )
+
+
+def _trained_here(cell: Cell, budget: Budget, results: Path, say: Callable[[str], None]) -> bool:
+    """Whether a cell could be trained in this process."""
+    try:
+        run_cell(cell, budget, results, say)
+    except ValueError as error:
+        say(f"FAILED {cell.name}: {error}")
+        return False
+    return True

@@ -24,6 +24,7 @@ def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterat
     if not lengths or min(lengths) < 1:
         raise ValueError(f"length must be at least 1, got {min(lengths, default='none')}")
     longest = max(lengths)
+    task.check_length(longest)
     # Compiled, since some tasks take many small steps for each symbol.
     program = jax.jit(lambda length: draw(task, jax.random.key(seed), length, longest))
     for length in lengths:
@@ -53,9 +54,15 @@ class AnsweredExample:
 
     inputs: list[str]
     right: list[str]
+    """Empty where the slot is not scored: any answer is right."""
     given: list[str]
     hits: list[bool]
     """Whether the task counts the slot as right; slots that are not scored count as right."""
+
+    @property
+    def scored(self) -> list[bool]:
+        """Whether the task scores the slot."""
+        return [bool(right) for right in self.right]
 
 
 def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> AnsweredExample:
@@ -85,6 +92,8 @@ def answered(task: Task, batch: Batch, outputs: np.ndarray, hits: np.ndarray) ->
     symbols = np.asarray(batch.inputs[0])[np.asarray(batch.input_mask[0])]
     inputs = [task.input_names[i] for i in symbols] if task.spec.takes_tokens else _values(symbols)
     right = [task.answer_names[i] for i in targets] if task.spec.outputs == "tokens" else _written(task, targets)
+    scored = np.asarray(batch.score_mask[0])[there]
+    right = [name if counts else "" for name, counts in zip(right, scored, strict=True)]
     given = _names_of_answers(task, outputs[0][there])
     return AnsweredExample(inputs, right, given, hits[there].tolist())
 
@@ -120,7 +129,9 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     capacity = next((n for n in range(1, count + 1) if task.shapes(n)[0] >= count), None)
     if capacity is None:
         raise ValueError(f"the task takes at most {task.shapes(count)[0]} inputs, got {count}")
-    slots = answers or task.shapes(capacity)[1]
+    if answers is not None and answers < 1:
+        raise ValueError(f"the number of answers must be at least 1, got {answers}")
+    slots = task.shapes(capacity)[1] if answers is None else answers
     shape = (1, slots) if spec.outputs == "tokens" else (1, slots, spec.output_size)
     targets = jnp.zeros(shape, jnp.int32 if spec.outputs == "tokens" else jnp.float32)
     asked = jnp.ones((1, slots), bool)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from lenmem.tasks.base import Task
 from lenmem.training.configuration import Training
 from lenmem.training.optimizer import Optimizer
 from lenmem.training.run_directory import holds_run
+from lenmem.zoo.shelf import read as read_json
 
 
 def compare(
@@ -83,7 +83,7 @@ def comparison_directory(directory: Path, command: str) -> Path:
         if holds_run(candidate):
             return False
         saved = candidate / "comparison.json"
-        return not saved.exists() or json.loads(saved.read_text()).get("command") == command
+        return not saved.exists() or read_json(saved).get("command") == command
 
     return next(filter(free, numbered(directory / "comparison")))
 

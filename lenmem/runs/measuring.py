@@ -20,6 +20,7 @@ from lenmem.training.loop import Result, train
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS
 from lenmem.types import PyTree
+from lenmem.zoo.shelf import read as read_json
 
 Report = Callable[[dict[str, Any]], None]
 CURVE = "curve.json"
@@ -107,7 +108,7 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
 def read_curve(directory: Path) -> LengthCurve | None:
     """The saved curve of a finished run; None if there is none."""
     saved = directory / CURVE
-    return LengthCurve.from_dict(json.loads(saved.read_text())) if saved.exists() else None
+    return LengthCurve.from_dict(read_json(saved)) if saved.exists() else None
 
 
 def own_curve(run: Run) -> LengthCurve:
@@ -126,6 +127,7 @@ def train_and_measure(
     label: str = "",
 ) -> tuple[Result, LengthCurve | None]:
     """Trains in `directory`, and measures unless the run was interrupted."""
+    experiment.evaluation.lengths_for(experiment.task)  # raises before the training, not after it
     result = train(experiment, directory=directory, resume=resume, report=report, tensorboard=tensorboard)
     if result.interrupted:
         return result, None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from lenmem.training.loop import DivergedError, run, validation_scores
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
 from lenmem.training.step import State
+from lenmem.zoo.shelf import read as read_json
 
 
 def sweep(
@@ -95,7 +95,7 @@ def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[
     planned = {"experiment": to_plain(experiment), "over": [[path, to_plain(list(v))] for path, v in over.items()]}
     path = directory / PLAN
     if path.exists():
-        saved = json.loads(path.read_text())
+        saved = read_json(path)
         if saved["over"] != planned["over"] or not same_experiment(saved["experiment"], experiment):
             raise ValueError(f"{directory} holds another sweep; choose another directory")
     elif directory.is_dir() and any(directory.iterdir()):
@@ -196,7 +196,7 @@ def _write_scores(where: Path, scores: Mapping[str, np.ndarray]) -> None:
 
 
 def _outcome(combination: Combination, where: Path) -> Outcome:
-    kept = json.loads((where / SCORE).read_text())
+    kept = read_json(where / SCORE)
     if "diverged" in kept:
         return Outcome(combination, {}, None)
     curve = runs.read_curve(where)

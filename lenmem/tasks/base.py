@@ -158,6 +158,9 @@ class Task:
         """Default lengths for a curve of accuracy by length: all lengths from training to test."""
         return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
 
+    def check_length(self, length: int) -> None:
+        """Raises ValueError if there are no examples of this length. By default, they exist at every length."""
+
     def lengths_of(self, split: Split) -> tuple[int, int]:
         """The range of lengths a split draws from. Raises ValueError for a name that is not in `splits`."""
         if split not in self.splits:

@@ -178,6 +178,9 @@ class TableLookup(DepthTask):
         fresh = self._fresh(key, length, capacity)
         return jax.tree.map(lambda old, new: jnp.where(jnp.asarray(length) <= ctl.LONGEST, old, new), row, fresh)
 
+    def check_length(self, length: int) -> None:
+        """Examples of any length can be drawn."""
+
     def _fresh(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         of_symbol, of_functions = jax.random.split(key)
         symbol = jax.random.randint(of_symbol, (), 0, ctl.SYMBOLS)

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from lenmem.errors import nearest
 from lenmem.serialize import to_plain, write_whole
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import TrainableExperiment
@@ -64,7 +65,11 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
     """
     checkpoints, snapshots = Path(directory) / CHECKPOINTS, Path(directory) / SNAPSHOTS
     if not checkpoints.is_dir() and not snapshots.is_dir():
-        raise ValueError(f"{directory} is no run: it has no folder {CHECKPOINTS}")
+        if Path(directory).is_dir():
+            raise ValueError(f"{directory} is no run: it has no folder {CHECKPOINTS}")
+        places = [place for place in (Path(directory).parent, Path("runs")) if place.is_dir()]
+        known = sorted(str(run) for place in places for run in place.iterdir() if (run / CHECKPOINTS).is_dir())
+        raise ValueError(f"{directory} is no run: there is no such directory.{nearest(directory, known)}")
     if step is None or step in checkpoint.steps(checkpoints):
         return checkpoints
     if step in checkpoint.steps(snapshots):

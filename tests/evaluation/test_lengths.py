@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pytest
 
+import lenmem
+from lenmem import Experiment
 from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve, score
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Copy, Favourite, Oracle, favourites, reaches
@@ -68,6 +70,18 @@ def test_examples_of_a_length_depend_on_nothing_else():
     assert not np.allclose(other["token_accuracy"], values["token_accuracy"])
 
 
+class First(Copy):
+    """Has the first token as a metric."""
+
+    def metrics(self, outputs, batch):
+        return {"first": batch.targets[:, 0]}
+
+
+def test_each_length_has_examples_of_its_own():
+    curve = length_curve(Favourite(), favourites(0), First(), [6, 7, 8], 50, KEY)
+    assert len(set(curve.values["first"][0].tolist())) == 3
+
+
 def test_dead_seeds_are_nan():
     curve = curve_of([2, 5], params=reaches(3, np.nan, np.inf))
     assert np.isnan(curve.values["token_accuracy"]).tolist() == [[False] * 2, [True] * 2, [True] * 2]
@@ -113,6 +127,18 @@ def test_score_is_the_mean_over_the_test_split():
 def test_evaluation_lengths():
     assert Evaluation().lengths_for(Copy()) == tuple(range(2, 17))
     assert Evaluation(lengths=(5, 3)).lengths_for(Copy()) == (5, 3)
+
+
+def test_an_experiment_is_measured_as_its_evaluation_says():
+    asked = Evaluation(lengths=(7, 2), samples=13, seed=3, batch_size=5, smallest_capacity=4)
+    oracle.traced.clear()
+    curve = lenmem.measure(Experiment(Copy(), Oracle(), evaluation=asked), reaches(1, 100))
+    assert oracle.traced == [(5, 4), (5, 7)]
+    assert (curve.lengths.tolist(), curve.samples, curve.label) == ([2, 7], 13, "Oracle")
+    params, alive, asked = favourites(0, 5), np.array([True, False]), dataclasses.replace(asked, lengths=(7,))
+    curve = lenmem.measure(Experiment(Copy(), Favourite(), evaluation=asked), params, alive=alive)
+    expected = curve_of([7], params=params, model=Favourite(), samples=13).at(7)["token_accuracy"]
+    np.testing.assert_allclose(curve.at(7)["token_accuracy"], [expected[0], np.nan], rtol=1e-6)
 
 
 @pytest.mark.parametrize(

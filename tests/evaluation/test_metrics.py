@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -81,6 +82,31 @@ def test_the_loss_is_measured_too_where_it_is_asked_for():
     right = np.log(1 + (VOCABULARY - 1) / np.e)  # Every answer is right, by a logit of 1 over 0.
     np.testing.assert_allclose(values["loss"], [right, right], rtol=1e-6)
     assert "loss" not in measured(reaches(8), source, 2)
+
+
+class Forced(Copy):
+    """Measures the answers that a network gives when it is told the right ones so far."""
+
+    forced = True
+
+
+class Obedient(nn.Module):
+    """Right where it is given the answers, with a logit of 1 over 0; else all its logits are 0."""
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+        reach = self.param("reach", nn.initializers.zeros, ())
+        known = 0 * reach if targets is None else 1
+        return known * jax.nn.one_hot(inputs, VOCABULARY)
+
+
+def test_the_loss_of_a_forced_task_is_that_of_the_answers_given_the_right_ones():
+    metrics = TaskMetrics(Forced(), loss=True)
+    values = evaluate(ApplyModel(Obedient()), reaches(8), metrics, Copy().source("train", 4), KEY, 2)
+    right = 1 + (VOCABULARY - 1) / np.e
+    np.testing.assert_allclose(values["loss"], np.log(right), rtol=1e-6)
+    np.testing.assert_allclose(values["perplexity"], right, rtol=1e-6)
+    assert values["exact_match"] < 0.5  # of its own answers
 
 
 def test_no_batches():

@@ -22,7 +22,7 @@ from lenmem.models.nam_baselines import (
     UniversalEncoder,
     UniversalTransformer,
 )
-from lenmem.models.namtm import NAMTM, NAMTuringLayer
+from lenmem.models.namtm import NAMTM, NAMTuringEncoder, NAMTuringLayer
 from lenmem.models.tapes import (
     JUMP,
     LEFT,
@@ -403,6 +403,51 @@ def test_turing_layer_equals_the_twin(fields, length, start):
         expected, tape = turing_twin(float64(params), x, 2, length, start, tape=first[row], **options)
         np.testing.assert_allclose(outputs[row, :n], expected, atol=1e-4)
         np.testing.assert_allclose(last[row], tape, atol=1e-4)
+
+
+def test_turing_encoder_equals_the_twin():
+    """Both layers read the source; the second begins on the tape that the first has left, and its reads are normed."""
+    layers = tuple(NAMTuringLayer(2, tape_length=5, parent=None) for _ in range(2))
+    model = NAMTuringEncoder(layers)
+    params = drawn(model, STATES, MASK)
+    outputs = np.asarray(briefly(model.apply)({"params": params}, DIRTY, MASK))
+    p = float64(params)
+    for row, n in enumerate(LENGTHS):
+        source = layer_norm(p["source_norm"], linear(p["source"], np.asarray(STATES[row, :n], np.float64)))
+        _, tape = turing_twin(p["layers_0"], source, 2, 5, 0)
+        reads, _ = turing_twin(p["layers_1"], source, 2, 5, 0, tape=tape)
+        np.testing.assert_allclose(outputs[row, :n], np.maximum(layer_norm(p["norm"], reads), 0), atol=5e-4)
+    np.testing.assert_array_equal(outputs[~MASK], 0)
+
+
+class Through(NAMTuringLayer):
+    """In the place of a layer: reads its source."""
+
+    def __call__(self, states, mask, tape=None):
+        return states, tape
+
+
+def test_turing_encoder_drops_its_source_and_its_reads_in_training_only():
+    """A source that is dropped is normed again; a read is 0 or twice what it was."""
+    whole, at_source, at_reads = (
+        NAMTuringEncoder((Through(parent=None),), input_dropout=source, dropout=reads)
+        for source, reads in ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5))
+    )
+    params = drawn(whole, STATES, MASK)
+
+    @briefly
+    def run(key):
+        arguments: Any = {"params": params}, STATES, MASK
+        training = [m.apply(*arguments, deterministic=False, rngs={"dropout": key}) for m in (at_source, at_reads)]
+        return [whole.apply(*arguments), at_source.apply(*arguments), at_reads.apply(*arguments), *training]
+
+    plain, *still, without_source, without_reads = (np.asarray(x)[MASK] for x in run(jax.random.key(0)))
+    for idle in still:
+        np.testing.assert_array_equal(idle, plain)
+    kept = without_reads != 0
+    np.testing.assert_allclose(without_reads[kept], 2 * plain[kept], rtol=1e-5)
+    assert 0 < np.sum(kept) < np.sum(plain != 0)
+    assert np.all(np.any(without_source != plain, axis=-1)) and not np.any(kept & (plain == 0))
 
 
 def test_the_default_tape_is_endless():

@@ -389,6 +389,31 @@ def test_gate_drop_copies_columns_in_training_only():
     np.testing.assert_allclose(dropped[~copied], plain[~copied], atol=1e-6)
 
 
+class Scaled(nn.Module):
+    """In the place of attention."""
+
+    gain: float
+
+    def __call__(self, states, mask, *, deterministic=True):
+        return self.gain * states
+
+
+@pytest.mark.parametrize(("gain", "changed"), [(1.0, [True, True, True]), (0.0, [False, True, True])])
+def test_a_gated_layer_drops_what_attention_gives_and_the_hidden_units_of_both_networks(gain, changed):
+    layer = GatedLayer(Scaled(gain, parent=None), 12, dropout=0.5)
+    params = drawn(layer, STATES, MASK)
+    options: dict[str, Any] = {"rngs": {"dropout": jax.random.key(0)}, "mutable": ["intermediates"]}
+
+    def seen(still):
+        found = layer.apply(
+            {"params": params}, STATES, MASK, deterministic=still, capture_intermediates=True, **options
+        )
+        parts = found[1]["intermediates"]
+        return [parts[name]["__call__"][0] for name in ("attention_norm", "feedforward_out", "gate_out")]
+
+    assert [bool(np.any(a != b)) for a, b in zip(seen(False), seen(True), strict=True)] == changed
+
+
 @pytest.mark.parametrize("attention", [GeometricAttention(**two, key_dropout=0.5), relative(key_dropout=0.5)])
 def test_keys_are_dropped_afresh_in_every_step(attention):
     arguments = STATES[:1], MASK[:1], jnp.arange(STATES.shape[1])

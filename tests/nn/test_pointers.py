@@ -32,7 +32,7 @@ def run(decoder, states, mask, read, deterministic=True):
     carry, memory = decoder.start(states, mask, deterministic=deterministic)
     first, outputs = carry.pointers, []
     for t in range(read.shape[1]):
-        carry, output = decoder(carry, Step(read[:, t], mask[:, 0], mask[:, 0]), memory)
+        carry, output = decoder(carry, Step(read[:, t], mask[:, 0], mask[:, 0], deterministic), memory)
         outputs.append(output)
     return jnp.stack(outputs, 1), first
 
@@ -46,7 +46,7 @@ def decoded(decoder, params, states=STATES, mask=MASK, read=READ, key=None):
     """(outputs, first pointers, traces by step)."""
 
     def call(params, states):
-        rngs = {} if key is None else {"address": key}
+        rngs = {} if key is None else {"address": key, "dropout": key}
         arguments = states, mask, read, key is None
         return decoder.apply({"params": params}, *arguments, rngs=rngs, mutable=["traces"], method=run)
 
@@ -99,39 +99,45 @@ def read_out(p, values, weights, kind):
     return linear(p["of_value"], value) if kind == "dot" else value
 
 
-def twin(decoder, p, memory, inputs, base=0):
-    """(outputs of all steps, weights of all steps and address heads)."""
+def step_twin(decoder, p, memory, bank, z, pointers, hidden, controller):
+    """(output, weights of each address head, controller) of a step; moves the pointers and the units' states."""
     kind, heads = decoder.attention, range(decoder.address_heads)
-    bank = [binary(base + j) for j in range(len(memory))]
+    reads, seen, here = [], [], []
+    for i in heads:
+        hidden[i] = gru(p[f"units_{i}"], pointers[i], hidden[i])
+        attention = p.get(f"address_attention_{i}")
+        weights = attend(attention, hidden[i], [mlp(p[f"address_maps_{i}"], a) for a in bank], kind)
+        pointers[i] = sum(w * a for w, a in zip(weights, bank, strict=True))
+        reads.append(read_out(attention, memory, weights, kind))
+        here.append(weights)
+    for i in range(decoder.content_heads):
+        query, attention = mlp(p[f"content_maps_{i}"], np.concatenate(reads)), p.get(f"content_attention_{i}")
+        seen.append(read_out(attention, memory, attend(attention, query, memory, kind), kind))
+    z = [z] if decoder.reads else []
+    if decoder.controller == "gru":
+        controller = gru(p["recurrence"], np.concatenate([*reads, *seen, *z]), controller)
+    elif decoder.controller == "attentive":
+        s = p["scorer"]
+        scores = [
+            linear(s["score"], np.tanh(linear(s["of_query"], controller) + linear(s["of_memory"], m)))[0]
+            for m in memory
+        ]
+        own = sum(w * m for w, m in zip(softmax(np.array(scores)), memory, strict=True))
+        controller = gru(p["recurrence"], np.concatenate([*z, *reads, own]), controller)
+    return np.concatenate([*reads, *seen, *(z if controller is None else [controller])]), here, controller
+
+
+def twin(decoder, p, memory, inputs):
+    """(outputs of all steps, weights of all steps and address heads)."""
+    bank = [binary(j) for j in range(len(memory))]
     starts = [0, len(memory) - 1, (len(memory) - 1) // 2]
-    pointers: list[Any] = [bank[starts[i]] for i in heads]
-    hidden: list[Any] = [np.zeros(H) for _ in heads]
+    pointers: list[Any] = [bank[slot] for slot in starts[: decoder.address_heads]]
+    hidden: list[Any] = [np.zeros(H) for _ in pointers]
     controller = linear(p["bridge"], memory[-1]) if decoder.controller != "none" else None
     outputs, trail = [], []
     for z in inputs:
-        reads, seen, here = [], [], []
-        for i in heads:
-            hidden[i] = gru(p[f"units_{i}"], pointers[i], hidden[i])
-            attention = p.get(f"address_attention_{i}")
-            weights = attend(attention, hidden[i], [mlp(p[f"address_maps_{i}"], a) for a in bank], kind)
-            pointers[i] = sum(w * a for w, a in zip(weights, bank, strict=True))
-            reads.append(read_out(attention, memory, weights, kind))
-            here.append(weights)
-        for i in range(decoder.content_heads):
-            query, attention = mlp(p[f"content_maps_{i}"], np.concatenate(reads)), p.get(f"content_attention_{i}")
-            seen.append(read_out(attention, memory, attend(attention, query, memory, kind), kind))
-        z = [z] if decoder.reads else []
-        if decoder.controller == "gru":
-            controller = gru(p["recurrence"], np.concatenate([*reads, *seen, *z]), controller)
-        elif decoder.controller == "attentive":
-            s = p["scorer"]
-            scores = [
-                linear(s["score"], np.tanh(linear(s["of_query"], controller) + linear(s["of_memory"], m)))[0]
-                for m in memory
-            ]
-            own = sum(w * m for w, m in zip(softmax(np.array(scores)), memory, strict=True))
-            controller = gru(p["recurrence"], np.concatenate([*z, *reads, own]), controller)
-        outputs.append(np.concatenate([*reads, *seen, *(z if controller is None else [controller])]))
+        output, here, controller = step_twin(decoder, p, memory, bank, z, pointers, hidden, controller)
+        outputs.append(output)
         trail.append(here)
     return np.array(outputs), np.array(trail)
 
@@ -202,6 +208,20 @@ def test_a_base_without_a_stream_depends_on_the_length_alone():
     params = drawn(decoder, STATES, MASK, READ)
     one, other = (started(decoder, params, *given)[0] for given in ((STATES, MASK), (STATES[::-1], MASK[::-1])))
     np.testing.assert_array_equal(one, other[::-1])
+    assert np.any(one[0] != one[1]) and np.all(np.any(one != 0, axis=-1))
+
+
+def test_relations_are_dropped_in_training_only():
+    """Half of the weights become 0, and the others twice as large."""
+    plain, dropping = (PointerDecoder(**SIZES, dropout=rate) for rate in (0.0, 0.5))
+    read = READ[:, :1]
+    params = drawn(plain, STATES, MASK, read)
+    kept, cut, still = (
+        decoded(decoder, params, read=read, key=key)[2]["relation_weights"][0][MASK[:, None]]
+        for decoder, key in ((plain, jax.random.key(0)), (dropping, jax.random.key(0)), (dropping, None))
+    )
+    np.testing.assert_allclose(cut[cut != 0], 2 * kept[cut != 0], rtol=1e-5)
+    assert 0 < np.sum(cut == 0) < cut.size and np.all(still != 0)
 
 
 @pytest.mark.parametrize(
@@ -337,12 +357,26 @@ def looped(cell, inputs, decoding):
 
 
 CELLS = {
-    "paper": {"attention": "cosine", "address_heads": 3},
+    "paper": {"attention": "cosine", "address_heads": 3, "test_base": "random"},
     "space": {"candidates": "space", "pointer_unit": "feedforward", "controller": "attentive", "address_heads": 1},
 }
 T = 3
 SEQUENCE = np.random.default_rng(5).normal(size=(T, 2, D)).astype(np.float32)
 READING = np.zeros((T, 2), bool)
+
+
+def grown(cell, params, base, inputs):
+    """The twin of a cell with three pointers, on one row [T, d]. The first pointer goes on from where it is; the others
+    begin each step at the newest and at the middle slot."""
+    p, inputs = jax.tree.map(lambda x: np.asarray(x, np.float64), (params, inputs))
+    bank = [binary(base + j) for j in range(T)]
+    pointers, hidden, controller, outputs = [bank[0]] * 3, [np.zeros(H)] * 3, np.zeros(H), []
+    for t, z in enumerate(inputs):
+        pointers[1:] = bank[t], bank[t // 2]
+        memory = list(inputs[: t + 1])
+        output, _, controller = step_twin(cell, p, memory, bank[: t + 1], z, pointers, hidden, controller)
+        outputs.append(output)
+    return outputs
 
 
 @pytest.mark.parametrize("fields", CELLS.values(), ids=CELLS.keys())
@@ -362,6 +396,11 @@ def test_growing_memory_is_causal_and_its_scan_right(fields):
         for m in (scanned, looped)
     )
     results = ours(params, SEQUENCE)
+    if cell.address_heads == 3:
+        (_, base), *_ = cell.apply({"params": params}, (2,), T, method="start")  # pyright: ignore
+        assert np.all(np.asarray(base) > 0)
+        for row, first in enumerate(np.asarray(base, int).tolist()):
+            np.testing.assert_allclose(results[0][1][:, row], grown(cell, params, first, SEQUENCE[:, row]), atol=2e-5)
     for got, expected in zip(*map(jax.tree.leaves, (results, twin(params, SEQUENCE))), strict=True):
         np.testing.assert_allclose(got, expected, atol=1e-4)
     moved = SEQUENCE + np.where(np.arange(T) < 2, 0, np.float32(3))[:, None, None]

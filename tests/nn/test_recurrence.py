@@ -211,6 +211,48 @@ def test_what_is_sown_is_stacked_over_time():
     np.testing.assert_allclose(norms[steps.valid], np.sum(outputs**2, axis=-1)[steps.valid], rtol=1e-5)
 
 
+class Noisy(nn.Module):
+    """Its output is noise, times a parameter."""
+
+    def setup(self):
+        self.gain = self.param("gain", nn.initializers.ones, ())
+
+    def start(self, batch_shape, steps=0):
+        return jnp.zeros(batch_shape)
+
+    def __call__(self, carry, step):
+        return carry, self.gain * jax.random.normal(self.make_rng("dropout"), step.valid.shape)
+
+
+class NoisyNotebook(AppendOnlyCell):
+    """The same, with a growing memory."""
+
+    def setup(self):
+        self.gain = self.param("gain", nn.initializers.ones, ())
+
+    def start(self, batch_shape, steps):
+        zero = jnp.zeros(batch_shape, jnp.int32)
+        return jnp.zeros(batch_shape), jnp.zeros((*batch_shape, 1 + steps)), zero, jnp.zeros((), jnp.int32)
+
+    def advance(self, state, memory, filled, step):
+        return state, state, self.gain * jax.random.normal(self.make_rng("dropout"), step.valid.shape)
+
+
+@pytest.mark.parametrize("cell", [Noisy(), NoisyNotebook()], ids=["plain", "append_only"])
+def test_noise_differs_between_times_and_is_drawn_again_in_the_backward_pass(cell):
+    """The gradient in the factor of all noise is the sum of the noise."""
+    length = CHUNK + 3
+    steps, module = some_steps(length, ends=[length, length]), Scanned(cell, length)
+
+    def total(params):
+        outputs = module.apply({"params": params}, steps, rngs={"dropout": jax.random.key(0)})[1]
+        return jnp.sum(outputs), outputs
+
+    gradient, outputs = jax.jit(jax.grad(total, has_aux=True))({"cell": {"gain": jnp.ones(())}})
+    assert len(np.unique(outputs)) == outputs.size == 2 * length
+    np.testing.assert_allclose(gradient["cell"]["gain"], np.sum(outputs), rtol=1e-5)
+
+
 def test_any_valid_stays_one_scalar_under_vmap():
     def program(valid, x):
         return jax.lax.cond(any_valid(valid), lambda x: x + 1, lambda x: x, x)

@@ -179,6 +179,7 @@ def test_repeated_source_passes_over_whole_batches(shuffle):
     for order in passes:
         assert set(order) == set(expected)
     assert all(order == expected for order in passes) is not shuffle
+    assert len(set(map(tuple, passes))) == (4 if shuffle else 1)
 
 
 def test_repeated_source_orders_do_not_depend_on_the_seed():

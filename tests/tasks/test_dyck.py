@@ -218,6 +218,9 @@ def test_the_sets(windows):
         for row in range(32):
             check(batch, 2, row)
     assert len(tables["test"]) == 800
+    shown = tables["test"].input_lengths[:100]  # all tests are mixed
+    assert all(((first <= shown) & (shown <= last)).any() for first, last in map(task.splits.get, spans))
+    assert not np.array_equal(tables["train"].inputs, tables["validation"].inputs)
     again = dataclasses.replace(TINY, windows=windows, squared=False).tables()
     np.testing.assert_array_equal(again["train"].inputs, tables["train"].inputs)
     other = dataclasses.replace(task, data_seed=1).tables()
@@ -238,7 +241,7 @@ def test_chance_is_what_constant_answers_get(sampling):
 def test_a_word_counts_only_if_every_bit_is_right():
     task = Dyck()
     batch = jax.jit(lambda: draw(task, jax.random.key(0), jnp.array([4, 10]), 10))()
-    outputs, metrics = jnp.where(batch.targets > 0.5, 1.0, -1.0), jax.jit(task.metrics)
+    outputs, metrics = jnp.where(batch.targets > 0.5, 0.2, -0.2), jax.jit(task.metrics)
     right = metrics(outputs, batch)
     assert right["exact_match"].tolist() == right["token_accuracy"].tolist() == [1, 1]
     wrong = metrics(outputs.at[0, 2, 3].multiply(-1).at[0, 7].set(9.0), batch)

@@ -6,11 +6,13 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem import options
+from lenmem import options, runs
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks import make
 from lenmem.tasks.pairs import Pairs
@@ -195,7 +197,8 @@ def test_a_task_made_by_options_has_the_content_of_its_own_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "columns", "message"),
     [
-        ("a.tsv", "x y\tz\nno tab\n", ("0", "1"), r"a.tsv, line 2: columns 0 and 1 are needed; it has 1"),
+        ("a.tsv", "x y\tz\nno tab\n", ("0", "1"), r"a.tsv, line 2: there is no tab; a table has columns sep"),
+        ("a.csv", "x,y\n", None, r"a.csv, line 1: there is no tab; .* other files must be \*.jsonl"),
         ("a.tsv", "x\ty\n", ("0", "2"), r"line 1: columns 0 and 2 are needed; it has 2"),
         ("a.tsv", "x\ty\n", ("a", "b"), r"line 1: columns of a table are numbers"),
         ("a.tsv", "x\ty\n\ty\n", ("0", "1"), r"line 2: the input '' has no word"),
@@ -229,3 +232,25 @@ def test_other_faults(tmp_path):
         with pytest.raises(ValueError, match=message):
             Pairs(**fields)
     assert tokenised(" a  b ", "word") == ["a", "b"]
+
+
+def test_a_length_that_no_row_has_is_not_measured(tmp_path):
+    task = Pairs(path=table(tmp_path / "pairs.tsv", ROWS))
+    longest = task.curve_lengths[-1]
+    assert Evaluation(lengths=(longest,)).lengths_for(task) == (longest,)
+    message = f"the longest example of Pairs has length {longest}, got {longest + 1}"
+    with pytest.raises(ValueError, match=message):
+        Evaluation(lengths=(1, longest + 1)).lengths_for(task)
+    with pytest.raises(ValueError, match=message):
+        runs.example_batch(task, longest + 1)
+    Evaluation(lengths=(40,)).lengths_for(make("ctl"))  # draws other examples than its rows
+
+
+def test_slots_after_the_end_have_no_right_answer(tmp_path):
+    task = Pairs(path=table(tmp_path / "pairs.tsv", [("x" + " x" * n, "a" + " a" * (9 - n)) for n in range(10)]))
+    batch = runs.example_batch(task, 10)
+    outputs = jnp.zeros((*batch.target_mask.shape, task.spec.output_size))
+    answer = runs.answered(task, batch, np.asarray(outputs), np.asarray(runs.slots_right(task, batch, outputs)))
+    count = int(batch.score_mask.sum())
+    assert answer.right[count - 1 :] == ["<eos>", *[""] * (len(answer.right) - count)]
+    assert sum(answer.scored) == count < len(answer.right)

@@ -233,6 +233,14 @@ def test_every_flipped_bit_is_found(small):
     assert_same(restore(small, SMALL)[0], SMALL)
 
 
+def test_the_newest_of_the_others_that_are_intact_is_offered(small):
+    save(small, 3, SMALL, {})
+    for damaged, offered in ((3, 2), (2, 1)):
+        (small / str(damaged) / "about" / "metadata").write_text("{}")
+        with pytest.raises(CheckpointError, match=f"the checkpoint of step {offered} is intact"):
+            restore(small, SMALL)
+
+
 def test_the_hashes_are_noticed_too(small):
     path, hashes = small / "2" / "SHA256SUMS", checkpoint._hashes(small / "2")
     assert checkpoint._recorded(small / "2") == hashes

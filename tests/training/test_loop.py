@@ -26,10 +26,23 @@ from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
-from lenmem.training import DivergedError, program, train
-from lenmem.training.step import data_key, device_mesh, initial_state, keep_best, make_advance, objective, replicated
+from lenmem.training import DivergedError, checkpoint, loop, program, train
+from lenmem.training.run_directory import Recorder
+from lenmem.training.step import (
+    Member,
+    Record,
+    State,
+    data_key,
+    device_mesh,
+    initial_state,
+    keep_best,
+    make_advance,
+    objective,
+    replicated,
+    selected,
+)
 from tests.training import tiny
-from tests.training.tiny import TASK, Bag, Poisoned
+from tests.training.tiny import TASK, Bag, Cusp, Poisoned, Telling
 
 
 def experiment(model: nn.Module | None = None, **training: Any) -> Experiment:
@@ -122,6 +135,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(finished, tmp_path):
     assert part.step == 4
     whole = train(experiment(), directory=tmp_path / "run", resume=True)
     assert not whole.interrupted
+    assert part.seconds < whole.history[-1]["seconds"] < whole.seconds + 1e-3  # those of both sessions, rounded
     chex.assert_trees_all_equal(whole.params, result.params)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     expected = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
@@ -209,13 +223,21 @@ def test_a_directory_in_use_or_used_is_refused(finished, tmp_path):
         train(experiment(), resume=True)
 
 
+def test_checkpoints_are_written_while_it_trains(tmp_path):
+    """A later save begins when the one before is on disk, so something is there during the third call."""
+    there, folder = [], tmp_path / "run" / "checkpoints"
+    train(experiment(), directory=tmp_path / "run", report=lambda _: there.append(checkpoint.steps(folder)))
+    assert there[0] == [] and there[2] in ([2], [2, 4])
+
+
 def test_snapshots_from_the_middle_can_be_loaded(tmp_path):
-    train(experiment(keep_steps=(2,), keep_checkpoints=1), directory=tmp_path / "run")
+    """After the call that holds the step: of two steps each here."""
+    train(experiment(keep_steps=(2, 3), keep_checkpoints=1), directory=tmp_path / "run")
     short = train(experiment(steps=2))
     middle = load(tmp_path / "run", step=2)
     assert middle.step == 2
     chex.assert_trees_all_equal(middle.params, short.params)
-    with pytest.raises(ValueError, match="it has 2, 6"):
+    with pytest.raises(ValueError, match="it has 2, 4, 6"):
         load(tmp_path / "run", step=5)
     with pytest.raises(ValueError, match="is no run"):
         load(tmp_path)
@@ -239,6 +261,12 @@ def test_a_seed_that_dies_keeps_its_last_good_parameters(tmp_path):
 def test_the_run_fails_only_when_all_seeds_have_died():
     with pytest.raises(DivergedError, match=r"seed 0 at step 0 .*seed 1 at step 0"):
         train(experiment(Poisoned(limit=0.0)))
+
+
+def test_a_gradient_that_is_not_finite_is_a_death_too():
+    """The loss is finite at the first step; a step with that gradient would spoil the parameters."""
+    with pytest.raises(DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm nan\)"):
+        train(experiment(Cusp()))
 
 
 def test_selection_keeps_the_best_and_ties_go_to_the_latest():
@@ -272,7 +300,8 @@ def test_a_window_selects_by_the_mean_of_the_latest_scores():
 
 
 def test_selection_by_loss_keeps_the_smallest():
-    setup = experiment(selection="validation", validate_every=2, selection_metric="loss", validation_batches=1)
+    fields = {"selection": "validation", "validate_every": 2, "selection_metric": "loss", "validation_batches": 1}
+    setup = experiment(seed=1, **fields)
     result = train(setup)
     seen = np.array([entry["validation/loss"] for entry in result.history])
     batch = TASK.source("validation", setup.training.batch_size).batch(jax.random.key(setup.training.seed), 0)
@@ -283,6 +312,33 @@ def test_selection_by_loss_keeps_the_smallest():
         return TASK.loss(outputs, batch)
 
     np.testing.assert_allclose(jax.jit(jax.vmap(loss))(result.params), seen.min(axis=0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("metric", "best"), [("loss", 4), ("perplexity", 4), ("token_accuracy", 6)])
+def test_the_best_loss_and_perplexity_are_the_smallest_and_other_metrics_the_largest(metric, best, monkeypatch):
+    """Of all validations; the last step is validated, too. The parameter of this program is its number of steps."""
+    fields = {"selection": "validation", "validate_every": 2, "selection_metric": metric}
+    setup = experiment(steps=7, seeds=1, **fields)
+    unscored = Member({"x": jnp.zeros(1)}, (), jnp.ones(1, bool), (), {"x": jnp.zeros(1)}, jnp.full(1, -jnp.inf), ())  # pyright: ignore
+
+    def advance(state, count):
+        step, rows = state.step + count, np.ones((count, 1))
+        members = state.members._replace(params={"x": jnp.full(1, step)})
+        return State(step, members), Record(rows, rows, rows > 0)  # pyright: ignore
+
+    seen = iter([5.0, 2.0, 7.0, 3.0])
+    monkeypatch.setattr(loop, "validation_scores", lambda *_, **__: {metric: np.array([next(seen)])})
+    pretended = program.Program(lambda: State(jnp.zeros((), int), unscored), advance, len)  # pyright: ignore
+    result = loop.run(pretended, setup, Recorder(None, setup, jax.random.key(0), resume=False, tensorboard=False))
+    scored = {entry["step"]: entry[f"validation/{metric}"] for entry in result.history}
+    assert scored == {2: [5], 4: [2], 6: [7], 7: [3]}
+    assert result.params["x"] == [best]
+
+
+def test_a_seed_without_a_score_keeps_its_last_parameters():
+    last, best = {"x": np.array([[1.0], [2.0]])}, {"x": np.array([[3.0], [4.0]])}
+    assert selected(last, best, np.array([-np.inf, 0.5]))["x"].tolist() == [[1], [4]]
+    assert selected(last, (), np.array([-np.inf, 0.5]))["x"].tolist() == [[1], [2]]
 
 
 def test_a_window_longer_than_the_training_is_refused():
@@ -319,6 +375,33 @@ def test_sown_losses_are_added_and_not_logged():
     total, logged = objective(Sowing(), TASK, variables["params"], batch, {})
     np.testing.assert_allclose(logged, np.log(5), rtol=1e-5)
     np.testing.assert_allclose(total - logged, 5.5, rtol=1e-5)
+
+
+def test_every_step_and_stream_has_noise_of_its_own_and_a_rule_is_given_the_whole_loss():
+    rule = optax.GradientTransformationExtraArgs(
+        lambda _: jnp.zeros(()), lambda grads, *_, value, **__: (jax.tree.map(jnp.zeros_like, grads), value)
+    )
+    state = initial_state(Telling(), TASK, rule, jax.random.split(jax.random.key(0), 2), keep_best=False)
+    advance = make_advance(Telling(), TASK, rule, 2)
+    sizes = []
+    for _ in range(3):
+        state, record = advance(state, 1)
+        sizes += record.grad_norm[0].tolist()
+        np.testing.assert_allclose(
+            np.abs(state.members.optimizer_state - record.loss[0]), record.grad_norm[0], rtol=1e-5
+        )
+    assert min(sizes) > 0 and len(set(sizes)) == 6
+
+
+def test_seeds_have_data_of_their_own():
+    keys = [data_key(key) for key in program.seed_keys(Training(seeds=3), jax.random.key(0))]
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in keys}) == 3
+
+
+def test_lengths_grow_while_it_trains():
+    history = trained(TASK, model=Telling("length"), growing=6, log_every=1, devices=1).history
+    lengths = np.array([entry["grad_norm"] for entry in history])
+    assert np.all(lengths[:2] == 1) and np.all(lengths[2:4] <= 2) and lengths.max() > 1
 
 
 def test_two_devices_give_the_losses_of_one():

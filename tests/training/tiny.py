@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from lenmem import Evaluation, Experiment, Optimizer, Training, models
@@ -52,6 +53,40 @@ class Poisoned(nn.Module):
         bias = self.param("bias", nn.initializers.normal(0.05), (self.output_size,))
         outputs = jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
         return jnp.where(jnp.max(jnp.abs(bias)) > self.limit, jnp.nan, outputs)
+
+
+class Cusp(nn.Module):
+    """Always the same answer, with a gradient that is NaN."""
+
+    output_size: int = 5
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+        """[B, M, K]."""
+        bias = self.param("bias", nn.initializers.ones, (self.output_size,))
+        return jnp.broadcast_to(jnp.sqrt(0 * bias), (*target_mask.shape, self.output_size))
+
+
+class Telling(nn.Module):
+    """Always the same answer. The norm of its gradient tells what it sees in training."""
+
+    what: Literal["noise", "length"] = "noise"
+    """The difference of the noise of two streams, or the mean length of the inputs."""
+    output_size: int = 5
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+        """[B, M, K]."""
+        weight = self.param("weight", nn.initializers.ones, ())
+        if train and self.what == "noise":
+            self.sow("losses", "told", weight * (self.noise("dropout") - self.noise("gate")))
+        if train and self.what == "length":
+            self.sow("losses", "told", weight * jnp.mean(jnp.sum(input_mask, axis=1)))
+        return jnp.zeros((*target_mask.shape, self.output_size))
+
+    def noise(self, stream: str) -> jax.Array:
+        """A number from a stream."""
+        return jax.random.normal(self.make_rng(stream))
 
 
 def with_steps(setup: Experiment, steps: int) -> Experiment:
