@@ -75,10 +75,10 @@ class Experiment:
     @property
     def bound_model(self) -> nn.Module:
         """The model with the task's spec and the training's precision."""
-        given: dict[str, Any] = {"spec": self.task.spec} if self._has("spec") else {}
+        bound: dict[str, Any] = {"spec": self.task.spec} if self._has("spec") else {}
         if self.training.dtype is not None:
-            given["dtype"] = self.training.dtype
-        return self.model.clone(**given) if given else self.model
+            bound["dtype"] = self.training.dtype
+        return self.model.clone(**bound) if bound else self.model
 
     def _has(self, name: str) -> bool:
         """Whether the model has this field."""

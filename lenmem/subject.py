@@ -75,37 +75,37 @@ def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (
 
 def subject(arguments: Sequence[str], usage: str) -> Subject:
     """The subject in the words after the verb. Raises ValueError, with `usage` if there is none."""
-    given, words = ahead(arguments, resume="?", task=None, model=None, modules="+")
+    parsed, words = ahead(arguments, resume="?", task=None, model=None, modules="+")
     name = words.pop(0) if words and not words[0].startswith("-") else None
     if name is not None and is_task(name):
-        if given.task not in (None, name):
-            raise ValueError(f"{name} and --task {given.task} are two tasks; give one")
-        name, given.task = None, name
-    resume = given.resume is not None
-    if resume and name is None and given.task is None:  # `--resume --directory RUN`
-        given.resume = given.resume or ahead(words, directory=None)[0].directory
-    common = {"options": words, "resume": resume, "run": runs.find_run(given.resume) if given.resume else None}
-    common |= {"modules": tuple(given.modules or ())}
+        if parsed.task not in (None, name):
+            raise ValueError(f"{name} and --task {parsed.task} are two tasks; give one")
+        name, parsed.task = None, name
+    resume = parsed.resume is not None
+    if resume and name is None and parsed.task is None:  # `--resume --directory RUN`
+        parsed.resume = parsed.resume or ahead(words, directory=None)[0].directory
+    common = {"options": words, "resume": resume, "run": runs.find_run(parsed.resume) if parsed.resume else None}
+    common |= {"modules": tuple(parsed.modules or ())}
     if name is not None:
-        if given.task is not None:
+        if parsed.task is not None:
             raise ValueError(f"the configuration {name} has a task; --task goes with --model alone")
         configs.find(name, tasks.names())
-        label, fields = _configured(name, given.model)
+        label, fields = _configured(name, parsed.model)
         return Subject(label, fields, config=name, **common)
-    if given.task is not None and given.model is not None:
-        parts = {"task": runs.task_named(given.task), "model": models.make(given.model)}
-        label = f"{given.task.replace('/', '-')}-{given.model}"
+    if parsed.task is not None and parsed.model is not None:
+        parts = {"task": runs.task_named(parsed.task), "model": models.make(parsed.model)}
+        label = f"{parsed.task.replace('/', '-')}-{parsed.model}"
         return Subject(label, parts | {"training": DEFAULT_TRAINING, "evaluation": Evaluation()}, **common)
-    missing = "--model" if given.task is not None else "--task"
+    missing = "--model" if parsed.task is not None else "--task"
     if meant := difflib.get_close_matches(missing, [word for word in words if word.startswith("--")], 1, 0.75):
         raise ValueError(f"there is no option {meant[0]}. Did you mean {missing!r}?")
-    if given.task is not None:
-        raise ValueError(f"{given.task} is a task; add the model that learns it, as in --model lstm (`lenmem list`)")
-    if given.model is not None:
+    if parsed.task is not None:
+        raise ValueError(f"{parsed.task} is a task; add the model that learns it, as in --model lstm (`lenmem list`)")
+    if parsed.model is not None:
         raise ValueError(
-            f"add the task that {given.model} learns, as in --task copy (`lenmem list`), or give a configuration"
+            f"add the task that {parsed.model} learns, as in --task copy (`lenmem list`), or give a configuration"
         )
-    if not given.resume:
+    if not parsed.resume:
         raise ValueError(usage)
     experiment = experiment_in(common["run"], configs.own_modules(common["modules"]))
     return Subject(str(common["run"]), fields_of(experiment), **common)

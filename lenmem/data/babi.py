@@ -128,12 +128,12 @@ def _question(fields: list[str], story: list[Sentence], number: int, task: int) 
     text, answer, support = fields
     if not story:
         raise ValueError("a question comes before the first sentence of its story")
-    given = tuple(word for part in answer.split(",") for word in words(part))
-    if not given or not words(text):
+    answer_words = tuple(word for part in answer.split(",") for word in words(part))
+    if not answer_words or not words(text):
         raise ValueError(f"got the question {text!r} with the answer {answer!r}; neither may be empty")
     if not all(word.isdecimal() and 0 < int(word) < number for word in support.split()):
         raise ValueError(f"its support is {support!r}; expected numbers of sentences above it")
-    return Question(task, tuple(story), words(text), given)
+    return Question(task, tuple(story), words(text), answer_words)
 
 
 def _example(tasks: Iterable[int] | None) -> list[Question]:
@@ -145,6 +145,6 @@ def _example(tasks: Iterable[int] | None) -> list[Question]:
             raise ValueError(f"the example has no task {task}, only {known}; a directory of bAbI has 1 to {TASKS}")
         rng, shortest = random.Random(task), stories.SHORTEST[kind_of[task]]
         for _ in range(60):
-            told = stories.story(rng, kind_of[task], rng.randint(shortest, shortest + 6))
-            found.append(Question(task, told.sentences, told.question, told.answer))
+            drawn = stories.story(rng, kind_of[task], rng.randint(shortest, shortest + 6))
+            found.append(Question(task, drawn.sentences, drawn.question, drawn.answer))
     return found

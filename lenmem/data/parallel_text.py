@@ -115,8 +115,8 @@ def example() -> list[Pair]:
     for number in range(400):
         sides = []
         for (english, german), (room, thing), person in itertools.islice(clauses, 1 + number % 4):
-            told = english.format(room=room, thing=thing), german.format(room=_ROOMS[room], thing=_THINGS[thing])
-            sides.append((f"{person} {told[0]}", f"{person.capitalize()} {told[1]}"))
+            acts = english.format(room=room, thing=thing), german.format(room=_ROOMS[room], thing=_THINGS[thing])
+            sides.append((f"{person} {acts[0]}", f"{person.capitalize()} {acts[1]}"))
             next(clauses)
         pairs.append((_joined([one for one, _ in sides], "and"), _joined([other for _, other in sides], "und")))
     return pairs

@@ -134,12 +134,12 @@ def example(paragraphs: int = 120) -> dict[str, dict[str, Any]]:
     someone = itertools.cycle(people())
     for number in range(paragraphs):
         count = 1 + number % 8
-        told = [
+        facts = [
             (next(someone), _THINGS[(number + i) % 8], _ROOMS[(3 * number + 5 * i + number // 8) % 8])
             for i in range(count)
         ]
-        context = " ".join(f"{person} took the old {thing} to the {room}." for person, thing, room in told)
-        person, thing, room = told[(5 * number) % count]
+        context = " ".join(f"{person} took the old {thing} to the {room}." for person, thing, room in facts)
+        person, thing, room = facts[(5 * number) % count]
         sentence = context.index(f"{person} took the old {thing}")
         asked = [(f"Where is the {thing}?", f"the {room}"), (f"Who took the {thing}?", person)]
         qas = [

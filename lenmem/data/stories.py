@@ -82,8 +82,8 @@ def story(rng: random.Random, kind: Kind, sentences: int) -> Story:
     while True:
         drawn = draw(rng, sentences) if draw else _acted(rng, kind, sentences)
         if drawn is not None:
-            told, question, answer = drawn
-            return Story(tuple(tuple(line.split()) for line in told), tuple(question.split()), tuple(answer.split()))
+            lines, question, answer = drawn
+            return Story(tuple(tuple(line.split()) for line in lines), tuple(question.split()), tuple(answer.split()))
 
 
 Drawn = tuple[list[str], str, str] | None
@@ -95,7 +95,7 @@ class _World:
 
     def __init__(self, rng: random.Random):
         self.rng = rng
-        self.told: list[str] = []
+        self.lines: list[str] = []
         self.room: dict[str, str] = {}
         self.carried: dict[str, list[str]] = {person: [] for person in PEOPLE}
         self.lies = {thing: rng.choice(PLACES) for thing in THINGS}
@@ -104,7 +104,7 @@ class _World:
         self.gifts: list[tuple[str, str, str]] = []
 
     def tell(self, templates: tuple[str, ...], **words: str) -> None:
-        self.told.append(self.rng.choice(templates).format(**words))
+        self.lines.append(self.rng.choice(templates).format(**words))
 
     def move(self) -> bool:
         person = self.rng.choice(PEOPLE)
@@ -171,11 +171,11 @@ _USUAL = {"move": 4, "take": 3, "drop": 1.5}
 def _acted(rng: random.Random, kind: Kind, sentences: int) -> Drawn:
     world = _World(rng)
     acts = _ACTS.get(kind, _USUAL)
-    while len(world.told) < sentences:
+    while len(world.lines) < sentences:
         chosen = rng.choices(list(acts), list(acts.values()))[0]
         getattr(world, chosen)()
     asked = _QUESTIONS[kind](world)
-    return None if asked is None else (world.told, *asked)
+    return None if asked is None else (world.lines, *asked)
 
 
 def _where_person(world: _World) -> tuple[str, str]:
@@ -255,11 +255,11 @@ def _deduction(rng: random.Random, sentences: int) -> Drawn:
     kinds = rng.sample(BEASTS, rng.randint(least, most))
     dreaded = {kind: rng.choice([other for other in BEASTS if other != kind]) for kind in kinds}
     members = {name: rng.choice(kinds) for name in rng.sample(NAMES, sentences - len(kinds))}
-    told = [FEAR.format(a=kind, b=other) for kind, other in dreaded.items()]
-    told += [MEMBER.format(p=name, a=ONE_BEAST[kind]) for name, kind in members.items()]
-    rng.shuffle(told)
+    lines = [FEAR.format(a=kind, b=other) for kind, other in dreaded.items()]
+    lines += [MEMBER.format(p=name, a=ONE_BEAST[kind]) for name, kind in members.items()]
+    rng.shuffle(lines)
     name = rng.choice(list(members))
-    return told, f"what does {name} dread ?", dreaded[members[name]]
+    return lines, f"what does {name} dread ?", dreaded[members[name]]
 
 
 def _path(rng: random.Random, sentences: int) -> Drawn:
@@ -275,13 +275,13 @@ def _path(rng: random.Random, sentences: int) -> Drawn:
         return None
     pairs = rng.sample(pairs, sentences)
     room = dict(zip(cells, rng.sample(ROOMS, len(cells)), strict=True))
-    told, step_of = [], {}
+    lines, step_of = [], {}
     for one, other in pairs:
         name = next(d for d, step in DIRECTIONS.items() if _next(other, step) == one)
         back = next(d for d, step in DIRECTIONS.items() if _next(one, step) == other)
         step_of[other, one], step_of[one, other] = name, back
         first, second, direction = rng.choice([(one, other, name), (other, one, back)])
-        told.append(LIES.format(a=room[first], b=room[second], d=direction))
+        lines.append(LIES.format(a=room[first], b=room[second], d=direction))
     routes: dict[Any, list[str]] = {}
     for start, middle in step_of:
         for step in DIRECTIONS.values():
@@ -292,7 +292,7 @@ def _path(rng: random.Random, sentences: int) -> Drawn:
     if not able:
         return None
     (start, goal), way = rng.choice(able)
-    return told, f"how does one get from the {room[start]} to the {room[goal]} ?", way
+    return lines, f"how does one get from the {room[start]} to the {room[goal]} ?", way
 
 
 def _next(cell: Any, step: Any) -> Any:

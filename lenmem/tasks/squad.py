@@ -146,10 +146,10 @@ class Squad(RowTask):
     def set_scores(self, answers: PyTree, split: Split) -> dict[str, SetScore]:
         """F1 and EM over the questions whose windows are all answered."""
         windows = self.contents.windows[split]
-        given = windows.texts(answers)
-        if not given:
+        texts = windows.texts(answers)
+        if not texts:
             raise ValueError(f"no question is complete in the first {len(answers[0])} windows; score more examples")
-        pairs = [(text, [right for _, right in windows.questions[number].answers]) for number, text in given.items()]
+        pairs = [(text, [right for _, right in windows.questions[number].answers]) for number, text in texts.items()]
         told = f"in percent, {len(pairs):,} questions"
         return {
             name: SetScore(float(np.mean([rule(text, right) for text, right in pairs])), told)

@@ -106,8 +106,8 @@ class Stories(TextTask):
             wanted, repeated = self.examples if name == "train" else self.held_out_examples, 0
             while len(inputs) < wanted:
                 number = len(inputs) % len(self.kinds)
-                told = stories.story(rng, self.kinds[number], rng.randint(*lengths))
-                text = (*(word for sentence in told.sentences for word in sentence), *told.question)
+                story = stories.story(rng, self.kinds[number], rng.randint(*lengths))
+                text = (*(word for sentence in story.sentences for word in sentence), *story.question)
                 if text in seen:
                     repeated += 1
                     if repeated > wanted + 1000:
@@ -115,7 +115,7 @@ class Stories(TextTask):
                     continue
                 seen.add(text)
                 inputs.append(bytes(id_of[word] for word in text))
-                answers.append(bytes(id_of[word] for word in told.answer))
+                answers.append(bytes(id_of[word] for word in story.answer))
                 numbers.append(number)
             order = np.random.default_rng(self.data_seed).permutation(wanted)
             rows = make_rows(inputs, answers)[order]
