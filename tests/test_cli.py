@@ -324,7 +324,7 @@ def test_list_names_everything(capsys):
             "LANTM.hidden_size is 0; it must be an integer, at least",
         ),
         (("evaluate", "nowhere"), "nowhere is no run: there is no such directory."),
-        (("evaluate", "tinny"), "there is no such directory. Did you mean 'runs/tiny'?"),
+        (("evaluate", "tinny"), "there is no such directory. Did you mean 'runs/tiny'"),
         (("train", "tinny.py"), "there is no file tinny.py"),
         (("train", "configs/lantm/coppy.py"), "there is no file configs/lantm/coppy.py. Did you mean 'lantm/copy'"),
         (("evaluate", "tiny", "--modules", "mine.py"), "there is no file mine.py"),

@@ -246,7 +246,7 @@ def test_a_damaged_record_is_named(tmp_path):
     path = CELL.path(tmp_path)
     path.parent.mkdir()
     path.write_text('{"budget": ')
-    with pytest.raises(ValueError, match=r"copy/lstm\.json is no JSON file"):
+    with pytest.raises(ValueError, match=r"copy/lstm\.json is not a JSON file"):
         read(CELL, TINY, tmp_path)
 
 

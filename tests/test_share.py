@@ -87,9 +87,9 @@ def test_unwritable_and_unreadable_paths(tmp_path):
     with pytest.raises(ValueError, match="cannot write .*folder: "):
         export_params(tmp_path / "folder", {}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
-    for path in (tmp_path / "nowhere", tmp_path / "file", tmp_path / "folder"):
-        with pytest.raises(ValueError, match="is not a readable safetensors file"):
-            import_params(path)
+    for path, message in (("nowhere", "not a readable"), ("file", "not a readable"), ("folder", "a directory, not a")):
+        with pytest.raises(ValueError, match=f"is {message} safetensors file"):
+            import_params(tmp_path / path)
 
 
 def test_damaged_and_hostile_files(tmp_path):
