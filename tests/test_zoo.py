@@ -247,7 +247,7 @@ def test_push_and_pull_by_a_directory(here, capsys):
 def test_what_is_damaged_is_not_kept(here, capsys, damage):
     hub.push("panm/dyck_2", "./shared")
     (here / "shared" / damage).unlink()
-    assert f"it lacks {damage}" in fails(capsys, "zoo", "pull", "./shared")
+    assert f"it has no {damage}" in fails(capsys, "zoo", "pull", "./shared")
     if damage != "README.md":
         (here / "shared" / damage).write_text("[]")
         assert "model" in fails(capsys, "zoo", "pull", "./shared")
