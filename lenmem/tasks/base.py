@@ -159,7 +159,9 @@ class Task:
         return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
 
     def check_length(self, length: int) -> None:
-        """Raises ValueError if there are no examples of this length. By default, they exist at every length."""
+        """Raises ValueError if no example is that long. In `endless` tasks there are examples of any length."""
+        if not self.endless and length > (longest := max(self.curve_lengths)):
+            raise ValueError(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
 
     def lengths_of(self, split: Split) -> tuple[int, int]:
         """The range of lengths a split draws from. Raises ValueError for a name that is not in `splits`."""

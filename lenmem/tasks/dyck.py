@@ -229,9 +229,6 @@ class Dyck(RowTask):
         word = jnp.where(opening, kind, self.kinds + kind)
         return self.answered(jnp.where(jnp.arange(opening.shape[0]) < length, word, 0)[:capacity], length)
 
-    def check_length(self, length: int) -> None:
-        """Examples of any length can be drawn."""
-
     def answered(self, word: jax.Array, length: jax.Array) -> Example:
         """The example for the first `length` brackets of `word`, int[N]."""
         mask = jnp.arange(word.shape[0]) < length

@@ -179,7 +179,7 @@ class TableLookup(DepthTask):
         return jax.tree.map(lambda old, new: jnp.where(jnp.asarray(length) <= ctl.LONGEST, old, new), row, fresh)
 
     def check_length(self, length: int) -> None:
-        """Examples of any length can be drawn."""
+        """Examples of any length can be drawn. (`endless` is False: records have one curve, over `curve_lengths`.)"""
 
     def _fresh(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         of_symbol, of_functions = jax.random.split(key)

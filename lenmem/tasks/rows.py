@@ -57,11 +57,6 @@ class RowTask(Task):
         number = jax.random.randint(key, (), bounds[0], bounds[1])
         return self.example(_row(pool.rows, number), capacity)
 
-    def check_length(self, length: int) -> None:
-        """Raises ValueError if no row is that long."""
-        if length > (longest := max(self.curve_lengths)):
-            raise ValueError(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
-
     def examples_of(self, split: Split) -> int | None:
         """Number of rows."""
         self.lengths_of(split)
