@@ -29,8 +29,8 @@ from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
+from lenmem.files import make_directory, write_json
 from lenmem.placement import on_platform
-from lenmem.serialize import write_json
 from lenmem.training.environment import describe_environment
 from lenmem.training.program import advance_on
 from lenmem.training.run_directory import abstract_parameters, abstract_state
@@ -182,7 +182,7 @@ class LoweredProgram:
         seconds = self.cpu_seconds + time.process_time() - started
         text = executable.as_text() or ""
         if dump is not None:
-            dump.mkdir(parents=True, exist_ok=True)
+            make_directory(dump)
             (dump / f"{name}.txt").write_text(text)
         return summed_up(executable, text, seconds, self.devices, target.memory)
 

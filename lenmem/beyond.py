@@ -28,10 +28,11 @@ from lenmem.errors import choices
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
-from lenmem.records import read_record, recorded, save_record
+from lenmem.files import read_json, write_whole
+from lenmem.records import recorded, save_record
 from lenmem.restarts import trained_until_exact
 from lenmem.runs import measure
-from lenmem.serialize import from_plain, to_plain, write_whole
+from lenmem.serialize import from_plain, to_plain
 from lenmem.training import Optimizer
 from lenmem.training.environment import describe_environment
 
@@ -157,7 +158,7 @@ def seconds_of(record: Mapping[str, Any]) -> float:
 
 def read_records(results: Path) -> list[dict[str, Any]]:
     """The records of a directory in the order of the tasks, for each task its entry before its ideas."""
-    records = [read_record(path) for path in sorted(results.glob("*.json"))]
+    records = [read_json(path) for path in sorted(results.glob("*.json"))]
     order = {name: number for number, name in enumerate(task_names())}
     return sorted(records, key=lambda record: (order.get(record["task"], len(order)), record["idea"] or ""))
 

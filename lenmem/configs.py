@@ -145,5 +145,6 @@ def load_config(name: str | os.PathLike[str]) -> Experiment:
     """The `experiment` of a configuration."""
     experiment: Any = getattr(module_of(name), "experiment", None)
     if not isinstance(experiment, Experiment):
-        raise ValueError(f"{find(name)} must define `experiment = Experiment(...)`, got {type(experiment).__name__}")
+        got = "it has none" if experiment is None else f"got {type(experiment).__name__}"
+        raise ValueError(f"{find(name)} must define `experiment = Experiment(...)`, {got}")
     return experiment

@@ -13,6 +13,7 @@ import numpy as np
 from lenmem import models, tasks
 from lenmem.evaluation.traces import collect
 from lenmem.experiment import Experiment, Run
+from lenmem.files import make_directory
 from lenmem.nn.interfaces import computing, with_computation
 from lenmem.runs import example_batch, own_curve, typed_batch
 from lenmem.tasks.base import draw
@@ -127,7 +128,7 @@ def _folder(run: Run) -> Path:
 
 def _target(folder: Path, written: list[Path]) -> Callable[[str], Path]:
     """A function from the name of a picture to its path; it appends the path to `written`."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
 
     def target(name: str) -> Path:
         written.append(folder / name)

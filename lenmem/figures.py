@@ -17,7 +17,7 @@ from lenmem import drawing
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
-from lenmem.records import read_record
+from lenmem.files import make_directory, read_json
 from lenmem.runs import example_batch, find_run, open_run, read_curve, typed_batch
 from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf
@@ -98,7 +98,7 @@ def draw_figure(
                     drawn.append(Trial(own, number, scene, asked, score))
     with tempfile.TemporaryDirectory() as folder:  # all pictures appear, or none
         chosen.draw(drawn, lambda part: Path(folder, f"{'-'.join(filter(None, (name, part)))}.png"))
-        output.mkdir(parents=True, exist_ok=True)
+        make_directory(output)
         return [Path(shutil.copy(path, output / path.name)) for path in sorted(Path(folder).iterdir())]
 
 
@@ -115,7 +115,7 @@ def curves_of(name: str) -> list[LengthCurve]:
         saved = read_curve(path)
         return [_labelled(saved, path.name, saved.task)] if saved else []
     elif path.with_suffix(".json").exists():
-        record = read_record(path.with_suffix(".json"))
+        record = read_json(path.with_suffix(".json"))
     elif path.exists():
         return []
     else:

@@ -16,7 +16,8 @@ from typing import Any
 
 from lenmem import configs, papers
 from lenmem.errors import choices
-from lenmem.records import read_record, recorded
+from lenmem.files import read_json
+from lenmem.records import recorded
 from lenmem.reproduce import Row, rows_of, select
 from lenmem.workers import LENMEM, Job, run_jobs
 
@@ -120,7 +121,7 @@ def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:
     found = {}
     for entry in entries:
         if entry.paper not in known:
-            records = [read_record(path) for path in sorted((results / entry.paper).glob("*.json"))]
+            records = [read_json(path) for path in sorted((results / entry.paper).glob("*.json"))]
             known[entry.paper] = [
                 (record["where"], record["wall_seconds"] / (record["steps"] * len(record["alive"])))
                 for record in records

@@ -18,11 +18,10 @@ from rich.table import Table
 from lenmem import papers
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
-from lenmem.serialize import write_json
+from lenmem.files import make_directory, read_json, write_json
 from lenmem.share import export_params
 from lenmem.training.resume import same_experiment
 from lenmem.types import PyTree
-from lenmem.zoo.shelf import read as read_record
 
 SHARED_PARAMETERS = 500_000
 """Most parameters, summed over seeds, that are stored with a record."""
@@ -30,7 +29,7 @@ SHARED_PARAMETERS = 500_000
 
 def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:
     """Writes a record, and the parameters next to it unless they are None or more than `SHARED_PARAMETERS`."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(target.parent)
     if params is not None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
         known = {"experiment": record["experiment"], "alive": record["alive"]}
         export_params(target.with_suffix(".safetensors"), params, known)
@@ -44,7 +43,7 @@ def recorded(
     if not path.exists():
         return None
     try:
-        record = read_record(path)
+        record = read_json(path)
         same = same_experiment(record["experiment"], experiment)
         same = same and record.get("after_training", {}) == dict(after_training)
     except (ValueError, KeyError, TypeError):

@@ -21,12 +21,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -311,19 +308,3 @@ def _resolve_own(path: str) -> type:
         if isinstance(kind, type) and dataclasses.is_dataclass(kind) and class_path(kind).startswith(f"{module_name}."):
             return kind
     raise ValueError(f"{path!r} is not a dataclass or Linen module of this version of lenmem")
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Writes plain data as strict JSON, atomically."""
-    write_whole(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file atomically: under another name, followed by a rename."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise

@@ -19,8 +19,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from lenmem.files import write_whole
 from lenmem.leaves import check_fit, from_leaves, named_leaves
-from lenmem.serialize import write_whole
 from lenmem.types import PyTree
 
 _KEY = "lenmem"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lenmem import stopping
+from lenmem.files import make_directory
 from lenmem.progress import duration
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -116,7 +117,7 @@ def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> st
 def _start(job: Job, command: Sequence[str]) -> subprocess.Popen[bytes]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
     alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WORKER: "1"}
-    job.log.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(job.log.parent)
     with job.log.open("ab") as output:
         return subprocess.Popen(
             [*command, *job.arguments],

@@ -27,7 +27,8 @@ from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS
-from lenmem.records import best_seed, compared_metrics, metric_name, read_record, shown, unit
+from lenmem.files import read_json
+from lenmem.records import best_seed, compared_metrics, metric_name, shown, unit
 from lenmem.serialize import from_plain
 
 Record = dict[str, Any]
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read_records(results: Path) -> list[Record]:
     """All records below a directory, in the order of the papers' tables."""
-    records = [read_record(path) for path in sorted(results.glob("*/*.json")) if path.parent.name in papers.names()]
+    records = [read_json(path) for path in sorted(results.glob("*/*.json")) if path.parent.name in papers.names()]
     return sorted([*records, *(other for record in records for other in _in_other_tables(record))], key=_place)
 
 

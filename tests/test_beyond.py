@@ -13,8 +13,8 @@ from lenmem import beyond
 from lenmem.cli import main
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment
+from lenmem.files import read_json
 from lenmem.models import make, name_of
-from lenmem.records import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.training import Training
@@ -71,7 +71,7 @@ def measured(tmp_path_factory) -> tuple[dict[str, Any], Path]:
 
 def test_an_entry_is_trained_measured_and_recorded(measured):
     record, folder = measured
-    assert record == read_record(folder / "results" / "parity.json") == ENTRY.record(folder / "results")
+    assert record == read_json(folder / "results" / "parity.json") == ENTRY.record(folder / "results")
     assert (record["network"], record["command"], record["steps"]) == ("elman", "lenmem beyond parity", 2)
     assert record["curves"][0]["lengths"] == [8, 16]
     assert beyond.shares(record).shape == (2, 2)
@@ -211,7 +211,7 @@ def test_the_page_agrees_with_the_records():
 
 @pytest.mark.parametrize("path", RECORDS)
 def test_a_record_is_that_of_its_configuration(path):
-    record = read_record(path)
+    record = read_json(path)
     entry = beyond.entry_of(record["task"], record["idea"])
     assert entry.name == path.stem
     assert entry.record(RESULTS) == record, "the configuration has changed since"
@@ -224,7 +224,7 @@ def test_a_record_is_that_of_its_configuration(path):
 @pytest.mark.parametrize("path", RECORDS)
 def test_a_rounded_machine_that_is_exact_at_twice_the_length_is_exact_at_the_goal(path):
     """As `docs/beyond.md` says."""
-    record = read_record(path)
+    record = read_json(path)
     if record["network"] == "two_way":
         near, far = beyond.shares(record)[:, 0], beyond.shares(record)[:, -1]
         np.testing.assert_array_equal(near >= beyond.MET, far >= beyond.MET)

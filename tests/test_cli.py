@@ -398,6 +398,7 @@ def test_what_cannot_be_trained_is_one_message(tmp_path, monkeypatch, capsys, ta
             "Training.steps is '9'; it must be an integer",
         ),
         ("experiment = LANTM()", "must define `experiment = Experiment(...)`, got LANTM"),
+        ("experimnt = Experiment(Copy(), LANTM())", "must define `experiment = Experiment(...)`, it has none"),
     ],
 )
 def test_a_configuration_that_is_wrong_is_one_message(tmp_path, capsys, text, message):

@@ -18,8 +18,8 @@ import pytest
 
 from lenmem import configs, papers
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.files import read_json
 from lenmem.queue import read_queue
-from lenmem.records import read_record
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
 from lenmem.tasks.lantm import Copy
@@ -54,7 +54,7 @@ def test_the_queue_names_each_row_once():
 
 @pytest.mark.parametrize("path", RECORDS)
 def test_a_record_is_whole(path):
-    record = read_record(path)
+    record = read_json(path)
     assert (record["paper"], record["row"]) == (path.parent.name, path.stem)
     training = record["experiment"]["training"]
     seeds = training["seeds"]
@@ -79,7 +79,7 @@ def test_a_record_is_whole(path):
 
 @pytest.mark.parametrize("path", RECORDS)
 def test_a_record_says_where_it_comes_from(path):
-    environment = read_record(path)["environment"]
+    environment = read_json(path)["environment"]
     assert environment["commit"]
     assert len(environment["commit"]) == 40
     assert environment["device"]
@@ -89,7 +89,7 @@ def test_a_record_says_where_it_comes_from(path):
 
 @pytest.mark.parametrize("path", RECORDS)
 def test_the_numbers_beside_ours_are_the_papers(path):
-    record = read_record(path)
+    record = read_json(path)
     printed = papers.find(record["paper"], record["table"], **record["where"])
     row = row_of(record)
     assert (record["table"], record["where"]) == (row.table, dict(row.where))
@@ -100,7 +100,7 @@ def test_the_numbers_beside_ours_are_the_papers(path):
 
 @pytest.mark.parametrize("path", RECORDS)
 def test_curves_of_a_record_hold_shares_of_every_seed(path):
-    record = read_record(path)
+    record = read_json(path)
     curves = [LengthCurve.from_dict(curve) for curve in record["curves"]]
     lengths = [length for curve in curves for length in curve.lengths.tolist()]
     longest, task = curves[0].train_lengths[1], from_plain(record["experiment"]).task
@@ -115,7 +115,7 @@ def test_curves_of_a_record_hold_shares_of_every_seed(path):
 
 @pytest.mark.parametrize("path", RECORDS)
 def test_the_experiment_of_a_record_can_be_built_and_its_parameters_loaded(path):
-    record = read_record(path)
+    record = read_json(path)
     experiment = from_plain(record["experiment"])
     assert experiment.training.steps == record["steps"]
     file = path.with_suffix(".safetensors")

@@ -13,6 +13,7 @@ from lenmem.cli.terminal import console, plain_report
 from lenmem.cli.words import names_ahead
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Experiment
+from lenmem.files import make_directory
 from lenmem.options import parse
 from lenmem.subject import DEFAULT_TRAINING, ahead, is_task, stem
 from lenmem.training import Training
@@ -98,7 +99,7 @@ def compare(arguments: list[str]) -> None:
 
     command = shlex.join(["lenmem", "compare", *arguments])
     folder = runs.comparison_directory(root, command)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     runs.save_comparison(folder / "comparison.json", command, environment, cells, results)
     curves = [cell for cell in results.values() if isinstance(cell, LengthCurve)]
     if len(task_names) == 1 and curves:
@@ -125,7 +126,7 @@ def _compare_runs(arguments: list[str]) -> None:
         curves.append(runs.measure(experiment, run.params, alive=run.alive, label=label))
     command = shlex.join(["lenmem", "compare", *arguments])
     folder = runs.comparison_directory(options.directory or Path("runs/compare"), command)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     cells: dict[tuple[str, str], Any] = {(curve.task, curve.label): curve for curve in curves}
     of_cell = {(c.task, c.label): run.experiment for c, run in zip(curves, opened, strict=True)}
     runs.save_comparison(folder / "comparison.json", command, describe_environment(), of_cell, cells)

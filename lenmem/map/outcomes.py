@@ -11,9 +11,8 @@ import numpy as np
 
 from lenmem import models, tasks
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.files import make_directory, read_json, write_whole
 from lenmem.map.cells import LEARNT, NETWORKS, TASKS, Budget, Cell, plain_budget, settings_of
-from lenmem.serialize import write_whole
-from lenmem.zoo.shelf import read as read_json
 
 
 def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | None:
@@ -122,7 +121,7 @@ def save_map(found: Outcomes, results: Path) -> None:
     """Writes `README.md`, the table and a line about each cell, and `map.png`."""
     from lenmem.evaluation.plots import plot_reach
 
-    results.mkdir(parents=True, exist_ok=True)
+    make_directory(results)
     write_whole(results / "README.md", markdown(found).encode())
     rows = [[found.curve(Cell(task, network)) for task in found.tasks] for network in found.networks]
     reach = [[np.nan if curve is None else reach_of(curve) or 0.0 for curve in row] for row in rows]

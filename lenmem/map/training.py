@@ -19,6 +19,7 @@ from lenmem import models
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.evaluation.metrics import ApplyModel, TaskMetrics, evaluate
 from lenmem.experiment import Experiment
+from lenmem.files import make_directory, write_json
 from lenmem.keys import namespaced
 from lenmem.map.cells import (
     STEPS_AT_ONCE,
@@ -33,7 +34,7 @@ from lenmem.map.cells import (
 )
 from lenmem.map.outcomes import described, read
 from lenmem.runs import measure, without_dead
-from lenmem.serialize import to_plain, write_json
+from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
 from lenmem.training.environment import describe_environment
 from lenmem.training.optimizer import Cosine
@@ -139,7 +140,7 @@ def run_cell(cell: Cell, budget: Budget, results: Path, say: Callable[[str], Non
         "environment": environment,
     }
     path = cell.path(results)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     write_json(path, record)
     say(f"{cell.name}: {described(record)}")
     return record

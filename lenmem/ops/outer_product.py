@@ -1,6 +1,6 @@
 """Neural Attention Memory: attention as writing to and reading from a matrix.
 
-Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), sections 3 and 4; section 6 is in
+Nam & Seo, "Neural Attention Memory", 2023 (arXiv 2302.09422), sections 3 and 4; section 6 is in
 `lenmem.ops.tensor_memory`. A memory M in R^{d_v x d_k} maps unit keys to values. Reading multiplies it by a unit query;
 writing erases the old value of a key and adds the outer product of the new value and the key. Without erasure, writes
 commute and the memory of a sequence is a sum. This gives normalized outer-product attention, whose cost is linear in

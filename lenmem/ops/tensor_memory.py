@@ -1,6 +1,6 @@
 """Memories of any order, and learning a weight matrix by writing to it: further applications of NAM.
 
-Nam & Seo, "Neural Attention Memory", 2022 (arXiv 2302.09422), section 6. The matrix of `lenmem.ops.outer_product` maps
+Nam & Seo, "Neural Attention Memory", 2023 (arXiv 2302.09422), section 6. The matrix of `lenmem.ops.outer_product` maps
 unit keys to vectors; a tensor maps unit keys to tensors, M = sum_i T_i (x) k_i. For example, a sentence is a sum of
 outer products of words and word keys, and a document is a sum of outer products of sentences and sentence keys. A read
 contracts one level for each query, outermost first.

@@ -14,14 +14,14 @@ import flax.linen as nn
 from lenmem import configs, models, tasks
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Experiment
+from lenmem.files import read_json, write_json
 from lenmem.runs.measuring import Report, finished, holds_same, read_curve, train_and_measure
 from lenmem.runs.places import fresh_directory, numbered
-from lenmem.serialize import to_plain, write_json
+from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
 from lenmem.training.configuration import Training
 from lenmem.training.optimizer import Optimizer
 from lenmem.training.run_directory import holds_run
-from lenmem.zoo.shelf import read as read_json
 
 
 def compare(

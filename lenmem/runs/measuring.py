@@ -14,13 +14,12 @@ from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import Apply, score
 from lenmem.evaluation.sets import set_scores
 from lenmem.experiment import Experiment, Run
-from lenmem.serialize import write_whole
+from lenmem.files import make_directory, read_json, write_whole
 from lenmem.training import checkpoint, processes
 from lenmem.training.loop import Result, train
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS
 from lenmem.types import PyTree
-from lenmem.zoo.shelf import read as read_json
 
 Report = Callable[[dict[str, Any]], None]
 CURVE = "curve.json"
@@ -99,7 +98,7 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
     """
     from lenmem.evaluation.plots import plot_curves
 
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     curves[0].save_csv(directory / "curve.csv")
     plot_curves(curves, directory / "curve.png")
     write_whole(directory / CURVE, (json.dumps(curves[0].to_dict()) + "\n").encode())

@@ -15,8 +15,9 @@ import numpy as np
 from lenmem import runs
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
+from lenmem.files import make_directory, read_json, write_json
 from lenmem.runs import Report, without_dead
-from lenmem.serialize import to_plain, write_json
+from lenmem.serialize import to_plain
 from lenmem.sweep.combinations import PLAN, SCORE, Combination, JointTraining, Outcome, combine, plan
 from lenmem.sweep.table import living, save_table
 from lenmem.tasks.base import draw
@@ -26,7 +27,6 @@ from lenmem.training.loop import DivergedError, run, validation_scores
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
 from lenmem.training.step import State
-from lenmem.zoo.shelf import read as read_json
 
 
 def sweep(
@@ -101,7 +101,7 @@ def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[
     elif directory.is_dir() and any(directory.iterdir()):
         raise ValueError(f"{directory} is not empty and holds no sweep; choose another directory")
     else:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         write_json(path, planned)
 
 

@@ -318,7 +318,7 @@ def _fallback(root: Path, step: int) -> str:
     """A description of the remaining checkpoints."""
     for other in reversed(steps(root)):
         if other != step and is_intact(root, other):
-            return f"the checkpoint of step {other} is intact"
+            return f"the checkpoint of step {other} is intact; without {root / str(step)} a run goes on from it"
     return "no other checkpoint is intact" if set(steps(root)) - {step} else "there is no other checkpoint"
 
 

@@ -20,7 +20,8 @@ import jax
 import numpy as np
 
 from lenmem.errors import nearest
-from lenmem.serialize import to_plain, write_whole
+from lenmem.files import make_directory, write_whole
+from lenmem.serialize import to_plain
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.environment import describe_environment
@@ -167,7 +168,7 @@ class Recorder:
         assert self.path is not None
         if self.resume and not holds_run(self.path):
             raise ValueError(f"{self.path} holds no run that could be resumed")
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path)
         self.lock = open(self.path / ".lock", "w")  # noqa: SIM115  (`__exit__` closes it)
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

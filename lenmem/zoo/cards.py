@@ -20,7 +20,8 @@ import numpy as np
 from lenmem import papers, runs, tasks
 from lenmem.errors import nearest
 from lenmem.experiment import Run, export_run
-from lenmem.serialize import from_plain, write_json
+from lenmem.files import make_directory, write_json
+from lenmem.serialize import from_plain
 from lenmem.tasks.base import evenly_spaced
 from lenmem.zoo import shelf
 from lenmem.zoo.shelf import Entry
@@ -65,7 +66,7 @@ def add(
 
 def write_folder(entry: Entry, folder: Path) -> None:
     """Writes the three files of a network, the parameters last: a folder without them does not count as a network."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_directory(folder)
     data = entry.file().read_bytes()
     own = entry.path.with_name("README.md") if entry.path and entry.path.name == FILES[0] else None
     text = own.read_text() if own is not None and own.exists() else card(entry)
@@ -97,8 +98,8 @@ def card(entry: Entry) -> str:
         *_head(entry, task),
         f"# {model} on {task}",
         "",
-        f"A {model} with {record['parameters']:,} parameters, trained for {record['steps']:,} steps on `{task}` of "
-        f"length {low} to {high}, in {seeds} seeds"
+        f"{model} with {record['parameters']:,} parameters, trained for {record['steps']:,} steps on `{task}` of "
+        f"length {low} to {high}, with {seeds} seed{'s' * (seeds > 1)}"
         + (f", {dead} of which diverged" if dead else "")
         + ". The question is whether a network that was trained on short sequences still works on longer ones.",
         "",

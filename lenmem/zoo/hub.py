@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import share
+from lenmem.files import read_json
 from lenmem.zoo import cards, shelf
 
 
@@ -60,7 +61,7 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
         if missing:
             raise ValueError(f"{source} is not a network of a zoo: it has no {', '.join(missing)}")
         share.import_params(directory / "model.safetensors")  # raises for a damaged file
-        if not shelf.is_record(shelf.read(directory / "model.json")):
+        if not shelf.is_record(read_json(directory / "model.json")):
             raise ValueError(f"{source}: model.json is not the record of a network")
         target.mkdir(parents=True, exist_ok=True)
         for file in reversed(cards.FILES):  # the parameters last

@@ -8,7 +8,7 @@ folder. Records are read from, in this order:
     2. `zoo/` in the working directory
     3. $LENMEM_ZOO, a directory, or the address (https://...) of a `results/` from which missing files are fetched
 
-This module imports only the standard library at its top, since the build of the wheel uses it too.
+This module needs only the standard library, since the build of the wheel uses it too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 import urllib.error
 import urllib.parse
@@ -24,6 +23,8 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from lenmem.files import read_json, write_whole
 
 PREFIX = "zoo:"
 SUFFIX = ".safetensors"
@@ -166,26 +167,17 @@ def shelves() -> list[Path]:
 def records_in(directory: Path) -> dict[str, dict[str, Any]]:
     """name -> record, of the networks in a directory."""
     if (directory / INDEX).exists():
-        return read(directory / INDEX)
+        return read_json(directory / INDEX)
     found = {}
     for path in sorted(directory.rglob(f"*{SUFFIX}")):
         record = path.with_suffix(".json")
         if record.exists():
             whole = path.relative_to(directory).with_suffix("")
             name = whole.parent if whole.name == "model" else whole
-            content = read(record)
+            content = read_json(record)
             if name.parts and is_record(content):
                 found[name.as_posix()] = content
     return found
-
-
-def read(path: Path) -> Any:
-    """The contents of a JSON file. NaN, which old records have for diverged seeds, is read as None. Raises ValueError
-    if the file is damaged."""
-    try:
-        return json.loads(path.read_text(), parse_constant=lambda _: None)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a JSON file: {error}") from None
 
 
 def is_record(content: Any) -> bool:
@@ -258,7 +250,6 @@ def _is_address(text: str) -> bool:
 def _fetched(entry: Entry) -> Path:
     """The file of a network that is not on this machine: from the cache, or from the address in $LENMEM_ZOO."""
     from lenmem.data.cache import cache_directory
-    from lenmem.serialize import write_whole
 
     target = cache_directory() / "zoo" / f"{entry.name}{SUFFIX}"
     expected = entry.record["file"]["sha256"]

@@ -1,0 +1,47 @@
+"""Reads JSON files, writes files atomically and makes directories.
+
+This module needs only the standard library, since the build of the wheel uses it too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def read_json(path: Path) -> Any:
+    """The contents of a JSON file. NaN, which old records have for diverged seeds, is read as None.
+
+    Raises ValueError if the file is damaged.
+    """
+    try:
+        return json.loads(path.read_text(), parse_constant=lambda _: None)
+    except ValueError as error:
+        raise ValueError(f"{path} is not a JSON file: {error}") from None
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Writes plain data as strict JSON, atomically."""
+    write_whole(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file atomically: under another name, followed by a rename."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.write_bytes(data)
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def make_directory(path: Path) -> None:
+    """Makes a directory and its parents, unless it exists. Raises ValueError if a file has the name of one of them."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(place for place in (path, *path.parents) if place.exists() and not place.is_dir())
+        raise ValueError(f"{path} cannot be made a directory: {file} is a file") from None
