@@ -14,7 +14,7 @@
 # %% [markdown]
 # # A matrix as a memory, and a Turing machine made of two
 #
-# *Neural attention memory* ([Nam & Seo 2022](https://arxiv.org/abs/2302.09422)) splits attention into two operations on
+# *Neural attention memory* ([Nam & Seo 2023](https://arxiv.org/abs/2302.09422)) splits attention into two operations on
 # a matrix: writing adds an outer product, reading multiplies by a query. A sequence of writes is a linear attention; on
 # a tape, the operations make a Turing machine that learns to reverse ten digits and then reverses sixteen. This
 # notebook takes about two minutes on two CPU cores.

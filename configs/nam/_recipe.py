@@ -1,4 +1,4 @@
-"""The training of Nam & Seo (2022) for Table 2, and the same comparison at a width for a CPU."""
+"""The training of Nam & Seo (2023) for Table 2, and the same comparison at a width for a CPU."""
 
 import dataclasses
 from collections.abc import Mapping

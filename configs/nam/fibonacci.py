@@ -1,4 +1,4 @@
-"""Fibonacci as in Table 2 of Nam & Seo (2022), at the published sizes and with the published whole-sequence loss.
+"""Fibonacci as in Table 2 of Nam & Seo (2023), at the published sizes and with the published whole-sequence loss.
 
 lenmem train nam/fibonacci
 lenmem reproduce nam/fibonacci --rows fibonacci-nam_tm

@@ -1,4 +1,4 @@
-"""Fibonacci of Nam & Seo (2022) at widths for a CPU.
+"""Fibonacci of Nam & Seo (2023) at widths for a CPU.
 
 lenmem train nam/fibonacci_small
 lenmem reproduce nam/fibonacci_small --rows fibonacci-nam_tm-small

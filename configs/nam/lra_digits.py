@@ -1,4 +1,4 @@
-"""Handwritten digits read pixel by pixel, with the three attentions of Nam & Seo (2022): not a task of the paper.
+"""Handwritten digits read pixel by pixel, with the three attentions of Nam & Seo (2023): not a task of the paper.
 
 lenmem train nam/lra_digits
 lenmem reproduce nam/lra_digits --rows lra_digits-outer_product lra_digits-linear lra_digits-softmax

@@ -1,4 +1,4 @@
-"""Long Range Arena pixel-level image (CIFAR-10) as in Table 1 of Nam & Seo (2022), with the published code's settings.
+"""Long Range Arena pixel-level image (CIFAR-10) as in Table 1 of Nam & Seo (2023), with the published code's settings.
 
 lenmem train nam/lra_image --task.origin /path/to/cifar-10-batches-bin
 lenmem reproduce nam/lra_image --rows image-nam_transformer     (reads CIFAR-10 through TensorFlow Datasets)

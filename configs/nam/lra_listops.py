@@ -1,4 +1,4 @@
-"""Long Range Arena ListOps as in Table 1 of Nam & Seo (2022), with the published code's settings.
+"""Long Range Arena ListOps as in Table 1 of Nam & Seo (2023), with the published code's settings.
 
 lenmem train nam/lra_listops
 lenmem train nam/lra_listops --task.origin /path/to/lra_release/listops-1000

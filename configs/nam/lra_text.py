@@ -1,4 +1,4 @@
-"""Long Range Arena byte-level text (IMDB) as in Table 1 of Nam & Seo (2022), with the published code's settings.
+"""Long Range Arena byte-level text (IMDB) as in Table 1 of Nam & Seo (2023), with the published code's settings.
 
 lenmem train nam/lra_text --task.origin /path/to/aclImdb
 lenmem reproduce nam/lra_text --rows text-nam_transformer     (reads IMDB through TensorFlow Datasets)

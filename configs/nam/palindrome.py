@@ -1,4 +1,4 @@
-"""Palindrome as in Table 2 of Nam & Seo (2022), at the published sizes and with the published whole-sequence loss.
+"""Palindrome as in Table 2 of Nam & Seo (2023), at the published sizes and with the published whole-sequence loss.
 
 lenmem train nam/palindrome
 lenmem reproduce nam/palindrome --rows palindrome-nam_tm

@@ -1,4 +1,4 @@
-"""Palindrome of Nam & Seo (2022) at widths for a CPU.
+"""Palindrome of Nam & Seo (2023) at widths for a CPU.
 
 lenmem train nam/palindrome_small
 lenmem reproduce nam/palindrome_small --rows palindrome-nam_tm-small

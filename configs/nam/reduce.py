@@ -1,4 +1,4 @@
-"""Reduce as in Table 2 of Nam & Seo (2022), at the published sizes and with the published whole-sequence loss.
+"""Reduce as in Table 2 of Nam & Seo (2023), at the published sizes and with the published whole-sequence loss.
 
 lenmem train nam/reduce
 lenmem reproduce nam/reduce --rows reduce-nam_tm

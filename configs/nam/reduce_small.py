@@ -1,4 +1,4 @@
-"""Reduce of Nam & Seo (2022) at widths for a CPU.
+"""Reduce of Nam & Seo (2023) at widths for a CPU.
 
 lenmem train nam/reduce_small
 lenmem reproduce nam/reduce_small --rows reduce-nam_tm-small

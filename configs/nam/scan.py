@@ -1,4 +1,4 @@
-"""SCAN, split by length, as in Table 2 of Nam & Seo (2022), at the published sizes and with the whole-line form.
+"""SCAN, split by length, as in Table 2 of Nam & Seo (2023), at the published sizes and with the whole-line form.
 
 lenmem train nam/scan
 lenmem reproduce nam/scan --rows scan-lsam

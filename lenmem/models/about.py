@@ -22,15 +22,15 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ("pointer_network",): ("answers by pointing at tokens of the input", "Vinyals et al. 2015"),
     ("nam_tm", "nam_tm_no_jump"): (
         "NAM Turing machine: tapes written and read by outer products, heads that move left, stay, move right or jump",
-        "Nam & Seo 2022",
+        "Nam & Seo 2023",
     ),
     ("lsam", "lsam_cell"): (
         "an LSTM whose cell state is a memory matrix: the paper's two-layer model, and a single layer",
-        "Nam & Seo 2022",
+        "Nam & Seo 2023",
     ),
     ("nam_transformer", "linear_transformer"): (
         "Transformer on normalised outer-product attention, and on linear attention",
-        "Nam & Seo 2022",
+        "Nam & Seo 2023",
     ),
     ("bert", "universal_transformer", "lstm_attention"): (
         "Transformer of BERT's shape, Universal Transformer, and two bidirectional LSTMs with attention between them",

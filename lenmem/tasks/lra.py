@@ -1,6 +1,6 @@
 """Three tasks of the Long Range Arena (Tay et al. 2021, https://arxiv.org/abs/2011.04006): one label for a long input.
 
-Neural Attention Memory evaluates its Transformer on these three (Nam & Seo 2022, section 4.2, Table 1). A length is a
+Neural Attention Memory evaluates its Transformer on these three (Nam & Seo 2023, section 4.2, Table 1). A length is a
 number of tokens. Training and test have the same lengths: these tasks need long inputs, but no length generalisation.
 The published baselines cut inputs at 2,000 (ListOps) and 1,000 tokens (text); Nam & Seo cut both at 1,000. The special
 symbols of the benchmark are left out, so token ids differ from those of the benchmark.

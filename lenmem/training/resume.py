@@ -9,8 +9,11 @@ from typing import Any
 
 from lenmem.serialize import classes_in, from_plain, to_plain
 
-FREE = ("devices", "seeds_at_once")
-"""Fields of the training that only affect how it is computed. They may change when a run is resumed."""
+FREE = ("devices", "seeds_at_once", "widths")
+"""Fields of the training that only affect how it is computed. They may change when a run is resumed.
+
+They change the rounding, and `widths` also the draws of dropout.
+"""
 _ABSENT = object()
 
 

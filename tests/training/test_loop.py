@@ -481,11 +481,12 @@ def test_one_seed_at_a_time_needs_less_memory():
     assert temporary(1) < 0.5 * temporary(None)
 
 
-def test_a_run_goes_on_with_another_number_of_seeds_at_once(finished, tmp_path):
+@pytest.mark.parametrize("otherwise", [{"seeds_at_once": 1}, {"widths": 2}], ids=str)
+def test_a_run_goes_on_with_what_only_says_how_it_is_computed(finished, tmp_path, otherwise):
     result, _ = finished
     part = train(experiment(), directory=tmp_path / "run", report=stop_at_4)
     assert part.interrupted
-    whole = train(experiment(seeds_at_once=1), directory=tmp_path / "run", resume=True)
+    whole = train(experiment(**otherwise), directory=tmp_path / "run", resume=True)
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (whole, result)), rtol=1e-5)
 
 

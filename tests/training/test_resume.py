@@ -73,7 +73,7 @@ def test_every_field_that_differs_is_named():
 
 
 def test_what_only_says_how_it_is_computed_may_differ():
-    run = experiment(devices=1, seeds_at_once=1)
+    run = experiment(devices=1, seeds_at_once=1, widths=2)
     assert same_experiment(saved(run), experiment())
     assert not same_experiment(saved(run), experiment(log_every=1))
     assert not same_experiment(None, run) and not same_experiment({"class": "float", "value": "inf"}, run)

@@ -1,4 +1,4 @@
-"""The tapes of a NAM Turing machine (Nam & Seo 2022): positions of the heads.
+"""The tapes of a NAM Turing machine (Nam & Seo 2023): positions of the heads.
 
 read_position, write_position float[B, T, tapes, cells]    in each layer, the weights of the heads over cells
 jump_target float[B, T, tapes, cells]                      where a jump would lead

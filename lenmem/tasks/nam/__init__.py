@@ -1,4 +1,4 @@
-"""Addition, reversal and reduction of digits from Neural Attention Memory (Nam & Seo 2022, section 5.3, Figure 1).
+"""Addition, reversal and reduction of digits from Neural Attention Memory (Nam & Seo 2023, section 5.3, Figure 1).
 
 https://arxiv.org/abs/2302.09422. Trained on 1 to 10 digits and evaluated on 5 to 10 (the paper's ID set, here the split
 `validation`), 11 to 13 (OD-easy, `od_easy`) and 14 to 16 (OD-hard, `test`). A length is a number of digits n. All
