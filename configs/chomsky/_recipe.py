@@ -45,7 +45,6 @@ def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experimen
     Where the answer is one symbol, a step computes no more columns than its inputs need, in 2/3 of the time.
     """
     experiment = paper(task, model)
-    _, answer = task.spec.shapes(task.train_lengths[1])
     training = Training(
         steps=steps,
         batch_size=32,
@@ -53,7 +52,7 @@ def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experimen
         optimizer=Optimizer("adam", learning_rate=1e-3, schedule=Cosine(), clip_norm=1.0),
         log_every=100,
         checkpoint_every=1000,
-        widths=4 if answer == 1 else 1,
+        widths=4 if task.answer_slots(task.train_lengths[1]) == 1 else 1,
     )
     evaluation = Evaluation(lengths=LENGTHS, batch_size=64)
     return Experiment(task, experiment.model, training, evaluation)
