@@ -129,6 +129,11 @@ class Spec:
         return self.vocabulary > 0 and self.channels == 0
 
     @property
+    def single_answer(self) -> bool | None:
+        """Whether there is one answer slot at every length; None if `shapes` is not given."""
+        return None if self.shapes is None else self.shapes(16)[1] == 1
+
+    @property
     def input_width(self) -> int:
         """Number of columns of an input as floats: one-hot token, then channels."""
         return self.vocabulary + self.channels

@@ -52,7 +52,7 @@ def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experimen
         optimizer=Optimizer("adam", learning_rate=1e-3, schedule=Cosine(), clip_norm=1.0),
         log_every=100,
         checkpoint_every=1000,
-        widths=4 if task.answer_slots(task.train_lengths[1]) == 1 else 1,
+        widths=4 if task.spec.single_answer else 1,
     )
     evaluation = Evaluation(lengths=LENGTHS, batch_size=64)
     return Experiment(task, experiment.model, training, evaluation)

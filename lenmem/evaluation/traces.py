@@ -111,7 +111,7 @@ def column_names(spec: Spec, batch: Batch, example: int, names: Callable[[int], 
         read = [str(i) for i in range(len(inputs))]
     if spec.alignment == "aligned":
         return read
-    if spec.shapes is not None and spec.shapes(16)[1] == 1:
+    if spec.single_answer:
         return ["begin", *read, "end"]
     return read + ["?"] * int(np.sum(batch.target_mask[example]))
 

@@ -16,7 +16,6 @@ from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.cells import LSTMCell, lstm_update
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.interfaces.encoding import single_answer
 from lenmem.nn.linear import dropped, uniform
 from lenmem.nn.module import Part
 from lenmem.types import Dtype, Spec
@@ -128,7 +127,7 @@ class LSTMClassifier(FlatModel):
             self.hidden_size,
             layers=self.layers,
             bidirectional=self.bidirectional,
-            summary=spec.alignment == "free" and bool(single_answer(spec)),
+            summary=spec.alignment == "free" and bool(spec.single_answer),
             published_readout=self.published_readout,
             dropout=self.dropout,
             **self.dtypes,

@@ -17,7 +17,7 @@ import flax.linen as nn
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import Weighting
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.interfaces.encoding import GIVES_NONE, single_answer
+from lenmem.nn.interfaces.encoding import GIVES_NONE
 from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.transformer import GivenPositionsEncoder, TransformerEncoder
 from lenmem.types import Spec
@@ -51,7 +51,7 @@ class Transformer(Numbered, FlatModel):
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
         """None, or the reason why this model cannot take the task."""
-        ordered = spec.alignment == "aligned" or single_answer(spec)
+        ordered = spec.alignment == "aligned" or spec.single_answer
         if self.positions == "given" and (ordered or spec.position_rule is None):
             return GIVES_NONE
         return super().supports(spec)

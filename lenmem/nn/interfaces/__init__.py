@@ -24,7 +24,7 @@ import jax
 
 from lenmem.fields import NonNegativeInt
 from lenmem.nn.interfaces.decoding import EncoderDecoder
-from lenmem.nn.interfaces.encoding import Aligned, Completion, Readout, single_answer
+from lenmem.nn.interfaces.encoding import Aligned, Completion, Readout
 from lenmem.nn.interfaces.packing import (
     BEGIN,
     BLANK,
@@ -96,7 +96,7 @@ def sequential(
     shared["embedding_std"] = embedding_std
     if _spec(model).alignment == "aligned":
         return Aligned(encoder, **shared)
-    return Readout(encoder, **shared, **fields) if single_answer(_spec(model)) else Completion(encoder, **shared)
+    return Readout(encoder, **shared, **fields) if _spec(model).single_answer else Completion(encoder, **shared)
 
 
 def _spec(model: Any) -> Spec:

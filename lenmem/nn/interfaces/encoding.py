@@ -123,7 +123,7 @@ class Readout(Part):
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
         """None, or the reason why this model cannot take the task."""
-        if single_answer(spec) is False:
+        if spec.single_answer is False:
             return "one answer is read from one column; the task has several answer slots"
         return after_input(spec)
 
@@ -219,8 +219,3 @@ class Aligned(Part):
 def is_cell(module: nn.Module) -> bool:
     """Whether a module that may be a cell or an encoder is a recurrent cell."""
     return isinstance(module, nn.RNNCellBase) or hasattr(module, "start")
-
-
-def single_answer(spec: Spec) -> bool | None:
-    """Whether the task has one answer slot at every length; None if the spec does not say."""
-    return None if spec.shapes is None else spec.shapes(16)[1] == 1
