@@ -13,7 +13,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,7 +28,7 @@ from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
-from lenmem.files import make_directory, write_json
+from lenmem.files import make_directory, read_json, write_json
 from lenmem.placement import on_platform
 from lenmem.training.environment import describe_environment
 from lenmem.training.program import advance_on
@@ -270,7 +269,7 @@ def compile_all(
     updates the file after a change.
     """
     made = {name: target_named(name) for name in targets}
-    records: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    records: list[dict[str, Any]] = read_json(file) if file.exists() else []
     places = {(record["config"], record["topology"]): place for place, record in enumerate(records)}
     environment = describe_environment()
     commit, clean = environment.get("commit"), not environment.get("dirty")
@@ -296,7 +295,7 @@ def compile_all(
 def save_measured(file: Path, record: dict[str, Any]) -> None:
     """Adds a record that a script measured to the file of `compile_all`, before those of configurations. It replaces
     the record with the same `config`."""
-    records = json.loads(file.read_text()) if file.exists() else []
+    records = read_json(file) if file.exists() else []
     others = [other for other in records if other["config"] != record["config"]]
     first = sum(not {"training", "error"} & other.keys() for other in others)
     write_json(file, [*others[:first], record, *others[first:]])

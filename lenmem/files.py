@@ -39,9 +39,12 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory and its parents, unless it exists. Raises ValueError if a file has the name of one of them."""
+    """Makes a directory and its parents, unless it exists. Raises ValueError if a file has the name of one of them.
+
+    A link that leads nowhere counts as a file.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        file = next(place for place in (path, *path.parents) if place.exists() and not place.is_dir())
+        file = next(place for place in (path, *path.parents) if os.path.lexists(place) and not place.is_dir())
         raise ValueError(f"{path} cannot be made a directory: {file} is a file") from None

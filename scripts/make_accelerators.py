@@ -10,7 +10,6 @@ python scripts/make_accelerators.py --check    # exit 1 if it is not what would 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import textwrap
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from lenmem.aot import at_paper_scale
 from lenmem.cli.compiling import CompileAll
 from lenmem.compiled import GIB, memory_text
+from lenmem.files import read_json
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "results/accelerators.json"
@@ -213,7 +213,7 @@ def main() -> None:
     """Writes or checks the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="exit 1 if the page is not what would be written")
-    text = page(json.loads(RECORDS.read_text()))
+    text = page(read_json(RECORDS))
     if not parser.parse_args().check:
         PAGE.write_text(text)
     elif not PAGE.exists() or PAGE.read_text() != text:

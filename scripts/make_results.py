@@ -163,7 +163,7 @@ def _mean_cell(record: Record) -> Record:
 def read_comparisons(results: Path) -> dict[str, Record]:
     """All comparisons by `lenmem compare` below a directory, by the directory of each."""
     paths = sorted(results.glob("*/*/comparison.json"))
-    return {path.parent.relative_to(results).as_posix(): json.loads(path.read_text()) for path in paths}
+    return {path.parent.relative_to(results).as_posix(): read_json(path) for path in paths}
 
 
 def page(records: Sequence[Record], comparisons: Mapping[str, Record] = MappingProxyType({})) -> str:

@@ -47,6 +47,9 @@ def test_a_file_where_a_directory_is_wanted_is_named(tmp_path, below):
     (tmp_path / "file").write_text(json.dumps(1))
     with pytest.raises(ValueError, match=rf"{below} cannot be made a directory: .*/file is a file"):
         make_directory(tmp_path / below)
+    (tmp_path / "nowhere").symlink_to(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"/nowhere is a file"):
+        make_directory(tmp_path / "nowhere")
     make_directory(tmp_path / "runs/copy")
     make_directory(tmp_path / "runs/copy")
     assert (tmp_path / "runs/copy").is_dir()

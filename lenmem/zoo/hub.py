@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import share
-from lenmem.files import read_json
+from lenmem.files import make_directory, read_json
 from lenmem.zoo import cards, shelf
 
 
@@ -63,7 +63,7 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
         share.import_params(directory / "model.safetensors")  # raises for a damaged file
         if not shelf.is_record(read_json(directory / "model.json")):
             raise ValueError(f"{source}: model.json is not the record of a network")
-        target.mkdir(parents=True, exist_ok=True)
+        make_directory(target)
         for file in reversed(cards.FILES):  # the parameters last
             shutil.copyfile(directory / file, target / file)
     return name
