@@ -37,15 +37,19 @@ def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) 
 
 
 def recorded(
-    path: Path, experiment: Experiment, after_training: Mapping[str, Any] = MappingProxyType({})
+    path: Path, experiment: Experiment, after_training: Mapping[str, Any] | None = MappingProxyType({})
 ) -> dict[str, Any] | None:
-    """The record of exactly this experiment, or None. Fields that were added after it was written count as defaults."""
+    """The record of exactly this experiment, or None. Fields that were added after it was written count as defaults.
+
+    `after_training`: the fields that were changed after training. None: any.
+    """
     if not path.exists():
         return None
     try:
         record = read_json(path)
         same = same_experiment(record["experiment"], experiment)
-        same = same and record.get("after_training", {}) == dict(after_training)
+        if after_training is not None:
+            same = same and record.get("after_training", {}) == dict(after_training)
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None

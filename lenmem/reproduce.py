@@ -109,7 +109,8 @@ def reproduce(
     """Trains (or resumes), scores and records one row; returns the record.
 
     The run is in `runs/<paper>/<name>` and is resumed if it was interrupted; a finished run is scored again. The record
-    is `results/<paper>/<name>.json`. The parameters of small networks are saved next to it.
+    is `results/<paper>/<name>.json`. The parameters of small networks are saved next to it; if only `after_training`
+    has changed since, they are scored again, without a run.
 
     Args:
         paper: the paper's name in `lenmem.papers`.
@@ -131,7 +132,7 @@ def reproduce(
     measured_as = dataclasses.replace(experiment, model=experiment.model.clone(**row.after_training))
     environment = describe_environment()  # of the loaded code; the working tree may change during a long training
     directory = runs / paper / (row.trained_as or name)
-    params, training = _shared_training(row, results / paper) or trained(experiment, directory, report)
+    params, training = _stored_training(name, row, results / paper) or trained(experiment, directory, report)
     living = without_dead(params, np.array(training["alive"]))
     if row.by_length:
         curves = curves_by_length(measured_as, living, row.by_length)
@@ -190,14 +191,17 @@ def trained(
     }
 
 
-def _shared_training(row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] | None:
-    """The same for the row `trained_as`, if it has a record with parameters; else None."""
-    if row.trained_as is None:
-        return None
-    source = results / f"{row.trained_as}.json"
-    record = recorded(source, row.experiment)
+def _stored_training(name: str, row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] | None:
+    """The same for a training whose parameters are stored and were not scored in this way; else None.
+
+    It is that of the row `trained_as`, or of this row before its `after_training` was changed.
+    """
+    source = results / f"{row.trained_as or name}.json"
+    record = recorded(source, row.experiment, None)
     params = source.with_suffix(".safetensors")
     if record is None or not params.exists():
+        return None
+    if row.trained_as is None and record.get("after_training", {}) == dict(row.after_training):
         return None
     facts = ("alive", "steps", "wall_seconds", "updates_per_second", "parameters")
     return import_params(params)[0], {fact: record[fact] for fact in facts}

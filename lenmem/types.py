@@ -120,6 +120,8 @@ class Spec:
     """The token that ends the first of two segments of an input, for models that tell them apart."""
     position_rule: PositionRule | None = None
     """Positions that the task gives to inputs and answer slots, besides their order."""
+    computation_steps: int = 0
+    """Number of computation tokens that a model has put behind the inputs, for each of them."""
     shapes: Callable[[int], tuple[int, int]] | None = dataclasses.field(default=None, repr=False, compare=False)
     """capacity -> (N, M): the static sizes of an example of at most that length (in the task's unit)."""
 

@@ -171,6 +171,24 @@ def test_a_row_of_a_changed_model_scores_the_training_of_another(tmp_path, lost)
     assert second["measured"]["mean_accuracy"]["paper"] == papers.find("lantm", "table_1b", **WHERE)["fine"]
 
 
+def test_a_row_that_is_scored_in_another_way_is_not_trained_again(tmp_path):
+    row = Row(
+        Experiment(TASK, Wider(), TRAINING, Evaluation(samples=3, test_examples=20, batch_size=8)),
+        "table_1b",
+        WHERE,
+        METRICS,
+    )
+    folders = {"results": tmp_path / "results", "runs": tmp_path / "runs"}
+    first = reproduce("lantm", "row", row, **folders)
+    shutil.rmtree(tmp_path / "runs")
+    changed = dataclasses.replace(row, after_training={"answers": 1})
+    second = reproduce("lantm", "row", changed, **folders)
+    assert not (tmp_path / "runs").exists(), "it was trained again"
+    assert first["measured"] != second["measured"] and first["alive"] == second["alive"]
+    back = reproduce("lantm", "row", row, **folders)
+    assert back["measured"] == first["measured"], "the stored parameters are others"
+
+
 def test_the_curves_reach_sixteen_times_the_training_lengths(made):
     record, _ = made
     near, far = (LengthCurve.from_dict(curve) for curve in record["curves"])

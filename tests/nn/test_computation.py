@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lenmem.models import make
-from lenmem.nn.interfaces import computing, with_computation
+from lenmem.nn.interfaces import FlatModel, Transducer, computing, with_computation
+from lenmem.nn.module import Part
 from lenmem.types import Spec
 from tests.drawing import drawn
 
@@ -134,6 +136,37 @@ def test_rows_of_different_lengths():
         assert rows[row, : 3 * n].tolist() == [*inputs[row, :n].tolist(), *[V] * 2 * n]
     longer = with_computation(STRING, 2).shapes
     assert longer is not None and longer(4) == (12, 5) and with_computation(FLOATS, 2).shapes is None
+
+
+class Told(Part):
+    """A cell whose outputs are the number of inputs that it is told."""
+
+    def start(self, batch_shape, steps=0, *, lengths):
+        return lengths
+
+    def __call__(self, carry, step):
+        return carry, jnp.broadcast_to(carry[:, None].astype(jnp.float32), (*carry.shape, CLASSES))
+
+
+class Same(Part):
+    def __call__(self, x):
+        return x
+
+
+class Teller(FlatModel):
+    """Answers with what its cell is told."""
+
+    @nn.nowrap
+    def reader(self, *, answers, train):
+        return Transducer(Told(parent=None), spec=self.spec, head=Same(parent=None))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_they_are_no_inputs_to_a_cell(steps):
+    """A Tape-RNN jumps by the number of inputs (Delétang et al. 2023: without computation tokens)."""
+    model = Teller(spec=STRING, computation_steps=steps)
+    answers = model.apply({}, *a_batch(STRING, 3), mutable=["params"], rngs={"params": jax.random.key(0)})[0]
+    assert answers[:, 0, 0].tolist() == list(LENGTHS)
 
 
 def test_tasks_and_models_without_them():

@@ -103,7 +103,7 @@ def with_computation(spec: Spec, steps: int) -> Spec:
     wider: dict[str, Any] = (
         {"vocabulary": spec.vocabulary + 1} if spec.takes_tokens else {"channels": spec.channels + 1}
     )
-    return dataclasses.replace(spec, **wider, shapes=longer if shapes else None)
+    return dataclasses.replace(spec, **wider, computation_steps=steps, shapes=longer if shapes else None)
 
 
 def computing(inputs: jax.Array, input_mask: jax.Array, spec: Spec, steps: int) -> tuple[jax.Array, jax.Array]:

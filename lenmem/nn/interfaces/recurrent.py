@@ -80,12 +80,14 @@ class Transducer(Part):
 
 def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps: int, lengths: jax.Array) -> Any:
     """Scans `interface.cell` over batch-major steps [B, T, ...]; returns its outputs, time-major. Sows the tokens
-    read. `lengths` int[B]: the number of inputs of each row, without what an interface adds."""
+    read. `lengths` int[B]: the number of inputs of each row, with computation tokens. The cell is told the number
+    without them."""
     cell = as_cell(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
     if interface.is_mutable_collection("traces") and not interface.is_initializing():
         for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
             interface.sow("traces", name, value.T)
-    known = {"deterministic": steps.deterministic, "lengths": lengths}
+    given = lengths // (1 + interface.spec.computation_steps)  # pyright: ignore[reportAttributeAccessIssue]
+    known = {"deterministic": steps.deterministic, "lengths": given}
     carry = told(cell.start, tokens.shape[:1], reading_steps, **known)
     time_major = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
     return scan_cell(cell, carry, time_major)[1]
