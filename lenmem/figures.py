@@ -63,7 +63,7 @@ def draw_figure(
     chosen = figure(name)
     length = chosen.length if length is None else length
     if step is not None and chosen.of != "example":
-        raise ValueError(f"{name} is no figure of one example, so it cannot show step {step} of a training")
+        raise ValueError(f"{name} is not a figure of one example, so it cannot show step {step} of a training")
     names = _names(runs)
 
     def opened(step: int | None = None) -> Iterable[tuple[str, Run]]:

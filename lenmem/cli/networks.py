@@ -100,7 +100,7 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a run to one safetensors file, which every verb accepts."""
+    """Write a run to one safetensors file, which verbs accept in place of the run."""
 
     output: Path | None = None
     """The file. None: <run>.safetensors."""

@@ -20,7 +20,7 @@ from lenmem.options import parse
 class Reproduce:
     """Measure rows of a paper's table, and print them beside the paper's.
 
-    Rows that were measured before are printed, not run again.
+    Rows with a record are printed, not measured again.
     """
 
     queue: str | None = None
@@ -35,7 +35,7 @@ class Reproduce:
     runs: Path = Path("runs")
     """Directory of the runs; interrupted runs are resumed."""
     again: bool = False
-    """Run rows again that were measured before."""
+    """Measure rows again that have a record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Map:
     tasks: tuple[str, ...] = ()
     """Headings of the map's tasks, or names of tasks. None given: those of the map."""
     budget: maps.Budget = maps.Budget()
-    """What each cell is given."""
+    """The budget of each cell."""
     results: Path = Path("results/map")
     """Directory of the records, the table and the picture."""
     workers: NonNegativeInt = 2
