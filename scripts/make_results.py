@@ -546,12 +546,7 @@ def _trained_cell(record: Record) -> str:
 
 def _curve(record: Record) -> LengthCurve:
     """All curves of a record combined."""
-    curves = [LengthCurve.from_dict(curve) for curve in record["curves"]]
-    lengths = np.concatenate([curve.lengths for curve in curves])
-    order = np.argsort(lengths)
-    names = [name for name in curves[0].values if all(name in curve.values for curve in curves)]
-    values = {name: np.concatenate([curve.values[name] for curve in curves], axis=1)[:, order] for name in names}
-    return dataclasses.replace(curves[0], lengths=lengths[order], values=values)
+    return LengthCurve.merged([LengthCurve.from_dict(curve) for curve in record["curves"]])
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,6 +14,7 @@ from lenmem import map as maps
 from lenmem import workers
 from lenmem.cli.terminal import console, fail, plain_report, say
 from lenmem.cli.words import subject_ahead
+from lenmem.experiment import Experiment
 from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.options import parse
 
@@ -69,21 +72,15 @@ def reproduce(arguments: list[str]) -> None:
         return
     name, rest = subject_ahead(arguments, "reproduce", "CONFIG", Reproduce)
     options = parse(Reproduce, f"reproduce {name}", rest)
-    console.print(
-        records.results_table(
-            rows.reproduce_config(
-                name,
-                options.rows,
-                results=options.results,
-                runs=options.runs,
-                again=options.again,
-                report=lambda row, experiment: (
-                    console.print(f"measuring {row}"),
-                    plain_report(experiment.training.steps),
-                )[1],
-            )
-        )
+
+    def report(row: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:
+        console.print(f"measuring {row}")
+        return plain_report(experiment.training.steps)
+
+    measured = rows.reproduce_config(
+        name, options.rows, results=options.results, runs=options.runs, again=options.again, report=report
     )
+    console.print(records.results_table(measured))
 
 
 def _run_queue(options: Reproduce) -> None:

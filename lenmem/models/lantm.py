@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
@@ -131,7 +132,7 @@ class LieAccessCell(AppendOnlyCell, Part):
         controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
         hidden = controller[1]
         commands = self.commands(hidden).astype(jnp.float32)
-        splits = [sum(self.command_sizes[: i + 1]) for i in range(len(self.command_sizes) - 1)]
+        splits = np.cumsum(self.command_sizes)[:-1]
         value, strength, output_gate, temperature, *of_heads = jnp.split(commands, splits, axis=-1)
 
         # Sections 4.1 and 4.3: move the heads.
