@@ -141,9 +141,9 @@ for name in ("both", "moved"):
 # ## Two processes
 #
 # On a TPU pod, under Slurm and under Open MPI processes find each other, and `--distributed` is all that is needed
-# (`scripts/launch_tpu_pod.sh`, `scripts/launch_slurm.sh`). Elsewhere three variables say who they are. Here are two
-# processes of one device each, which train one run: the first one writes, and a signal to either stops both after the
-# same step.
+# (`scripts/launch_tpu_pod.sh`, `scripts/launch_slurm.sh`). Elsewhere three environment variables identify them. Here
+# two processes of one device each train one run: the first one writes, and a signal to either stops both after the same
+# step.
 
 # %%
 with socket.socket() as free:

@@ -132,8 +132,8 @@ curves = {(label, slots): curve(label, slots) for label in names for slots in (1
 plots.plot_curves(list(curves.values()))
 
 # %% [markdown]
-# With the memory of training every machine fails when it is full. With more slots the same parameters go on: the
-# machine without a state best of all. Two seeds do not decide between an LSTM and a constrained one; the records of
+# With the memory of training every machine fails when it is full. With more slots the same parameters still work, best
+# in the machine without a state. Two seeds do not decide between an LSTM and a constrained one; the records of
 # `lenmem zoo dnc` have three seeds of a longer training.
 #
 # ## What it writes, and what it reads

@@ -125,7 +125,8 @@ for name in networks:
 # %% [markdown]
 # ## The same from a shell
 #
-# Every verb takes the directory of a run; `lenmem train pairs --task.path rows.jsonl --model lstm` trains from a file.
+# Commands such as `predict` take the directory of a run. `lenmem train pairs --task.path rows.jsonl --model lstm`
+# trains from a file.
 
 # %% language="bash"
 # lenmem predict runs/pointers --input "a b c d e f g h"

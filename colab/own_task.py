@@ -165,4 +165,4 @@ plots.plot_pointers(seen, 0)
 #
 # Save the class and an `experiment` in a file, such as `mytask.py`. Then `lenmem train mytask.py` trains it, and other
 # verbs take `--modules mytask.py`. Tasks whose answers have another length, end with an end symbol, or are real numbers
-# differ in their `Spec` and their masks; `lenmem/tasks/lantm.py` and `lenmem/tasks/dnc.py` have examples of each.
+# differ in their `Spec` and their masks; `lenmem/tasks/lantm.py` and `lenmem/tasks/dnc/` have examples of each.

@@ -130,7 +130,7 @@ plots.plot_curves(curves)
 # ## The pointers walk
 #
 # One example of 24 symbols: the weights of each pointer over the slots, with the answers from top to bottom. The first
-# pointer starts at the base, the second at the end of the memory. What must be read to reverse a sequence stands on the
+# pointer starts at the base, the second at the end of the memory. What must be read to reverse a sequence lies on the
 # diagonal from the upper right to the lower left.
 
 # %%

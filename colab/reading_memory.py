@@ -110,7 +110,7 @@ there, back = (steps.mean(axis=0) / np.linalg.norm(steps.mean(axis=0)) for steps
 print(f"cosine of the two: {there @ back:.3f}")
 
 # %% [markdown]
-# ## Who is read
+# ## Which slot is read
 #
 # The weights over what was written, in each step of the answer.
 

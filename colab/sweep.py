@@ -15,8 +15,8 @@
 # # A sweep
 #
 # A sweep trains an experiment with all combinations of values for some of its fields. Combinations that differ only in
-# numbers, such as rates and seeds, train in one program: on an accelerator twelve networks take hardly longer than one.
-# This tutorial looks for the learning rate of a Lie-access memory. It takes about a minute on one CPU core.
+# numbers, such as rates and seeds, train in one program. This tutorial looks for the learning rate of a Lie-access
+# memory. It takes about a minute on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

@@ -189,7 +189,7 @@ class LoweredProgram:
 def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
     """The lowered programs of an experiment, `training` and `evaluation`.
 
-    Raises ValueError for a program that calls the host. Large data sets are no reason for this error, since
+    Raises ValueError for a program that calls the host. Large data sets do not cause this error, since
     `lenmem.data.rows.take` replaces them.
     """
     devices = devices_of(target)

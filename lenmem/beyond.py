@@ -205,7 +205,7 @@ def best_records(
 def tried(records: Iterable[Mapping[str, Any]]) -> Table:
     """All entries and ideas, at 2 and 8 times the longest training length and at the longest measured length.
 
-    Tries are the numbers of networks trained for each seed, which are 1 in records from before restarts.
+    Tries are the networks trained for each seed: 1 in records that are older than restarts.
     """
     header = ["task", "idea", "network", "seconds a seed", "tries", "2x", "8x", "goal"]
     rows = []

@@ -51,8 +51,7 @@ def draw_run(
 
     task = run.experiment.task
     length = task.train_lengths[1] if length is None else length
-    batch = example_batch(task, length, example) if text is None else typed_batch(task, text)
-    what = f"length {length}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
+    batch, what = example_of(run, length, example, text)
     shown = scene(run, batch, seed, what, required=only_trace, everything=only_trace)
     folder, written = _folder(run), []
     target = _target(folder, written)
@@ -64,6 +63,14 @@ def draw_run(
     if not only_trace:
         plots.plot_curves([own_curve(run)], target("curve.png"))
     return written
+
+
+def example_of(run: Run, length: int, example: int, text: str | None) -> tuple[Batch, str]:
+    """(an example of the run's task, or with `text` the input typed, and a description of it)."""
+    if text is None:
+        return example_batch(run.experiment.task, length, example), f"length {length}"
+    batch = typed_batch(run.experiment.task, text)
+    return batch, f"{int(batch.input_mask.sum())} inputs typed"
 
 
 def subject_of(experiment: Experiment) -> str:

@@ -108,8 +108,12 @@ class Run:
             return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
 
     def seed_params(self, seed: int | None = None) -> PyTree:
-        """The parameters of a seed, without the seed axis. `None`: `preferred`, or the first seed that did not diverge.
-        Raises ValueError for a diverged seed."""
+        """The parameters of `chosen_seed(seed)`, without the seed axis."""
+        chosen = self.chosen_seed(seed)
+        return jax.tree.map(lambda x: x[chosen], self.params)
+
+    def chosen_seed(self, seed: int | None = None) -> int:
+        """`seed`; None: `preferred`, or the first seed that did not diverge. Raises ValueError for a diverged seed."""
         seed = self.preferred if seed is None else seed
         seeds, living = self.experiment.training.seeds, np.flatnonzero(self.alive).tolist()
         if seed is not None and not 0 <= seed < seeds:
@@ -118,8 +122,7 @@ class Run:
             who = "every seed" if not living else f"seed {seed}"
             rest = f"; alive are {', '.join(map(str, living))}" if living else ""
             raise ValueError(f"{who} of {self.directory} diverged in training: non-finite loss or gradient{rest}")
-        chosen = living[0] if seed is None else seed
-        return jax.tree.map(lambda x: x[chosen], self.params)
+        return living[0] if seed is None else seed
 
 
 def load(

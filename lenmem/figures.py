@@ -18,7 +18,7 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.files import make_directory, read_json
-from lenmem.runs import example_batch, find_run, open_run, read_curve, typed_batch
+from lenmem.runs import find_run, open_run, read_curve
 from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf
 
@@ -63,7 +63,7 @@ def draw_figure(
     chosen = figure(name)
     length = chosen.length if length is None else length
     if step is not None and chosen.of != "example":
-        raise ValueError(f"{name} is no figure of one example, so it cannot show step {step} of a training")
+        raise ValueError(f"{name} is not a figure of one example, so it cannot show step {step} of a training")
     names = _names(runs)
 
     def opened(step: int | None = None) -> Iterable[tuple[str, Run]]:
@@ -79,14 +79,9 @@ def draw_figure(
             for own, run in opened(at):
                 asked = run.experiment.task.train_lengths[1] if length is None else length
                 shown = own if step is None else "-".join(filter(None, (own * (len(runs) > 1), f"step-{run.step}")))
-                batch = (
-                    example_batch(run.experiment.task, asked, example)
-                    if text is None
-                    else typed_batch(run.experiment.task, text)
-                )
-                what = f"length {asked}" if text is None else f"{int(batch.input_mask.sum())} inputs typed"
+                batch, what = drawing.example_of(run, asked, example, text)
                 what += "" if at is None else f", step {run.step}"
-                drawn.append(Trial(shown, _seed(run, seed), drawing.scene(run, batch, seed, what), asked))
+                drawn.append(Trial(shown, run.chosen_seed(seed), drawing.scene(run, batch, seed, what), asked))
     else:
         for source, (own, run) in zip(runs, opened(), strict=True):
             scores = _scores(source) if chosen.of == "trials" else None
@@ -122,15 +117,8 @@ def curves_of(name: str) -> list[LengthCurve]:
         raise ValueError(f"there is no run, file or record {name}")
     if "curves" not in record or "where" not in record:
         raise ValueError(f"{name} is not the record of a row: it has no curves")
-    near, *far = (LengthCurve.from_dict(curve) for curve in record["curves"])
-    for curve in far:
-        new = ~np.isin(curve.lengths, near.lengths)
-        lengths = np.concatenate([near.lengths, curve.lengths[new]])
-        order = np.argsort(lengths)
-        for metric, values in near.values.items():
-            near.values[metric] = np.concatenate([values, curve.values[metric][:, new]], axis=1)[:, order]
-        near.lengths = lengths[order]
-    return [_labelled(near, record["row"], record["where"].get("task", near.task))]
+    curve = LengthCurve.merged([LengthCurve.from_dict(curve) for curve in record["curves"]])
+    return [_labelled(curve, record["row"], record["where"].get("task", curve.task))]
 
 
 def _labelled(curve: LengthCurve, name: str, task: str) -> LengthCurve:
@@ -165,11 +153,4 @@ def _lengths(run: Run, of: str, length: int | None) -> list[int]:
 
 def _seeds(run: Run, seed: int | None, *, every: bool) -> list[int]:
     """The seeds to draw: `seed`, or by default all living seeds if `every`, else one."""
-    return np.flatnonzero(run.alive).tolist() if seed is None and every else [_seed(run, seed)]
-
-
-def _seed(run: Run, seed: int | None) -> int:
-    """`seed`, or the default seed of the run. `Run.seed_params` checks that it did not diverge."""
-    if seed is not None or run.preferred is not None:
-        return int(run.preferred if seed is None else seed)  # pyright: ignore[reportArgumentType]
-    return int(np.argmax(run.alive))
+    return np.flatnonzero(run.alive).tolist() if seed is None and every else [run.chosen_seed(seed)]

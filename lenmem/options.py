@@ -53,8 +53,8 @@ def _dtype_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec | None:
 def parse(kind: type[T], program: str, arguments: list[str], **defaults: Any) -> T:
     """Parses options to an object of the class `kind`. `defaults` replace the defaults of its fields.
 
-    With `--help` it prints the docstring of `kind`, which names the common options, and all options, and exits. Raises
-    ValueError with a one-line message.
+    With `--help` it prints the docstring of `kind` and all options, and exits. Raises ValueError with a one-line
+    message.
     """
     fields = {field.name for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING}  # type: ignore[arg-type]
     default = kind(**(dict.fromkeys(fields, tyro.MISSING) | defaults)) if defaults else tyro.MISSING_NONPROP

@@ -78,7 +78,7 @@ def import_state(path: str | os.PathLike, like: PyTree) -> PyTree:
     path = Path(path)
     flat, _ = _read(path, lambda name: name.startswith(_STATE))
     if not flat:
-        raise ValueError(f"{path} has parameters only, nothing to go on training with; export it --with-optimizer")
+        raise ValueError(f"{path} has parameters only, so its training cannot continue; export it --with-optimizer")
     leaves = {name.removeprefix(_STATE): leaf for name, leaf in flat.items()}
     check_fit(f"the state in {path}", leaves, named_leaves(like))
     return from_leaves(leaves, like)

@@ -23,7 +23,7 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 LENMEM = (sys.executable, "-m", "lenmem")
 """The command that starts lenmem."""
 WORKER = "LENMEM_WORKER"
-"""Environment variable of workers, which leave to their parent what concerns all jobs."""
+"""Set in the environment of workers. Work for all jobs, such as writing the page, is left to their parent."""
 POLL_SECONDS = 0.2
 
 

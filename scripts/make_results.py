@@ -64,20 +64,20 @@ RULES = f"""
 
 A row is one printed line of a paper's table, and each number in it a figure. A row is
 
-* **not trained** if a median over seeds at the trained lengths is more than {LEARNT:g} point below the paper's number
-  for them. If the paper prints none for trained lengths, our mean over the trained lengths of the curve is compared
-  with its number for longer ones, a lower bound. If *lengths* are printed, ours must reach the end of training. A row
-  that is not trained is not compared.
+* **not trained** if, at the training lengths, a median over seeds is more than {LEARNT:g} point below the paper's
+  number. If the paper prints none there, our mean over the training lengths is compared with its number for longer
+  lengths, which is a lower bound. If *lengths* are printed, ours must reach the end of training. A row that is not
+  trained is not compared.
 * **within {NEAR:g}** if the median of every figure is within {NEAR:g} points of the paper's (or within as many steps,
   if lengths are printed),
 * **above** if none is more than {NEAR:g} below and one is more than {NEAR:g} above,
 * **below** otherwise.
 
-If a row has several variants, the one with the highest accuracy at trained lengths is counted; results beyond them are
+If a row has several variants, the one with the highest accuracy at training lengths is counted; results beyond them are
 not used for the choice. Networks that are in no paper ({", ".join(f"`{name}`" for name in OWN)}) are counted only if
-there is no other. "Chosen on test" counts the rows whose best network is within {NEAR:g} points or above. This is the
-best of all variants and seeds on the test split, by exact match or the paper's own score: the way in which these
-papers chose their numbers. The others did not.
+there is no other. "Chosen on test" counts the rows whose best network, out of all variants and seeds, is within
+{NEAR:g} points or above. The best network is chosen on the test split, by exact match or by the paper's own score, as
+these papers did. The column is empty for the other papers.
 """
 
 EMPTY = """
@@ -388,9 +388,9 @@ def summary(records: Sequence[Record]) -> str:
     verdicts = [(standing.verdict, chosen_as_in_the_paper(paper, standing)) for (paper, *_), standing in found.items()]
     good = [[kind in ("within", "above") for kind in pair] for pair in verdicts]
     return (
-        f"Of {printed} printed rows of {len(papers.names())} papers, {len(found)} have been measured; "
-        f"{sum(own for own, _ in good)} are within {NEAR:g} points of the paper or above it in every figure, and "
-        f"{sum(map(any, good))} if the best network may be chosen on the test where the paper did so.\n"
+        f"Of the {printed} rows that {len(papers.names())} papers print, {len(found)} have been measured. "
+        f"{sum(own for own, _ in good)} reach the paper: no number is more than {NEAR:g} points below the printed one. "
+        f"{sum(map(any, good))} do if the best network is chosen on the test set, as some of the papers did.\n"
     )
 
 
@@ -546,12 +546,7 @@ def _trained_cell(record: Record) -> str:
 
 def _curve(record: Record) -> LengthCurve:
     """All curves of a record combined."""
-    curves = [LengthCurve.from_dict(curve) for curve in record["curves"]]
-    lengths = np.concatenate([curve.lengths for curve in curves])
-    order = np.argsort(lengths)
-    names = [name for name in curves[0].values if all(name in curve.values for curve in curves)]
-    values = {name: np.concatenate([curve.values[name] for curve in curves], axis=1)[:, order] for name in names}
-    return dataclasses.replace(curves[0], lengths=lengths[order], values=values)
+    return LengthCurve.merged([LengthCurve.from_dict(curve) for curve in record["curves"]])
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------

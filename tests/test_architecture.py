@@ -1,4 +1,4 @@
-"""The architecture (DESIGN.md, section 1): import directions, read from the imports of every module."""
+"""The architecture (docs/architecture.md): import directions, read from the imports of every module."""
 
 from __future__ import annotations
 

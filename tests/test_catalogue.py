@@ -134,7 +134,7 @@ WRONG = {
     "babi": ("qa7_a-name_test.txt", r"has no file qa7_\*_test\.txt", r"line 1: got 'nothing'"),
     "multi30k": ("val.en", r"has neither val\.en nor", r"val\.en has 1 lines; the published one has 2"),
     "squad": ("dev-v1.1.json", r"dev-v1\.1\.json cannot be read", r"dev-v1\.1\.json, line 1, column 1: it is not JSON"),
-    "bert": ("model.safetensors", r"model\.safetensors cannot be read", r"model\.safetensors is no whole safetensors"),
+    "bert": ("model.safetensors", r"model\.safetensors cannot be read", r"model\.safetensors is not a complete"),
     "scan": ("tasks.txt", r"tasks\.txt cannot be read", r"tasks\.txt, line 1: got 'nothing'"),
     "mathematics": ("interpolate/numbers__place_value.txt", "cannot be read", r"line 1: the question 'nothing' has"),
     "imdb": ("test/neg/0_1.txt", r"neg has no \*\.txt", None),

@@ -109,7 +109,7 @@ def test_a_figure_is_one_command(folder, tmp_path, capsys, name, runs, length, f
         (["sort-dnc", "--figure", "lantm-2"], "needs the trace 'write_head'"),
         (["sort-dnc", "--figure", "nam-tapes"], "needs the trace 'read_position'"),
         (["sort-dnc", "--figure", "panm-2"], "needs the trace 'pointer_weights'"),
-        (["sort-dnc", "--figure", "dnc-4", "--step", "2"], "dnc-4 is no figure of one example"),
+        (["sort-dnc", "--figure", "dnc-4", "--step", "2"], "dnc-4 is not a figure of one example"),
         (["ctl-ndr", "--figure", "dnc-4", "--length", "3"], "needs the trace"),
         (["ctl-ndr", "--figure", "dnc-3"], "ctl-ndr.safetensors have no curves"),
         (["sort-dnc", "sort-dnc"], "got 2 runs; without --figure, plot draws one"),

@@ -259,7 +259,7 @@ def test_what_cannot_be_shown_is_one_line(capsys, tmp_path, monkeypatch):
     assert "full is not empty; nothing was written" in fails(capsys, "gallery", STACK, "--output", "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
     assert "Did you mean 'lantm/reverse'" in fails(capsys, "gallery", "zoo:lantm/revers")
-    assert "nowhere is no run" in fails(capsys, "gallery", "nowhere")
+    assert "nowhere is not a run" in fails(capsys, "gallery", "nowhere")
     assert "each network needs a name of its own" in fails(capsys, "gallery", STACK, STACK)
     assert "the run has seeds 0 to 4" in fails(capsys, "gallery", STACK, "--seed", "9")
     monkeypatch.setattr(scenes, "moments", lambda *_, **__: [{"length": 4, "views": [], "data": "x" * 400_000}])

@@ -133,7 +133,7 @@ def test_the_list_is_printed(capsys):
         ("zoo:lantm/revers", "the zoo has no 'lantm/revers'. Did you mean 'lantm/reverse'"),
         (
             "zoo:lantm/odd_first",
-            "no network of the zoo solves lantm/odd_first, so that it needs the full name: lantm/odd",
+            "no network of the zoo solves lantm/odd_first, so it has no short name; full names are lantm/odd",
         ),
         ("zoo:", "the zoo has no ''"),
         ("zoo:../../etc/passwd", "the zoo has no '../../etc/passwd'"),
@@ -190,7 +190,7 @@ def test_an_address_is_read_once_and_checked(wheel, capsys, monkeypatch, tmp_pat
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=served)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("LENMEM_ZOO", f"http://127.0.0.1:{server.server_port}")
-        assert "another file than the one that the record describes" in fails(capsys, "predict", "zoo:panm/dyck_3")
+        assert "is not the file that the record describes" in fails(capsys, "predict", "zoo:panm/dyck_3")
         file.write_bytes(right)
         assert shelf.find("panm/dyck_3").file().read_bytes() == right
         file.unlink()
@@ -205,7 +205,7 @@ def test_an_address_is_read_once_and_checked(wheel, capsys, monkeypatch, tmp_pat
 
 def test_a_run_joins_the_zoo_with_a_card(here, capsys, trained):
     printed = run(capsys, "zoo", "add", str(trained), "--notes", "A test.", "--command", "lenmem train tiny.py")
-    assert "every verb takes zoo:own/tiny" in printed.replace("\n", " ")
+    assert "its name is zoo:own/tiny" in printed.replace("\n", " ")
     folder = here / "zoo/own/tiny"
     assert {path.name for path in folder.iterdir()} == set(cards.FILES)
     chex.assert_trees_all_equal(lenmem.load("zoo:own/tiny").params, lenmem.load(trained).params)

@@ -59,7 +59,7 @@ TASKS: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "s5_words": ("word_problem", {"group": "S5"} | _DIGITS, "test", "answer_automaton"),
 }
 GOALS = {"repeat_copy": (10, 20, 40, 80), "ctl_backward": (10, 20, 40)}
-"""Measured lengths of tasks whose lengths are not numbers of tokens."""
+"""Measured lengths of tasks that end before 1,024."""
 
 
 # Ideas: name -> (network, changes of its training, changes of its fields). Network None: that of the task's entry.

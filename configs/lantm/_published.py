@@ -2,7 +2,7 @@
 
 github.com/harvardnlp/lie-access-memory, folder `xopts`. In all of them the gate of the read head is the constant 0 and
 that of the write head -10. The default initialisation draws the forget biases like all others; "one" (our `uniform`)
-adds 1 to them in both linear maps of the LSTM.
+sets them to 1 in both linear maps of the LSTM.
 """
 
 from typing import Any, NamedTuple

@@ -60,7 +60,7 @@ class Column(NamedTuple):
     recipe: Training = training()
     """With a memory: the learning rate that won most often in the published configurations."""
     memory: bool = True
-    """Whether it has a memory. In the published code the controller of a memory has its own forget bias."""
+    """Whether it has a memory, so that the forget bias of its LSTM is a field."""
     moves: bool = False
     """Whether its heads move by actions of a Lie group."""
 
@@ -97,7 +97,8 @@ def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
 
 
 def as_published(task: Task, column: str, cell: Published) -> Experiment:
-    """One cell of Table 1b as the authors' code runs it with these settings."""
+    """One cell of Table 1b as the authors' code runs it with these settings. Only the plain LSTM has another forget
+    bias: 1, where the code draws it."""
     fields = {"initialization": cell.initialization, **cell.model}
     if MODELS[column].memory:
         fields["forget_bias"] = 2.0 if cell.initialization == "uniform" else None

@@ -18,14 +18,14 @@ ATTENTION: dict[str, Mixing] = {
 
 
 def arena(task: Task, name: str, training: Training, size: dict[str, Any]) -> tuple[Experiment, dict[str, Row]]:
-    """The experiment of the NAM-Transformer, and rows `<task>-<model>` of all three. All answer at the begin token."""
-    model = make("nam_transformer", column="first", **size)
+    """The experiment of the NAM-Transformer, and rows `<task>-<model>` of all three. All answer at the begin token, and
+    write padding to their memories, as in the published code."""
+    size = {"column": "first", "mask_padding": False, **size}
+    model = make("nam_transformer", **size)
     experiment = Experiment(task, model, training, Evaluation(test_examples=2000, batch_size=16))
     rows = {}
     for column, attention in ATTENTION.items():
-        own = dataclasses.replace(
-            experiment, model=make("nam_transformer", column="first", attention=attention, **size)
-        )
+        own = dataclasses.replace(experiment, model=make("nam_transformer", attention=attention, **size))
         stem = column.lower().replace("-", "_").replace(" ", "_")
         rows[f"{name}-{stem}"] = Row(own, "table_1", {"task": name, "model": column}, {"exact_match": "accuracy"})
     return experiment, rows

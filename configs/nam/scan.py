@@ -11,15 +11,28 @@ import dataclasses
 
 from lenmem.reproduce import Row
 from lenmem.tasks.scan import Scan
+from lenmem.training import StepDecay
 
 from ._recipe import MODELS, paper
 
+EPOCH = 132
+"""Number of steps of one pass over the 16,990 training pairs, in batches of 128."""
+
 
 def best_on_test(column: str):
-    """The training of the other tasks, for 150 passes over 16,990 pairs and with selection on the test."""
+    """The training of the other tasks, for 150 passes, with a decay and a selection on the whole test after each."""
     base = paper(Scan(whole_line=True, validation_share=0.0), column)
+    optimizer = dataclasses.replace(base.training.optimizer, schedule=StepDecay(factor=0.98, every=EPOCH, delay=0))
     training = dataclasses.replace(
-        base.training, steps=150 * 132, selection="running_ood", validation_split="validation", validate_every=200
+        base.training,
+        steps=150 * EPOCH,
+        optimizer=optimizer,
+        selection="running_ood",
+        validation_split="validation",
+        validate_every=EPOCH,
+        validation_batches=31,
+        log_every=EPOCH,
+        checkpoint_every=10 * EPOCH,
     )
     return dataclasses.replace(base, training=training)
 

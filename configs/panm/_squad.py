@@ -17,8 +17,8 @@ def of_share(share: float, model: str) -> Experiment:
     """BERT, or BERT and PANM, fine-tuned on the questions about the shorter contexts.
 
     Epochs, rate and batches are those of the paper. For other settings it refers to Devlin et al. (2019), in whose code
-    the rate rises during a tenth of the steps and then decays linearly, weights of linear maps decay, and the gradient
-    is clipped to a norm of 1.
+    the rate rises during a tenth of the steps and then decays linearly, the gradient is clipped to a norm of 1, and all
+    weights but those of norms decay. Here only those of linear maps decay, and Adam corrects its bias.
     """
     task = Squad(directory=FILES, vocabulary=WEIGHTS, train_share=share)
     training = Training(

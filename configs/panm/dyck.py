@@ -3,9 +3,10 @@
 lenmem train panm/dyck
 lenmem reproduce panm/dyck --rows dyck_2-stack_rnn dyck_2-panm
 
-D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 5,000 words, five times each, one at a time, as in
-the published code of Suzgun et al. (2019), without repeated words; D_2 has 1,618 words of these lengths. The parameters
-with the best of five scores on training words, one after each epoch, are selected. Rows: `dyck_<kinds>-<model>`;
+D_2 is trained on words of up to L = 10 brackets, D_3 of up to 20: 25,000 steps of one word, as in the published code of
+Suzgun et al. (2019) with 5,000 distinct words; D_2 has only 1,618 of these lengths. The parameters with the best score
+on training words, out of one after every 5,000 steps, are selected. PANM has width 64 and, with a controller, a rate of
+0.001; the paper states a width of 256 and the default rate of that code, 0.01. Rows: `dyck_<kinds>-<model>`;
 `panm_alone` is PANM without the Stack-RNN. `panm_reads` has no controller: it is the Stack-RNN, with the values the
 pointers read as additional inputs of its output layer. The figure has no numbers.
 

@@ -16,7 +16,7 @@ from lenmem.options import parse
 class Beyond:
     """Train on lengths up to 16, measure up to 1,024.
 
-    What was measured before is printed, not trained again.
+    An entry with a record is printed, not trained again.
 
     Forms:
       lenmem beyond                         the tables of all records
@@ -29,11 +29,11 @@ class Beyond:
     idea: str | None = None
     """Another experiment of the task's configuration. None: the task's own entry."""
     record: bool = False
-    """The record table; with a task, train the holder of its record once more."""
+    """The record table; with a task, repeat the training that holds its record."""
     rounds: PositiveInt = 8
-    """Rounds in which seeds that are stuck are begun again, the first included. 1: none is."""
+    """Most rounds of training, the first included; the others train seeds that are not exact. 1: no restarts."""
     again: bool = False
-    """Train again what was measured before."""
+    """Train even if there is a record."""
     results: Path = Path("results/beyond")
     """Directory of the records."""
     runs: Path = Path("runs/beyond")

@@ -16,34 +16,34 @@ from lenmem.options import parse
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CompileAll:
-    """Compile every configuration at a paper's scale, and keep what the compiler says of each in a file."""
+    """Compile every configuration at a paper's scale, and save the compiler's figures in a file."""
 
     topologies: tuple[str, ...] = ("v5e:2x2", "v6e:2x2", "h100")
-    """What to compile for."""
+    """Topologies to compile for."""
     all: bool = False
-    """In place of a configuration: every configuration of the papers but the small presets."""
+    """Instead of a configuration: all of the papers' configurations except small presets, sweeps and grids."""
     json: Path = Path("results/accelerators.json")
-    """Where the records of `--all` go. What the file has is not compiled again, unless it has changed since."""
+    """The file of the records of `--all`. A recorded program is compiled again only if it has changed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compile(Asked, CompileAll):
-    """Compile a training for a TPU or GPU, which need not be there.
+    """Compile a training for a TPU or GPU on a machine without one.
 
     Common options:
       --topologies NAME NAME ...              v5e:2x2, v6e:2x2, h100, cpu and others
       --dump DIR                              keep the optimised programs
       --task NAME --model NAME                any task with any model
       --all                                   every configuration at a paper's scale
-      --json FILE                             where what is said of all goes
-    It prints what the compiler says: memory, operations, collectives. The compilers come with `pip install
-    'lenmem[aot]'`. Exit status 1: a program does not compile, or does not fit.
+      --json FILE                             file of the records of --all
+    It prints the compiler's figures: memory, operations, collectives. The compilers are in the extra `aot`. Exit
+    status 1: a program does not compile, or does not fit.
     """
 
     topologies: tuple[str, ...] = ("v5e:2x2",)
-    """What to compile for."""
+    """Topologies to compile for."""
     dump: Path | None = None
-    """Where the optimised programs go, in a folder for each topology."""
+    """Directory of the optimised programs, with a folder for each topology."""
 
 
 def compile_ahead(arguments: list[str]) -> None:

@@ -100,7 +100,7 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a run to one safetensors file, which every verb accepts."""
+    """Write a run to one safetensors file, which verbs accept in place of the run."""
 
     output: Path | None = None
     """The file. None: <run>.safetensors."""
@@ -179,7 +179,7 @@ def plot(arguments: list[str]) -> None:
     if options.figure is not None:
         from lenmem import figures
 
-        for path in figures.draw_figure(
+        paths = figures.draw_figure(
             options.figure,
             names,
             output=options.output,
@@ -190,24 +190,23 @@ def plot(arguments: list[str]) -> None:
             text=options.input,
             tsne=options.tsne,
             modules=modules,
-        ):
-            console.print(f"wrote {path}")
-        return
-    if len(names) > 1:
+        )
+    elif len(names) > 1:
         raise ValueError(f"got {len(names)} runs; without --figure, plot draws one")
-    run = runs.open_run(name, options.step, modules)
-    if options.states or options.tsne:
-        for path in drawing.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne):
-            console.print(f"wrote {path}")
-        return
-    for path in drawing.draw_run(
-        run,
-        length=options.length,
-        seed=options.seed,
-        example=options.example,
-        text=options.input,
-        only_trace=options.trace,
-    ):
+    else:
+        run = runs.open_run(name, options.step, modules)
+        if options.states or options.tsne:
+            paths = drawing.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne)
+        else:
+            paths = drawing.draw_run(
+                run,
+                length=options.length,
+                seed=options.seed,
+                example=options.example,
+                text=options.input,
+                only_trace=options.trace,
+            )
+    for path in paths:
         console.print(f"wrote {path}")
 
 

@@ -23,11 +23,11 @@ from lenmem.zoo import shelf
 
 @dataclasses.dataclass(frozen=True)
 class Zoo:
-    """List the trained networks that all verbs take; add or share one.
+    """List the trained networks that verbs take in place of a run; add or share one.
 
     Forms:
       lenmem zoo [WORD]                     networks, of one paper or task
-      lenmem zoo card NAME                  what is known of a network
+      lenmem zoo card NAME                  the model card of a network
       lenmem zoo add RUN [options]          put a run into zoo/, with a card
       lenmem zoo push NAME TARGET           to owner/name on Hugging Face,
                                             or to ./directory
@@ -37,7 +37,7 @@ class Zoo:
     name: str | None = None
     """Name of the new network, such as own/copy-gru. None: own/<name of the run>, or that of the source."""
     licence: str = shelf.LICENCE
-    """`add`: licence of the parameters, as Hugging Face calls it."""
+    """`add`: licence of the parameters, by its identifier on Hugging Face."""
     notes: str = ""
     """`add`: further limits, for its card."""
     command: str = ""
@@ -47,7 +47,7 @@ class Zoo:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Say where a data set is published, and check the files there.
+    """Show where a data set is published, and check a directory of its files.
 
     Nothing is downloaded. Without a name, all data sets are listed.
     """
@@ -83,7 +83,7 @@ class List:
     """List the configurations, tasks and models."""
 
     markdown: bool = False
-    """Print models and tasks as two Markdown tables, as in the README."""
+    """Print models and tasks as two Markdown tables, as in docs/networks_and_tasks.md."""
 
 
 def zoo(arguments: list[str]) -> None:
@@ -108,11 +108,11 @@ def zoo(arguments: list[str]) -> None:
         run = runs.open_run(words[0], modules=configs.own_modules(given.modules or ()))
         name = options.name or f"own/{run.directory.name}"
         folder = cards.add(run, name, licence=options.licence, notes=options.notes, command=options.command)
-        say(f"wrote {folder}: {', '.join(cards.FILES)}; every verb takes {shelf.PREFIX}{name}")
+        say(f"wrote {folder}: {', '.join(cards.FILES)}; its name is {shelf.PREFIX}{name}")
     elif what == "push":
         say(f"sent to {hub.push(words[0], words[1])}")
     else:
-        say(f"fetched; every verb takes {shelf.PREFIX}{hub.pull(words[0], options.name)}")
+        say(f"fetched; its name is {shelf.PREFIX}{hub.pull(words[0], options.name)}")
 
 
 def _say_zoo(words: Sequence[str]) -> None:
@@ -138,12 +138,12 @@ def _say_zoo(words: Sequence[str]) -> None:
     console.print(table)
     if any(entry.path is None for entry in chosen):
         say(
-            "\nelsewhere: not on this machine; LENMEM_ZOO says where, the results/ of a clone or its address (https://...)"
+            "\nelsewhere: not on this machine; set LENMEM_ZOO to the results/ of a clone or to its address (https://...)"
         )
     say(
         f"\n{len(chosen)} networks. Use one as zoo:NAME, as in: lenmem predict zoo:lantm/reverse --length 70\n"
         "95% up to: the longest measured length with at least 95% exact match, of the best seed.\n"
-        "* is meant by a short name, such as lantm/reverse: it reaches furthest beyond its training lengths."
+        "* has a short name, such as lantm/reverse: it reaches furthest of the networks for its task."
     )
 
 
@@ -204,7 +204,7 @@ def list_names(arguments: list[str]) -> None:
 
 
 def markdown_tables() -> str:
-    """All models and all tasks as two Markdown tables, as in the README."""
+    """All models and all tasks as two Markdown tables, as in docs/networks_and_tasks.md."""
     lines = ["| model | what it is | from |", "|---|---|---|"]
     lines += [f"| {_quoted(names)} | {what} | {source} |" for names, (what, source) in models.ABOUT.items()]
     lines += ["", "| task | the answer |", "|---|---|"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -12,6 +14,7 @@ from lenmem import map as maps
 from lenmem import workers
 from lenmem.cli.terminal import console, fail, plain_report, say
 from lenmem.cli.words import subject_ahead
+from lenmem.experiment import Experiment
 from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.options import parse
 
@@ -20,7 +23,7 @@ from lenmem.options import parse
 class Reproduce:
     """Measure rows of a paper's table, and print them beside the paper's.
 
-    Rows that were measured before are printed, not run again.
+    Rows with a record are printed, not measured again.
     """
 
     queue: str | None = None
@@ -35,7 +38,7 @@ class Reproduce:
     runs: Path = Path("runs")
     """Directory of the runs; interrupted runs are resumed."""
     again: bool = False
-    """Run rows again that were measured before."""
+    """Measure rows again that have a record."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Map:
     tasks: tuple[str, ...] = ()
     """Headings of the map's tasks, or names of tasks. None given: those of the map."""
     budget: maps.Budget = maps.Budget()
-    """What each cell is given."""
+    """The budget of each cell."""
     results: Path = Path("results/map")
     """Directory of the records, the table and the picture."""
     workers: NonNegativeInt = 2
@@ -69,21 +72,15 @@ def reproduce(arguments: list[str]) -> None:
         return
     name, rest = subject_ahead(arguments, "reproduce", "CONFIG", Reproduce)
     options = parse(Reproduce, f"reproduce {name}", rest)
-    console.print(
-        records.results_table(
-            rows.reproduce_config(
-                name,
-                options.rows,
-                results=options.results,
-                runs=options.runs,
-                again=options.again,
-                report=lambda row, experiment: (
-                    console.print(f"measuring {row}"),
-                    plain_report(experiment.training.steps),
-                )[1],
-            )
-        )
+
+    def report(row: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:
+        console.print(f"measuring {row}")
+        return plain_report(experiment.training.steps)
+
+    measured = rows.reproduce_config(
+        name, options.rows, results=options.results, runs=options.runs, again=options.again, report=report
     )
+    console.print(records.results_table(measured))
 
 
 def _run_queue(options: Reproduce) -> None:

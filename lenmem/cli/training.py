@@ -92,15 +92,18 @@ def train(arguments: list[str]) -> None:
     directory = about.directory(options.directory)
     if options.training == DEFAULT_TRAINING:
         console.print(f"default training: {_recipe(options.training)}; --training.* changes it", highlight=False)
-    stopping.advise(lambda: _how_to_go_on(arguments, directory, about.resuming(directory, experiment)))
+
+    def how_to_go_on() -> str:
+        return _how_to_go_on(arguments, directory, about.resuming(directory, experiment))
+
+    stopping.advise(how_to_go_on)
     with progress_of(experiment.training.steps) as report:
         result, curve = runs.train_and_measure(
             experiment, directory, resume=about.resume, report=report, tensorboard=options.tensorboard
         )
     _say_trained(result, directory)
     if curve is None:
-        said = _how_to_go_on(arguments, directory, about.resuming(directory, experiment))
-        say(said)
+        say(how_to_go_on())
         raise SystemExit(stopping.status())
     from lenmem.evaluation.tables import curve_table
 

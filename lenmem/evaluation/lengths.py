@@ -119,6 +119,19 @@ class LengthCurve:
             )
         return self.values[metric][:, beyond].mean(axis=1)
 
+    @classmethod
+    def merged(cls, curves: Sequence[LengthCurve]) -> LengthCurve:
+        """One curve of all lengths and of the metrics that all curves have. In all else the first curve counts."""
+        lengths, order = np.unique(np.concatenate([curve.lengths for curve in curves]), return_index=True)
+        values = {
+            name: np.concatenate([curve.values[name] for curve in curves], axis=1)[:, order]
+            for name in curves[0].values
+            if all(name in curve.values for curve in curves)
+        }
+        ceilings = [curve.ceiling for curve in curves if curve.ceiling is not None]
+        ceiling = np.concatenate(ceilings)[order] if len(ceilings) == len(curves) else None
+        return dataclasses.replace(curves[0], lengths=lengths, values=values, ceiling=ceiling)
+
     def save_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes one line per length: the medians over seeds, then the lowest and highest, as `<metric>_low/_high`."""
         from lenmem.evaluation.statistics import summarise

@@ -42,7 +42,7 @@ def observed(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """(outputs, traces) of a model on each batch; batches of one shape share one compiled program. See `collect`."""
 
-    # A reading may depend on the shapes, in which specs are not compared.
+    # Specs compare equal if only `shapes` differs, but the interface may depend on it.
     arguments = model, getattr(getattr(model, "spec", None), "shapes", None)
     program = (_known_program if hashable(*arguments) else _program)(*arguments)
     axes: dict[Any, dict[str, tuple[int, ...]]] = {}
@@ -58,7 +58,7 @@ def observed(
 
 
 def _program(model: nn.Module, shapes: Any) -> Callable[[PyTree, Batch], tuple[jax.Array, PyTree]]:
-    """(parameters, batch) -> (outputs, traces), jitted. `shapes` tells apart the programs that are kept."""
+    """(parameters, batch) -> (outputs, traces), jitted. `shapes` is part of the key of the cache."""
 
     def run(params: PyTree, batch: Batch) -> tuple[jax.Array, PyTree]:
         with parameters_fit():

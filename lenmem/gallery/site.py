@@ -100,19 +100,18 @@ def _shown(name: str, seed: int | None, modules: list[Any]) -> Shown:
     else:
         run = runs.open_run(name, modules=modules)
         curves = [runs.own_curve(run)]
-    lengths = np.concatenate([curve.lengths for curve in curves])
-    order = np.argsort(lengths)
+    curve = LengthCurve.merged(curves)
     values = {
-        metric: np.nan_to_num(np.concatenate([curve.values[metric] for curve in curves], axis=1))[:, order]
+        metric: np.nan_to_num(curve.values[metric])
         for metric in ("exact_match", "token_accuracy")
-        if all(metric in curve.values for curve in curves)
+        if metric in curve.values
     }
-    first = next(iter(values.values()), np.zeros((run.experiment.training.seeds, len(lengths))))
+    first = next(iter(values.values()), np.zeros((run.experiment.training.seeds, 1)))
     known = {metric: np.round(rows, 3).tolist() for metric, rows in values.items()}
     best = run.preferred if run.preferred is not None else int(np.argmax(first.sum(axis=1) + run.alive))
-    run.seed_params(seed)  # raises for a seed that does not exist or diverged
-    curve = {"lengths": lengths[order].tolist(), **known}
-    return Shown(name, run, best if seed is None else seed, curve, task or tasks.name_of(run.experiment.task))
+    run.chosen_seed(seed)  # raises for a seed that does not exist or diverged
+    known = {"lengths": curve.lengths.tolist(), **known}
+    return Shown(name, run, best if seed is None else seed, known, task or tasks.name_of(run.experiment.task))
 
 
 def data_of(shown: Shown, lengths: Sequence[int], example: int, say: Callable[[str], None]) -> tuple[dict, str]:

@@ -1,4 +1,4 @@
-"""What the map consists of: networks, tasks, and what each cell is given."""
+"""The networks, the tasks and the budget of the map."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ BEYOND = (9 / 8, 5 / 4, 3 / 2, 7 / 4, 2, 5 / 2, 3, 4)
 STEPS_AT_ONCE = 10
 """Optimiser steps between two looks at the clock."""
 TOLERANCE = 0.1
-"""How far the number of parameters may be from the budget's."""
+"""Largest relative difference of a network's number of parameters from the budget's."""
 OVERHEAD_SECONDS = 40.0
-"""For the estimate: what compiling and measuring a cell takes."""
+"""Estimated time for compiling and measuring a cell."""
 
 
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -94,7 +94,7 @@ TASKS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """What every cell of a map is given."""
+    """The budget of every cell of a map."""
 
     parameters: PositiveInt = 50_000
     """Number of parameters of each network, up to a tenth more or less."""

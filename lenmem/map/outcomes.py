@@ -1,4 +1,4 @@
-"""What became of the cells: records, reaches, the table and its picture."""
+"""The outcomes of cells: records, reaches, the table and its picture."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def sized(network: str, task: Task, parameters: int) -> tuple[nn.Module, int]:
 
     def at(units: int) -> nn.Module:
         wide: dict[str, Any] = {"hidden_size": units * unit, "feedforward_size": 2 * units * unit}
-        # A network without feed-forward networks, None, stays one.
+        # None: there are no feed-forward networks; it stays None.
         return start.clone(**{name: value for name, value in wide.items() if getattr(start, name, None) is not None})
 
     @functools.cache
@@ -80,7 +80,7 @@ class Trainer:
 
     def __init__(self, experiment: Experiment, batch_size: int) -> None:
         self.model, self.task = experiment.bound_model, experiment.task
-        # The rate is a part of the state, where it can follow the clock.
+        # The rate is in the state, so that it can be set from the elapsed time.
         adam = optax.inject_hyperparams(optax.adam)(learning_rate=0.0)
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), adam)
         self.advance = make_advance(self.model, self.task, self.optimizer, batch_size)
@@ -99,7 +99,7 @@ class Trainer:
         spent, steps = 0.0, 0
         while spent < seconds:
             started = time.process_time()
-            # Time goes on in thousandths, since a schedule counts updates.
+            # A schedule counts updates, so the elapsed time is given as updates out of 1000.
             rate = jnp.asarray(rates, jnp.float32) * schedule(round(1000 * spent / seconds), 1000)
             members = state.members
             members = members._replace(optimizer_state=optax.tree.set(members.optimizer_state, learning_rate=rate))

@@ -64,7 +64,7 @@ class BertLayers(TransformerEncoder):
 
     @nn.nowrap
     def layer(self, width: int, number: int) -> nn.Module:
-        """The layer with this number. Weights, but no hidden units, are dropped."""
+        """The layer with this number. Attention weights are dropped, hidden units are not."""
         start = nn.initializers.normal(BERT_STD)
         shared: dict[str, Any] = {"dropout": self.dropout, **self.dtypes}
         attention = MultiHeadAttention(features=width, heads=self.heads, kernel_init=start, **shared, parent=None)
@@ -238,7 +238,7 @@ class Spans(Part):
         targets: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """int[B, N], bool[B, N], bool[B, 2] -> float32[B, 2, K] with K columns, N of which are there."""
+        """int[B, N], bool[B, N], bool[B, 2] -> float32[B, 2, K] for K columns; those beyond N are impossible."""
         spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         width = inputs.shape[1]
         if width > spec.output_size:

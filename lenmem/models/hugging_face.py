@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 def fields_in(directory: str | os.PathLike[str]) -> dict[str, Any]:
     """The sizes in `config.json`, as fields of `BertSpans`: `make("bert_span", weights=d, **fields_in(d))`.
 
-    Raises ValueError, with the file, if it is missing or describes no BERT that is built here.
+    Raises ValueError, with the file, if it is missing or describes a BERT that lenmem does not support.
     """
     config, _ = _config(directory)
     return {ours: config.get(theirs, DEFAULTS.get(theirs)) for ours, theirs in FIELDS.items()}
@@ -69,7 +69,7 @@ def _config(directory: str | os.PathLike[str]) -> tuple[dict[str, Any], Path]:
     kinds = {"model_type": "bert", "hidden_act": "gelu", "position_embedding_type": "absolute"}
     for name, wanted in kinds.items():
         if config.get(name, wanted) != wanted:
-            raise ValueError(f"{path} has {name} {config[name]!r}; what is built here has {wanted!r}")
+            raise ValueError(f"{path} has {name} {config[name]!r}; lenmem supports only {wanted!r}")
     missing = [name for name in FIELDS.values() if name not in config and name not in DEFAULTS]
     if missing:
         raise ValueError(f"{path}: there is no {missing[0]!r}; it has {', '.join(sorted(config)) or 'nothing'}")
@@ -110,7 +110,7 @@ def read(directory: str | os.PathLike[str], model: Any) -> PyTree:
                     entry.own_shape
                 )
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is no whole safetensors file ({error})") from None
+        raise ValueError(f"{path} is not a complete safetensors file ({error})") from None
     return params
 
 

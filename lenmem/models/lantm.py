@@ -12,7 +12,9 @@ Notation: h controller output [B, H]; q read head and q_w write head [B, d]; a a
 proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i
 read weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
 
-Where the authors' code differs from the paper, a field selects between them.
+Where the authors' code differs from the paper, a field selects between them, with two exceptions that follow the code:
+the angle of a rotation is at most 1 rad also if it is not bounded (paper: pi), and the read value of a step enters its
+own answer (paper: only the next state).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
@@ -129,7 +132,7 @@ class LieAccessCell(AppendOnlyCell, Part):
         controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
         hidden = controller[1]
         commands = self.commands(hidden).astype(jnp.float32)
-        splits = [sum(self.command_sizes[: i + 1]) for i in range(len(self.command_sizes) - 1)]
+        splits = np.cumsum(self.command_sizes)[:-1]
         value, strength, output_gate, temperature, *of_heads = jnp.split(commands, splits, axis=-1)
 
         # Sections 4.1 and 4.3: move the heads.

@@ -102,7 +102,7 @@ class NDR(Numbered, FlatModel):
     dropout: UnitInterval = 0.5
     """Dropout of attention outputs and of hidden units; without a gate also of the feed-forward outputs."""
     key_dropout: UnitInterval = 0.1
-    """Dropout of attention keys."""
+    """Dropout of attention keys, as in the published code. The paper describes it for queries."""
     gate_drop: UnitInterval = 0.1
     """Probability, in training, that a column is copied in a step regardless of its gate."""
     position_dropout: UnitInterval = 0.1

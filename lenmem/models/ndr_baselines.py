@@ -90,7 +90,8 @@ class LSTMClassifier(FlatModel):
 
     The paper's size on CTL: 200 cells (bidirectional: 100 in each direction), embedding 16, dropout 0.5; on arithmetic
     2 layers of 200, embedding 200; on ListOps 4 layers of 512, embedding 512, dropout 0.1. The forget bias is not
-    raised, as in Torch. Torch's second bias is redundant and left out.
+    raised, as in Torch. Torch's second bias is redundant and left out. In the published code a slip keeps the embedding
+    of token 1 at zero; here it is trained.
     """
 
     hidden_size: PositiveInt = 200

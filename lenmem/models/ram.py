@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
@@ -100,7 +101,7 @@ class RandomAccessCell(AppendOnlyCell, Part):
         controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
         hidden = controller[1]
         commands = self.commands(hidden).astype(jnp.float32)
-        splits = [sum(self.command_sizes[: i + 1]) for i in range(len(self.command_sizes) - 1)]
+        splits = np.cumsum(self.command_sizes)[:-1]
         value, strength, address, write_key, *of_tape = jnp.split(commands, splits, axis=-1)
 
         # Appendix A: the address is a mixture of the emitted one and the neighbours of the last read.

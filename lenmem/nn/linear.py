@@ -1,4 +1,4 @@
-"""Linear maps and learned vectors with the initialisations of the papers' Torch code."""
+"""Linear maps with the initialisations of the papers' Torch code."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class GatedPositionAttention(ContentAttention):
 
         r_i p_{j-i} + (1 - r_i) p_j,  r_i = sigmoid(W_r h_i + b_r)            (16-17)
 
-    The paper has one gate r_i for all heads, its code one per head. Cost O(N^2 d).
+    The paper has one gate r_i for all heads and writes p_{i-j}; its code has one gate per head. Cost O(N^2 d).
     """
 
     def setup(self):

@@ -99,10 +99,10 @@ def cross(
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
-    With `base`, cells have its task (`task_names` then has a single name) and its evaluation, and the model with the
-    name of its model is its model. `optimizers` maps model names to their optimisers, since no learning rate suits all
-    models. `named` maps names to models, and takes precedence over other models with these names. `made` is a task that
-    replaces the one in `task_names`.
+    With `base`, all cells have its task (`task_names` then has a single name) and its evaluation. The cell with the
+    name of its model has that model. `optimizers` maps model names to their optimisers, since no learning rate suits
+    all models. `named` maps names to models, and takes precedence over other models with these names. `made` is a task
+    that replaces the one in `task_names`.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
     for task_name in task_names:

@@ -5,7 +5,7 @@ and tests on the other 3,920; Newman et al. (2020) move the cut-off up to 40. A 
 and some others do not occur.
 
 Some of the training pairs are held out for validation, as in Csordás et al. (2021). Neural Attention Memory trains on
-all of them (`validation_share=0`) and, as its authors state, selects on the test set, which we do not.
+all of them (`validation_share=0`) and, as its authors state, selects on the test set.
 
 `whole_line=True` is the form of Neural Attention Memory (section 5.3): a line `IN: <command> OUT: <actions> <eos>`. The
 input shows everything before `OUT:` and then placeholders `_`; the target has placeholders up to `OUT:`. Output t

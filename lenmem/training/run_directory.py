@@ -67,10 +67,10 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
     checkpoints, snapshots = Path(directory) / CHECKPOINTS, Path(directory) / SNAPSHOTS
     if not checkpoints.is_dir() and not snapshots.is_dir():
         if Path(directory).is_dir():
-            raise ValueError(f"{directory} is no run: it has no folder {CHECKPOINTS}")
+            raise ValueError(f"{directory} is not a run: it has no folder {CHECKPOINTS}")
         places = [place for place in (Path(directory).parent, Path("runs")) if place.is_dir()]
         known = sorted(str(run) for place in places for run in place.iterdir() if (run / CHECKPOINTS).is_dir())
-        raise ValueError(f"{directory} is no run: there is no such directory.{nearest(directory, known)}")
+        raise ValueError(f"{directory} is not a run: there is no such directory.{nearest(directory, known)}")
     if step is None or step in checkpoint.steps(checkpoints):
         return checkpoints
     if step in checkpoint.steps(snapshots):
@@ -216,7 +216,9 @@ class Recorder:
         if saved.get("numbers") != self.about.get("numbers"):
             different.append("it trains another set of combinations")
         if different:
-            raise ValueError(f"{self.path} cannot go on so, and nothing was changed: {'; '.join(different)}")
+            raise ValueError(
+                f"{self.path} cannot be resumed with these settings; nothing was changed: {'; '.join(different)}"
+            )
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
         # Lines after the checkpoint will be written again.
         history = read_metrics(self.path, int(state.step))

@@ -209,7 +209,7 @@ def find(name: str | os.PathLike[str]) -> Entry:
     unsolved = [full for full, entry in known.items() if entry.short == text]
     if unsolved:
         raise ValueError(
-            f"no network of the zoo solves {text}, so that it needs the full name: {', '.join(unsolved[:4])}"
+            f"no network of the zoo solves {text}, so it has no short name; full names are {', '.join(unsolved[:4])}"
             + (f" and {len(unsolved) - 4} more" if len(unsolved) > 4 else "")
         )
     from lenmem.errors import choices
@@ -270,7 +270,7 @@ def _fetched(entry: Entry) -> Path:
             error.close()
         raise ValueError(f"{address} cannot be fetched: {error}") from None
     if sha256(data) != expected:
-        raise ValueError(f"{address} is another file than the one that the record describes; its hash differs")
+        raise ValueError(f"{address} is not the file that the record describes: its hash differs")
     target.parent.mkdir(parents=True, exist_ok=True)
     write_whole(target, data)
     return target

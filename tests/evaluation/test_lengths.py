@@ -100,6 +100,18 @@ def test_json_round_trip():
         np.testing.assert_array_equal(again.values[name], values)
 
 
+def test_merged_curves_have_all_lengths_and_the_metrics_of_both():
+    near, far = curve_of([3, 9], label="near"), curve_of([21, 1])
+    far.values.pop("exact_match")
+    both = LengthCurve.merged([near, far])
+    assert both.lengths.tolist() == [1, 3, 9, 21] and both.label == "near"
+    assert list(both.values) == ["token_accuracy"]
+    for curve in (near, far):
+        for length in curve.lengths.tolist():
+            np.testing.assert_array_equal(both.at(length)["token_accuracy"], curve.at(length)["token_accuracy"])
+    assert near.lengths.tolist() == [3, 9] and "exact_match" in near.values, "the curves themselves have changed"
+
+
 def test_csv(tmp_path):
     curve_of([4, 20]).save_csv(tmp_path / "curve.csv")
     with open(tmp_path / "curve.csv", newline="") as file:

@@ -258,12 +258,12 @@ def test_a_wrong_tensor_is_one_line_with_its_name(tmp_path, name):
         ("config.json", "[]", r"config\.json: got \[\]; expected an object"),
         ("config.json", {"hidden_size": 9}, r"config\.json has hidden_size 9, but the model has hidden_size 10"),
         ("config.json", {"num_hidden_layers": 3}, r"num_hidden_layers 3, but the model has layers 2"),
-        ("config.json", {"model_type": "gpt2"}, r"model_type 'gpt2'; what is built here has 'bert'"),
-        ("config.json", {"hidden_act": "relu"}, r"hidden_act 'relu'; what is built here has 'gelu'"),
+        ("config.json", {"model_type": "gpt2"}, r"model_type 'gpt2'; lenmem supports only 'bert'"),
+        ("config.json", {"hidden_act": "relu"}, r"hidden_act 'relu'; lenmem supports only 'gelu'"),
         ("config.json", {"hidden_size": ...}, r"config\.json: there is no 'hidden_size'; it has hidden_act"),
         ("model.safetensors", None, r"model\.safetensors cannot be read"),
-        ("model.safetensors", "cut", r"model\.safetensors is no whole safetensors file"),
-        ("model.safetensors", "nonsense", r"model\.safetensors is no whole safetensors file"),
+        ("model.safetensors", "cut", r"model\.safetensors is not a complete safetensors file"),
+        ("model.safetensors", "nonsense", r"model\.safetensors is not a complete safetensors file"),
     ],
 )
 def test_a_missing_or_damaged_file_is_one_line(tmp_path, file, change, message):

@@ -239,7 +239,7 @@ def test_snapshots_from_the_middle_can_be_loaded(tmp_path):
     chex.assert_trees_all_equal(middle.params, short.params)
     with pytest.raises(ValueError, match="it has 2, 4, 6"):
         load(tmp_path / "run", step=5)
-    with pytest.raises(ValueError, match="is no run"):
+    with pytest.raises(ValueError, match="is not a run"):
         load(tmp_path)
 
 
