@@ -50,6 +50,8 @@ PositiveInt = Annotated[int, at_least(1)]
 """A size: an integer that is at least 1."""
 NonNegativeInt = Annotated[int, at_least(0)]
 """An integer that is at least 0."""
+Seed = Annotated[int, Rule("from -2^63 to 2^63 - 1", lambda value: -(2**63) <= value < 2**63)]
+"""A seed of a random key."""
 NonNegativeFloat = Annotated[float, at_least(0)]
 """A number that is at least 0."""
 PositiveFloat = Annotated[float, Rule("above 0", lambda value: value > 0)]

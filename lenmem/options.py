@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, Literal, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
@@ -39,6 +40,8 @@ def _dtype_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec | None:
             return None
         if words[0] not in allowed:
             raise ValueError(f"{words[0]!r} is not a dtype; allowed are {', '.join(allowed)}")
+        if words[0] == "float64" and not jax.config.read("jax_enable_x64"):
+            raise ValueError("float64 needs the environment variable JAX_ENABLE_X64=1")
         return allowed[words[0]]
 
     return tyro.constructors.PrimitiveConstructorSpec(

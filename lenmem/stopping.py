@@ -176,6 +176,11 @@ def watched(advice: str) -> Iterator[None]:
         _watch = None
 
 
+def training() -> bool:
+    """Whether the command line is training, so that a signal stops it and saves."""
+    return _watch is not None and _watch.training is not None
+
+
 def advise(advice: Callable[[], str]) -> None:
     """Sets the message on how to continue. `advice` is called from another thread, at any time."""
     if _watch is not None:

@@ -122,7 +122,8 @@ def test_a_figure_that_cannot_be_drawn_is_one_line(folder, tmp_path, capsys, arg
         for n, word in enumerate(arguments)
     ]
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["plot", *given, "--output", str(tmp_path / "drawn")])
+        output = ["--output", str(tmp_path / "drawn")] if "--figure" in arguments else []
+        cli.main(["plot", *given, *output])
     assert stopped.value.code == 2
     printed = capsys.readouterr()
     text = " ".join((printed.err + printed.out).split())

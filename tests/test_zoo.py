@@ -113,7 +113,7 @@ def test_a_short_name_means_the_solved_network_with_the_longest_reach():
     assert "lantm/odd_first" in unsolved
     assert all(not entry.solved for entry in known.values() if entry.short in unsolved)
     sent = shelf.travelling(known.values())
-    small = {entry.name for entry in short.values() if entry.size < 1e6}
+    small = {entry.name for entry in short.values() if entry.size < shelf.SMALL}
     assert {entry.name for entry in sent} == small | set(shelf.GALLERY)
     assert sum(entry.size for entry in sent) < 15e6, "the wheel is to stay small"
 

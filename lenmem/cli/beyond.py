@@ -48,8 +48,8 @@ def go_beyond(arguments: list[str]) -> None:
     options = parse(Beyond, "beyond", arguments[1:] if task else arguments)
     results, runs = options.results, options.runs
     if task is None:
-        if options.idea or options.again:
-            raise ValueError("--idea and --again go with a task, as in lenmem beyond copy --again")
+        if options.idea or options.again or options.rounds != Beyond.rounds:
+            raise ValueError("--idea, --again and --rounds go with a task, as in lenmem beyond copy --again")
         records = beyond.read_records(results)
         for table in [beyond.best] if options.record else [beyond.overview, beyond.best]:
             _say_lines(*table(records))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import configs, models, runs
-from lenmem.cli.terminal import console, plain_report
-from lenmem.cli.words import names_ahead
+from lenmem.cli.terminal import console, plain_report, say
+from lenmem.cli.words import Modules, names_ahead
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Experiment
 from lenmem.files import make_directory
@@ -23,7 +23,14 @@ from lenmem.zoo import shelf
 
 @dataclasses.dataclass(frozen=True)
 class Compare:
-    """Train models on tasks and show their curves side by side."""
+    """Train models on tasks and show their curves side by side.
+
+    Forms:
+      lenmem compare CONFIG                 the models of a configuration
+      lenmem compare CONFIG --models NAME NAME ...
+      lenmem compare --tasks NAME ... --models NAME ...
+      lenmem compare RUN RUN ...            trained networks, measured again
+    """
 
     models: tuple[str, ...] = ()
     """Names of models, or names that the configuration gives to models. None given: all models of the configuration."""
@@ -45,7 +52,11 @@ class CompareOne(Compare):
 
 @dataclasses.dataclass(frozen=True)
 class CompareRuns:
-    """Measure trained networks (runs, files, or names of the zoo) and show their curves side by side."""
+    """Measure trained networks and show their curves side by side.
+
+    Forms:
+      lenmem compare RUN RUN ...            runs, files, or names of the zoo
+    """
 
     lengths: tuple[int, ...] = ()
     """Lengths to measure. None given: those of each experiment."""
@@ -53,6 +64,7 @@ class CompareRuns:
     """Examples per length. None: that of each experiment."""
     directory: Path | None = None
     """Where the picture goes, in a folder `comparison`. None: runs/compare."""
+    modules: Modules = ()
 
 
 def compare(arguments: list[str]) -> None:
@@ -108,14 +120,16 @@ def compare(arguments: list[str]) -> None:
         return
     console.print(cross_table(results))
     plots.plot_cross_table(results, folder / "cross_table.png")
-    console.print(f"wrote {folder}/cross_table.png and comparison.json")
+    say(f"wrote {folder}/cross_table.png and comparison.json")
 
 
 def _compare_runs(arguments: list[str]) -> None:
     """`lenmem compare RUN RUN ...`: their curves in one table and one picture."""
-    names, rest = names_ahead(arguments)
+    given, rest = ahead(arguments, modules="+")
+    names, rest = names_ahead(rest)
     options = parse(CompareRuns, "compare RUN", rest)
-    opened = [runs.open_run(name) for name in names]
+    modules = configs.own_modules(given.modules or ())
+    opened = [runs.open_run(name, modules=modules) for name in names]
     curves = []
     for name, run in zip(names, opened, strict=True):
         asked = run.experiment.evaluation
@@ -143,4 +157,4 @@ def _show(curves: Sequence[LengthCurve], folder: Path, notes: Sequence[str] = ()
     for note in notes:
         console.print(note)
     plots.plot_curves(curves, folder / "curve.png")
-    console.print(f"wrote {folder}/curve.png and comparison.json")
+    say(f"wrote {folder}/curve.png and comparison.json")

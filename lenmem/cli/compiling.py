@@ -58,7 +58,7 @@ def compile_ahead(arguments: list[str]) -> None:
         return
     arguments = ["--topologies" if word == "--topology" else word for word in arguments]
     about = training_ahead(arguments, "compile", "CONFIG | TASK --model MODEL", Compile)
-    options = parse(Compile, f"compile {about.name}", about.options, **about.experiment)
+    options = parse(Compile, f"compile {about.words}", about.options, **about.experiment)
     targets = {name: aot.target_named(name) for name in options.topologies}
     fit = True
     for name, target in targets.items():

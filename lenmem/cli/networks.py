@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import flax.linen as nn
@@ -38,7 +39,7 @@ class Evaluate(Measured):
       --lengths N N N ...                     lengths to measure
       --samples N                             examples per length
       --step N                                an earlier checkpoint or snapshot
-      --save                                  write curve.png and curve.csv to the run
+      --save                                  write the curve to the run
     Options of the task and the model change sizes, such as the number of slots.
     """
 
@@ -47,7 +48,7 @@ class Evaluate(Measured):
     samples: int | None = None
     """Examples per length. None: that of the experiment."""
     save: bool = False
-    """Write curve.png and curve.csv to the run."""
+    """Write curve.png and curve.csv to the run; measured otherwise than the run, evaluation.png and evaluation.csv."""
     step: int | None = None
     """A checkpoint or snapshot other than the latest."""
     modules: Modules = ()
@@ -76,8 +77,8 @@ class Plot:
 
     figure: str | None = None
     """Draw only this figure of a paper, such as lantm-2 or dnc-4; docs/figures.md has all of them."""
-    output: Path = Path("figures")
-    """Directory of such a figure."""
+    output: Path | None = None
+    """Directory of such a figure. None: figures."""
     trace: bool = False
     """Draw only the traces of an example, including the attention of each head."""
     states: bool = False
@@ -100,7 +101,7 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write a run to one safetensors file, which verbs accept in place of the run."""
+    """Write a run to one safetensors file, which verbs take like a run."""
 
     output: Path | None = None
     """The file. None: <run>.safetensors."""
@@ -123,7 +124,7 @@ def evaluate(arguments: list[str]) -> None:
     name, rest, modules = run_ahead(arguments, "evaluate", "RUN", Evaluate)
     run = runs.open_run(name, modules=modules)
     of_run = {field.name: getattr(run.experiment, field.name) for field in dataclasses.fields(Measured)}
-    options = parse(Evaluate, f"evaluate {name}", rest, **of_run)
+    options = parse(Evaluate, f"evaluate {shlex.quote(name)}", rest, **of_run)
     if options.step is not None:
         run = runs.open_run(name, options.step, modules)
     asked = dataclasses.replace(
@@ -139,14 +140,15 @@ def evaluate(arguments: list[str]) -> None:
     for line in runs.whole_scores(experiment, run.params, run.alive):
         say(line)
     if options.save:
-        runs.save_curves(run.directory, [curve])
-        console.print(f"wrote {run.directory}/curve.csv and curve.png")
+        own = experiment == run.experiment and run.step == run.experiment.training.steps
+        runs.save_curves(run.directory, [curve], name="curve" if own else "evaluation")
+        say(f"wrote {run.directory}/{'curve' if own else 'evaluation'}.csv and .png")
 
 
 def predict(arguments: list[str]) -> None:
     """`lenmem predict RUN --input "..."`, or `lenmem predict RUN --length N`."""
     name, rest, modules = run_ahead(arguments, "predict", "RUN", Predict)
-    options = parse(Predict, f"predict {name}", rest)
+    options = parse(Predict, f"predict {shlex.quote(name)}", rest)
     run = runs.open_run(name, modules=modules)
     if options.input is not None and options.length is None:
         if options.example:
@@ -173,16 +175,21 @@ def plot(arguments: list[str]) -> None:
     name, rest, modules = run_ahead(arguments, "plot", "RUN", Plot)
     more, rest = names_ahead(rest)
     names = [name, *more]
-    options = parse(Plot, f"plot {' '.join(names)}", rest)
+    options = parse(Plot, f"plot {shlex.join(names)}", rest)
     if options.input is not None and (options.length is not None or options.example):
         raise ValueError("--input is an example of its own; leave out --length and --example")
+    if options.output is not None and options.figure is None:
+        raise ValueError("--output goes with --figure; other pictures go to the run")
+    of_states = (options.states or options.tsne) and options.figure is None
+    if of_states and (options.trace or options.input is not None or options.example):
+        raise ValueError("--states has examples of its own; leave out --trace, --input and --example")
     if options.figure is not None:
         from lenmem import figures
 
         paths = figures.draw_figure(
             options.figure,
             names,
-            output=options.output,
+            output=options.output or Path("figures"),
             step=options.step,
             length=options.length,
             seed=options.seed,
@@ -195,7 +202,7 @@ def plot(arguments: list[str]) -> None:
         raise ValueError(f"got {len(names)} runs; without --figure, plot draws one")
     else:
         run = runs.open_run(name, options.step, modules)
-        if options.states or options.tsne:
+        if of_states:
             paths = drawing.draw_states(run, length=options.length, seed=options.seed, tsne=options.tsne)
         else:
             paths = drawing.draw_run(
@@ -207,25 +214,25 @@ def plot(arguments: list[str]) -> None:
                 only_trace=options.trace,
             )
     for path in paths:
-        console.print(f"wrote {path}")
+        say(f"wrote {path}")
 
 
 def export(arguments: list[str]) -> None:
     """`lenmem export RUN [--output FILE] [--with-optimizer]`."""
     name, rest, modules = run_ahead(arguments, "export", "RUN", Export)
-    options = parse(Export, f"export {name}", rest)
+    options = parse(Export, f"export {shlex.quote(name)}", rest)
     run: Run = runs.open_run(name, modules=modules)
-    output = options.output or Path(f"{run.directory.name}.safetensors")
+    output = options.output or Path(f"{run.directory.absolute().name}.safetensors")
     export_run(run, output, with_optimizer=options.with_optimizer)
-    console.print(f"wrote {output}")
+    say(f"wrote {output}")
 
 
 def import_file(arguments: list[str]) -> None:
     """`lenmem import FILE [--directory D]`."""
     name, rest, modules = run_ahead(arguments, "import", "FILE", Import)
-    options = parse(Import, f"import {name}", rest)
+    options = parse(Import, f"import {shlex.quote(name)}", rest)
     directory = options.directory or runs.fresh_directory(Path("runs") / Path(name).stem)
     run = import_run(name, directory, modules=modules)
-    console.print(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
+    say(f"{directory} is at step {run.step} of {run.experiment.training.steps}; continue with")
     given = ahead(arguments, modules="+")[0].modules or ()
     say(f"  {resuming(directory, run.experiment, given)}")

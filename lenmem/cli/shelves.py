@@ -23,7 +23,7 @@ from lenmem.zoo import shelf
 
 @dataclasses.dataclass(frozen=True)
 class Zoo:
-    """List the trained networks that verbs take in place of a run; add or share one.
+    """List the trained networks that verbs take like runs; add or share one.
 
     Forms:
       lenmem zoo [WORD]                     networks, of one paper or task
@@ -47,7 +47,7 @@ class Zoo:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Show where a data set is published, and check a directory of its files.
+    """Show where a data set is published, and check its files.
 
     Nothing is downloaded. Without a name, all data sets are listed.
     """
@@ -100,13 +100,17 @@ def zoo(arguments: list[str]) -> None:
     options = parse(Zoo, f"zoo {what}", rest)
     if len(words) != len(takes[what]):
         raise ValueError(f"usage: lenmem zoo {what} {' '.join(takes[what])}; lenmem zoo --help says more")
+    uses = {"add": ("name", "licence", "notes", "command"), "pull": ("name",)}.get(what, ())
+    for field in dataclasses.fields(Zoo):
+        if field.name not in (*uses, "modules") and getattr(options, field.name) != field.default:
+            raise ValueError(f"--{field.name} has no effect on zoo {what}")
     from lenmem.zoo import cards, hub
 
     if what == "card":
         say(cards.card(shelf.find(words[0])))
     elif what == "add":
         run = runs.open_run(words[0], modules=configs.own_modules(given.modules or ()))
-        name = options.name or f"own/{run.directory.name}"
+        name = options.name or f"own/{run.directory.absolute().name}"
         folder = cards.add(run, name, licence=options.licence, notes=options.notes, command=options.command)
         say(f"wrote {folder}: {', '.join(cards.FILES)}; its name is {shelf.PREFIX}{name}")
     elif what == "push":

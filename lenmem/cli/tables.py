@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def reproduce(arguments: list[str]) -> None:
         _run_queue(parse(Reproduce, "reproduce", arguments))
         return
     name, rest = subject_ahead(arguments, "reproduce", "CONFIG", Reproduce)
-    options = parse(Reproduce, f"reproduce {name}", rest)
+    options = parse(Reproduce, f"reproduce {shlex.quote(name)}", rest)
 
     def report(row: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:
         console.print(f"measuring {row}")
@@ -101,13 +102,15 @@ def _run_queue(options: Reproduce) -> None:
 
 def draw_map(arguments: list[str]) -> None:
     """`lenmem map [--networks ...] [--tasks ...]` or `lenmem map --quick`."""
-    options = parse(Map, "map", arguments)
-    networks, headings, budget, results = options.networks, options.tasks, options.budget, options.results
-    if options.quick:
-        networks, headings = networks or maps.QUICK_NETWORKS, headings or maps.QUICK_TASKS
-        budget = maps.QUICK if budget == maps.Budget() else budget
-        results = Path("runs/map") if results == Map.results else results
-    chosen = maps.cells(networks, headings)
+    small: dict[str, Any] = {
+        "networks": maps.QUICK_NETWORKS,
+        "tasks": maps.QUICK_TASKS,
+        "budget": maps.QUICK,
+        "results": Path("runs/map"),
+    }
+    options = parse(Map, "map", arguments, **(small if "--quick" in arguments else {}))
+    budget, results = options.budget, options.results
+    chosen = maps.cells(options.networks, options.tasks)
     if workers.is_worker():  # of a map, whose own process writes the page
         for cell in chosen:
             maps.run_cell(cell, budget, results, say)

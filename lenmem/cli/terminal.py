@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +12,22 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from lenmem import stopping
 from lenmem.bars import Bars
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads the output any more, as after `| head`. A training is stopped and saved as by Ctrl-C."""
+        if not stopping.training():
+            super().on_broken_pipe()
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.kill(os.getpid(), signal.SIGINT)
+
+
 # The commands of a notebook have FORCE_COLOR, with which rich would draw bars into a file.
-console = Console(force_terminal=None if sys.stdout.isatty() else False)
+console = _Console(force_terminal=None if sys.stdout.isatty() else False)
 bars = Bars(console)
 
 
@@ -68,7 +82,8 @@ def _losses(entry: dict[str, Any]) -> str:
 
 def _say_deaths(entry: dict[str, Any]) -> None:
     for death in entry.get("died", []):
-        console.print(
-            f"seed {death['seed']} diverged at step {death['step']}: loss {death['loss']}, gradient norm "
-            f"{death['grad_norm']}; its last good parameters are kept and the other seeds continue"
+        who = f"seed {death['seed']}" + (f" of {death['combination']}" if "combination" in death else "")
+        say(
+            f"{who} diverged at step {death['step']}: loss {death['loss']}, gradient norm {death['grad_norm']}; its "
+            "last good parameters are kept and the others continue"
         )

@@ -87,7 +87,7 @@ def train(arguments: list[str]) -> None:
         processes.join()
         console.quiet = not processes.is_first()
     about = training_ahead(arguments, "train", "CONFIG | TASK --model MODEL | --resume RUN", Train)
-    options = parse(Train, f"train {about.name}", about.options, **about.experiment)
+    options = parse(Train, f"train {about.words}", about.options, **about.experiment)
     experiment = experiment_of(options)
     directory = about.directory(options.directory)
     if options.training == DEFAULT_TRAINING:
@@ -108,7 +108,7 @@ def train(arguments: list[str]) -> None:
     from lenmem.evaluation.tables import curve_table
 
     console.print(curve_table([curve]))
-    console.print(f"{directory}/: metrics.jsonl, checkpoints/, curve.csv, curve.png")
+    say(f"{directory}/: metrics.jsonl, checkpoints/, curve.csv, curve.png")
 
 
 def sweep(arguments: list[str]) -> None:
@@ -118,7 +118,7 @@ def sweep(arguments: list[str]) -> None:
     about = training_ahead(arguments, "sweep", "CONFIG | TASK --model MODEL", Sweep)
     if about.resume:
         raise ValueError("an interrupted sweep continues with the command that started it, without --resume")
-    options = parse(Sweep, f"sweep {about.name}", about.options, **about.experiment)
+    options = parse(Sweep, f"sweep {about.words}", about.options, **about.experiment)
     experiment, over = _over(experiment_of(options), options.over)
     directory = options.directory or Path("runs") / "sweeps" / about.name
     outcomes = sweeps.sweep(
@@ -129,8 +129,8 @@ def sweep(arguments: list[str]) -> None:
         report=lambda experiment: plain_report(experiment.training.steps),
     )
     console.print(sweeps.sweep_table(outcomes))
-    console.print(f"{directory}/: sweep.csv, sweep.png, and a run for each combination")
-    console.print(f"best: {directory}/{sweeps.best(outcomes).combination.name}", markup=False, highlight=False)
+    say(f"{directory}/: sweep.csv, sweep.png, and a run for each combination")
+    say(f"best: {directory}/{sweeps.best(outcomes).combination.name}")
 
 
 def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Experiment, dict[str, list[Any]]]:

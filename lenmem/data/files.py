@@ -8,6 +8,9 @@ from pathlib import Path
 
 from lenmem.errors import readable
 
+BOM = "\ufeff"
+"""The mark with which some programs begin a file in UTF-8; it is not part of the text."""
+
 
 def text_of(path: str | os.PathLike[str], expected: str) -> str:
     """The text of a file. Raises ValueError, with `expected`, if it cannot be read, or with the line if it is not
@@ -16,7 +19,7 @@ def text_of(path: str | os.PathLike[str], expected: str) -> str:
     try:
         with readable(path, expected):
             raw = Path(path).read_bytes()
-        return raw.decode("utf-8")
+        return raw.decode("utf-8").removeprefix(BOM)
     except UnicodeDecodeError as error:
         first = raw.rfind(b"\n", 0, error.start) + 1
         raise _not_utf8(path, raw.count(b"\n", 0, first) + 1, error.start - first) from None
@@ -32,7 +35,8 @@ def decoded(lines: Iterable[bytes], path: str | os.PathLike[str]) -> Iterator[tu
     """Yields (number from 1, line without its end) for the lines of a file. Raises ValueError if one is not UTF-8."""
     for number, raw in enumerate(lines, 1):
         try:
-            yield number, raw.decode("utf-8").rstrip("\r\n")
+            text = raw.decode("utf-8").rstrip("\r\n")
+            yield number, text.removeprefix(BOM) if number == 1 else text
         except UnicodeDecodeError as error:
             raise _not_utf8(path, number, error.start) from None
 

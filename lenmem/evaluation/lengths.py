@@ -31,7 +31,7 @@ from lenmem.evaluation.metrics import (
     seeds,
     with_perplexity,
 )
-from lenmem.fields import PositiveInt, check_fields
+from lenmem.fields import PositiveInt, Seed, check_fields
 from lenmem.keys import namespaced
 from lenmem.tasks.base import Task
 from lenmem.types import Batch, PyTree
@@ -50,7 +50,7 @@ class Evaluation:
     """Lengths of the curve. None: the task's `curve_lengths`, usually every length from training to test."""
     samples: PositiveInt = 64
     """Examples per length of the curve."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the examples."""
     test_examples: PositiveInt = 3200
     """Examples of the `test` split for the score."""
@@ -67,7 +67,8 @@ class Evaluation:
     def lengths_for(self, task: Task) -> tuple[int, ...]:
         """The given lengths, or the task's `curve_lengths`. ValueError if the task has no examples that long."""
         if self.lengths is not None:
-            task.check_length(max(self.lengths))
+            for length in checked_lengths(self.lengths):
+                task.check_length(length)
             return self.lengths
         return task.curve_lengths
 
@@ -276,7 +277,7 @@ def _examples(
 
 
 def checked_lengths(lengths: Iterable[int]) -> tuple[int, ...]:
-    """The lengths as ascending integers, each once."""
+    """The lengths as ascending integers, each once. Raises ValueError for others than 1 to 2^31 - 1."""
     try:
         checked = sorted({operator.index(length) for length in lengths})
     except TypeError as error:
@@ -285,6 +286,8 @@ def checked_lengths(lengths: Iterable[int]) -> tuple[int, ...]:
         raise ValueError("lengths is empty; give at least one length")
     if checked[0] < 1:
         raise ValueError(f"lengths must be at least 1, got {checked[0]}")
+    if checked[-1] >= 2**31:
+        raise ValueError(f"lengths must be below 2^31, got {checked[-1]}")
     return tuple(checked)
 
 

@@ -177,7 +177,7 @@ def cells(networks: Iterable[str] = (), headings: Iterable[str] = ()) -> list[Ce
         for name in names:
             if name not in known:
                 raise ValueError(f"the map has no {name!r}.{choices(name, known, listed='lenmem list')}")
-    return [Cell(heading, network) for heading in headings for network in networks]
+    return [Cell(heading, network) for heading in dict.fromkeys(headings) for network in dict.fromkeys(networks)]
 
 
 def fields_of(network: str) -> dict[str, Any]:

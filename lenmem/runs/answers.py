@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.evaluation.lengths import checked_lengths
 from lenmem.experiment import Run
 from lenmem.tasks.base import Task, draw
 from lenmem.types import Batch
@@ -21,10 +22,9 @@ def example_batch(task: Task, length: int, seed: int = 0) -> Batch:
 
 def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterator[Batch]:
     """The examples of `example_batch`, all padded to the longest of the lengths."""
-    if not lengths or min(lengths) < 1:
-        raise ValueError(f"length must be at least 1, got {min(lengths, default='none')}")
-    longest = max(lengths)
-    task.check_length(longest)
+    longest = checked_lengths(lengths)[-1]
+    for length in lengths:
+        task.check_length(length)
     # Compiled, since some tasks take many small steps for each symbol.
     program = jax.jit(lambda length: draw(task, jax.random.key(seed), length, longest))
     for length in lengths:

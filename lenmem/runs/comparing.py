@@ -114,7 +114,8 @@ def cross(
             else:
                 model = base.model if base is not None and own else models.make(model_name)
             recipe = training
-            if model_name in optimizers and not own:
+            kept = base is None or training.optimizer == base.training.optimizer  # an option takes precedence
+            if model_name in optimizers and not own and kept:
                 recipe = dataclasses.replace(training, optimizer=optimizers[model_name])
             try:
                 cells[task_name, model_name] = (

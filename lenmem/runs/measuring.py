@@ -91,17 +91,17 @@ def _two_places(values: np.ndarray) -> str:
     return ", ".join(f"{value:.2f}" for value in values)
 
 
-def save_curves(directory: Path, curves: Sequence[LengthCurve]) -> None:
-    """Writes `curve.png` with all curves, and `curve.csv` and `curve.json` of the first.
+def save_curves(directory: Path, curves: Sequence[LengthCurve], name: str = "curve") -> None:
+    """Writes `<name>.png` with all curves, and `<name>.csv` and `<name>.json` of the first.
 
     `curve.json` is written last, and atomically, so a run that has it is finished.
     """
     from lenmem.evaluation.plots import plot_curves
 
     make_directory(directory)
-    curves[0].save_csv(directory / "curve.csv")
-    plot_curves(curves, directory / "curve.png")
-    write_whole(directory / CURVE, (json.dumps(curves[0].to_dict()) + "\n").encode())
+    curves[0].save_csv(directory / f"{name}.csv")
+    plot_curves(curves, directory / f"{name}.png")
+    write_whole(directory / f"{name}.json", (json.dumps(curves[0].to_dict()) + "\n").encode())
 
 
 def read_curve(directory: Path) -> LengthCurve | None:

@@ -15,8 +15,9 @@ from lenmem.zoo import shelf
 def numbered(directory: Path) -> Iterator[Path]:
     """`directory`, then the same with -2, -3, ... appended."""
     yield directory
+    place = directory if directory.name else directory.absolute()  # `.` has no name
     for number in itertools.count(2):
-        yield directory.with_name(f"{directory.name}-{number}")
+        yield place.with_name(f"{place.name}-{number}")
 
 
 def fresh_directory(directory: Path) -> Path:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lenmem import runs
@@ -20,10 +19,9 @@ from lenmem.runs import Report, without_dead
 from lenmem.serialize import to_plain
 from lenmem.sweep.combinations import PLAN, SCORE, Combination, JointTraining, Outcome, combine, plan
 from lenmem.sweep.table import living, save_table
-from lenmem.tasks.base import draw
 from lenmem.training import checkpoint
 from lenmem.training.lanes import initial_lanes, lanes_program
-from lenmem.training.loop import DivergedError, run, validation_scores
+from lenmem.training.loop import DivergedError, check_selection, run, validation_scores
 from lenmem.training.resume import same_experiment
 from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
 from lenmem.training.step import State
@@ -52,7 +50,7 @@ def sweep(
     """
     combinations = combine(experiment, over)
     for combination in combinations:
-        _check_selection(combination.experiment)
+        check_selection(combination.experiment)
     _claim(directory, experiment, over)
     programs, remarks = plan(combinations)
     for remark in remarks:
@@ -74,20 +72,6 @@ def sweep(
         raise DivergedError(f"every seed of all {len(outcomes)} combinations met a non-finite loss or gradient")
     save_table(outcomes, directory)
     return outcomes
-
-
-def _check_selection(experiment: Experiment) -> None:
-    """Raises ValueError before the training if the task lacks the split or the metric for selection."""
-    task, training = experiment.task, experiment.training
-    _, longest = task.lengths_of(training.scored_split)
-
-    def metrics() -> dict[str, jax.Array]:
-        batch = draw(task, jax.random.key(0), jnp.array([longest]), longest)
-        return task.metrics(jnp.zeros((*batch.target_mask.shape, task.spec.output_size)), batch)
-
-    known = [*jax.eval_shape(metrics), "loss"]
-    if training.selection_metric not in known:
-        raise ValueError(f"training.selection_metric is {training.selection_metric!r}; allowed are {', '.join(known)}")
 
 
 def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> None:
@@ -126,10 +110,13 @@ def _train_jointly(joint: JointTraining, directory: Path, where: Path, report: R
     key = jax.random.key(experiment.training.seed)
     program = lanes_program(experiment, numbers, key)
     about = {"numbers": {path: list(values) for path, values in numbers.items()}}
+
+    def named(entry: dict[str, Any]) -> None:
+        if report is not None:
+            report(entry | {"died": [_of_combination(joint, death) for death in entry.get("died", [])]})
+
     try:
-        result = run(
-            program, experiment, Recorder(where, experiment, key, resume=holds_run(where), about=about), report
-        )
+        result = run(program, experiment, Recorder(where, experiment, key, resume=holds_run(where), about=about), named)
     except DivergedError as error:
         for combination in group:
             (directory / combination.name).mkdir(exist_ok=True)
@@ -147,6 +134,12 @@ def _train_jointly(joint: JointTraining, directory: Path, where: Path, report: R
         target = directory / combination.name
         runs.save_curves(target, [dataclasses.replace(curves, label=combination.name, values=values)])
         _write_scores(target, {metric: value[lanes] for metric, value in scores.items()})
+
+
+def _of_combination(joint: JointTraining, death: dict[str, Any]) -> dict[str, Any]:
+    """The death of a lane as that of a seed of a combination."""
+    number, seed = divmod(death["seed"], joint.combinations[0].experiment.training.seeds)
+    return death | {"combination": joint.combinations[number].name, "seed": seed}
 
 
 def _lanes(joint: JointTraining, number: int) -> slice:

@@ -159,9 +159,14 @@ class Task:
         return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
 
     def check_length(self, length: int) -> None:
-        """Raises ValueError if no example is that long. In `endless` tasks there are examples of any length."""
-        if not self.endless and length > (longest := max(self.curve_lengths)):
+        """Raises ValueError if no example has that length. In `endless` tasks there are examples of any length."""
+        if self.endless:
+            return
+        shortest, longest = min(self.curve_lengths), max(self.curve_lengths)
+        if length > longest:
             raise ValueError(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
+        if length < shortest:
+            raise ValueError(f"the shortest example of {type(self).__name__} has length {shortest}, got {length}")
 
     def lengths_of(self, split: Split) -> tuple[int, int]:
         """The range of lengths a split draws from. Raises ValueError for a name that is not in `splits`."""

@@ -91,6 +91,10 @@ class Dyck(RowTask):
         """From the shortest word of the first test to 8 L."""
         return self.splits["plus_2"][0], 8 * self.longest
 
+    def check_length(self, length: int) -> None:
+        if length % 2:
+            raise ValueError(f"a balanced word has an even number of brackets, got the length {length}")
+
     @property
     def curve_lengths(self) -> tuple[int, ...]:
         """All even lengths up to 2 L, then every fourth, every eighth, .. up to 8 L."""

@@ -34,6 +34,16 @@ class RowTask(Task):
         """The rows of each split, in random order."""
         raise NotImplementedError
 
+    def check_length(self, length: int) -> None:
+        super().check_length(length)
+        if self.endless or self.length_bin > 1:
+            return
+        known = np.unique(self.row_lengths(_pool(self).rows))
+        if length not in known:
+            place = int(np.searchsorted(known, length))
+            near = " and ".join(str(n) for n in known[max(place - 1, 0) : place + 1])
+            raise ValueError(f"no example of {type(self).__name__} has length {length}; the nearest are {near}")
+
     def row_lengths(self, rows: Rows) -> np.ndarray:
         """int[R]: the lengths, in the task's unit. By default the number of input tokens."""
         return rows.input_lengths

@@ -16,6 +16,7 @@ restore, with the same arguments, on a shared file system.
 from __future__ import annotations
 
 import functools
+import glob
 import hashlib
 import json
 import logging
@@ -49,11 +50,13 @@ class Writer:
     """Writes checkpoints to a directory and deletes all but the newest `keep` (None: none are deleted).
 
     At the end of the `with` block everything is on disk. Raises `CheckpointError` for a full disk, an unwritable
-    directory and a state that is not numeric; older checkpoints are then unchanged.
+    directory, a path with [, * or ? and a state that is not numeric; older checkpoints are then unchanged.
     """
 
     def __init__(self, directory: str | os.PathLike[str], keep: int | None = None) -> None:
         self.root, self.keep = Path(directory).absolute(), keep
+        if glob.has_magic(str(self.root)):
+            raise CheckpointError(f"Orbax cannot write to {self.root}: a path with [, * or ? is a pattern to it")
         self.step = -1
         self.manager: Any = None
         self.stack = ExitStack()

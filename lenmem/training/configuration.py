@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lenmem.fields import NonNegativeInt, PositiveInt, check_fields
+from lenmem.fields import NonNegativeInt, PositiveInt, Seed, check_fields
 from lenmem.tasks.base import Split, Task
 from lenmem.training.optimizer import Optimizer, built
 
@@ -25,7 +25,7 @@ class Training:
     """Number of examples per step."""
     seeds: PositiveInt = 1
     """Number of seeds trained in one program; each has its own parameters and data."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the random key from which everything is drawn."""
     precision: Literal["f32", "bf16"] = "f32"
     """The dtype of the computation, in training and evaluation. `f32`: that of the model, which is float32 unless it

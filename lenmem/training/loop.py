@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lenmem import progress, stopping
 from lenmem.evaluation.metrics import Apply, TaskMetrics, evaluate
 from lenmem.keys import bits
+from lenmem.tasks.base import draw
 from lenmem.training import processes
 from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.program import Program, seeds_program
@@ -94,7 +96,7 @@ def run(
     """Runs a program to the last step of an experiment, as `train` does; S is the number of its networks."""
     training = experiment.training
     if training.validate_every:
-        experiment.task.lengths_of(training.scored_split)  # raises for an unknown split
+        check_selection(experiment)
     started = time.perf_counter()
     state = program.init()
     with recorder, stopping.heeded() as stop:
@@ -195,6 +197,21 @@ def validation_scores(
     return evaluate(apply, params, TaskMetrics(task, loss), source, key, training.validation_batches)
 
 
+def check_selection(experiment: TrainableExperiment) -> None:
+    """Raises ValueError before the training if the task lacks the split or the metric for selection."""
+    task, training = experiment.task, experiment.training
+    _, longest = task.lengths_of(training.scored_split)
+    task.source(training.scored_split, 1)  # raises for a split without examples
+
+    def metrics() -> dict[str, jax.Array]:
+        batch = draw(task, jax.random.key(0), jnp.array([longest]), longest)
+        return task.metrics(jnp.zeros((*batch.target_mask.shape, task.spec.output_size)), batch)
+
+    known = [*jax.eval_shape(metrics), "loss"]
+    if training.selection_metric not in known:
+        raise ValueError(f"training.selection_metric is {training.selection_metric!r}; allowed are {', '.join(known)}")
+
+
 def _validate(
     program: Program, experiment: TrainableExperiment, state: State
 ) -> tuple[State, dict[str, list[float | str]]]:
@@ -203,7 +220,5 @@ def _validate(
     split, metric = training.scored_split, training.selection_metric
     scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")
     if training.selection != "last":
-        if metric not in scores:
-            raise ValueError(f"training.selection_metric is {metric!r}; the task has {', '.join(scores)}, and loss")
-        state = keep_best(state, jax.numpy.asarray(scores[metric] * (-1 if metric in ("loss", "perplexity") else 1)))
+        state = keep_best(state, jnp.asarray(scores[metric] * (-1 if metric in ("loss", "perplexity") else 1)))
     return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}

@@ -32,7 +32,7 @@ INDEX = "records.json"
 """The file with all records in the wheel: name -> record with the size and the SHA-256 of the parameters."""
 MASTERED = 0.95
 """Exact match from which a length counts as mastered."""
-SMALL = 1_000_000
+SMALL = 500_000
 """Networks with a short name are included in the package if their file has fewer bytes than this."""
 GALLERY = (
     "panm/reverse-beyond",
@@ -218,7 +218,7 @@ def find(name: str | os.PathLike[str]) -> Entry:
 
 
 def travelling(networks: Iterable[Entry]) -> list[Entry]:
-    """The networks in the wheel: those of the gallery, and those with a short name and a file of less than 1 MB."""
+    """The networks in the wheel: those of the gallery, and those with a short name and a file of less than 0.5 MB."""
     networks = list(networks)
     short = {entry.name for entry in short_names(networks).values() if entry.size < SMALL}
     return [entry for entry in networks if entry.name in short or entry.name in GALLERY]
