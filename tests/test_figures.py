@@ -121,8 +121,8 @@ def test_a_figure_that_cannot_be_drawn_is_one_line(folder, tmp_path, capsys, arg
         word if word.startswith("-") or arguments[n - 1].startswith("--") else str(folder / f"{word}.safetensors")
         for n, word in enumerate(arguments)
     ]
+    output = ["--output", str(tmp_path / "drawn")] if "--figure" in arguments else []
     with pytest.raises(SystemExit) as stopped:
-        output = ["--output", str(tmp_path / "drawn")] if "--figure" in arguments else []
         cli.main(["plot", *given, *output])
     assert stopped.value.code == 2
     printed = capsys.readouterr()

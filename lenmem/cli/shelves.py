@@ -23,7 +23,7 @@ from lenmem.zoo import shelf
 
 @dataclasses.dataclass(frozen=True)
 class Zoo:
-    """List the trained networks that verbs take like runs; add or share one.
+    """List trained networks that verbs take like runs; add or share one.
 
     Forms:
       lenmem zoo [WORD]                     networks, of one paper or task
