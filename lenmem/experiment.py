@@ -29,6 +29,7 @@ from lenmem.training.run_directory import (
     abstract_parameters,
     abstract_state,
     alive_in,
+    data_changed,
     folder_of,
     holds_run,
     read_metrics,
@@ -85,7 +86,7 @@ class Experiment:
         return name in {field.name for field in dataclasses.fields(self.model)}
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Run:
     """A trained run, loaded from its directory or from a file."""
 
@@ -139,7 +140,7 @@ def load(
     No code is executed: the manifest is plain data, whose classes are looked up inside lenmem and in `modules`, the
     classes or Python modules of the user's models and tasks. A custom Optax transformation is not saved with a run.
     Pass it again as `optimizer` to continue training; nothing else needs it. Raises ValueError (`CheckpointError` if
-    the checkpoint is missing or damaged).
+    the checkpoint is missing or damaged), also if the data file of the task has changed.
     """
     if shelf.is_name(directory):
         return _load_entry(shelf.find(directory), step, modules, optimizer)
@@ -148,6 +149,8 @@ def load(
         return _load_file(directory, step, modules, optimizer)
     manifest = checkpoint.read_manifest(folder_of(directory, step), step)
     experiment = _experiment_in(manifest, directory, modules, optimizer)
+    if data_changed(manifest, experiment):
+        raise ValueError(f"the data file of {directory} has changed since its training, and with it the ids of tokens")
     params, alive, step = read_parameters(experiment, directory, step)
     return Run(experiment, params, step, directory, manifest, alive)
 

@@ -79,12 +79,14 @@ def sharded_outer_product_attention(
     has the shape of the keys without their last axis, or broadcasts to it. Padding, communication and cost are those of
     `pmap_outer_product_attention`.
 
-    Raises ValueError for mismatched shapes, or if the mesh has no such axis.
+    Raises ValueError for mismatched shapes, or if the mesh has no such axis or one that is not `AxisType.Auto`.
     """
     _check_shapes(query, key, value)
     for name in (axis, batch_axis):
         if name is not None and name not in mesh.shape:
             raise ValueError(f"the mesh has the axes {', '.join(mesh.axis_names)}, not {name!r}")
+    if any(kind is not AxisType.Auto for kind in mesh.axis_types):
+        raise ValueError("the axes of the mesh must be of the type Auto, as those of lenmem.parallel.make_mesh")
     leading = [None] * (query.ndim - 2)
     if batch_axis is not None:
         if not leading:

@@ -48,10 +48,10 @@ class PushdownCell(Part):
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array | IndexStack]:
         """The first symbol, and an empty stack with a slot for each step of reading and one more."""
-        state = jnp.broadcast_to(jax.nn.one_hot(0, self.states), (*batch_shape, self.states))
+        state = jnp.broadcast_to(jax.nn.one_hot(0, self.states, dtype=jnp.float32), (*batch_shape, self.states))
         if self.rounded:
             return state, IndexStack.empty(batch_shape, steps + 1)
-        return state, jnp.zeros((*batch_shape, steps + 1, self.letters))
+        return state, jnp.zeros((*batch_shape, steps + 1, self.letters), jnp.float32)
 
     @nn.compact
     def __call__(

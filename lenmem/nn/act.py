@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.linear import Linear
-from lenmem.nn.module import Part, told
+from lenmem.nn.module import Module, Part, told
 from lenmem.types import SOWN, STREAMS, PyTree
 
 Halting = Literal["graves", "dehghani"]
@@ -52,7 +52,7 @@ def over_depth(
     return scan(module, carry, jnp.arange(steps) == steps - 1, seen)[0]
 
 
-class Repeated(nn.Module):
+class Repeated(Module):
     """h_t = layer(h_{t-1}), t = 1 .. steps. An encoder."""
 
     layer: nn.Module

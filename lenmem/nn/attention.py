@@ -87,11 +87,11 @@ class Projections(Part):
 
     def __call__(self, name: Literal["query", "key", "value"], states: jax.Array) -> jax.Array:
         """[B, N, e] -> [B, N, heads, d_head]."""
-        return getattr(self, name)(states).reshape(*states.shape[:-1], self.heads, -1)
+        return getattr(self, name)(states).reshape(*states.shape[:-1], self.heads, self.features // self.heads)
 
     def merged(self, means: jax.Array) -> jax.Array:
         """[B, Q, heads, d_head] -> [B, Q, d]."""
-        return self.merge(means.reshape(*means.shape[:-2], -1) if self.layout.flat else means)
+        return self.merge(means.reshape(*means.shape[:-2], self.heads * means.shape[-1]) if self.layout.flat else means)
 
 
 class MultiHeadAttention(Part):

@@ -132,15 +132,18 @@ class Stacked(nn.Module):
     cells: Sequence[nn.Module]
     dropout: float = 0.0
 
+    def setup(self):
+        self.stack = [as_cell(cell) for cell in self.cells]
+
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[PyTree, ...]:
         """The carries of all layers."""
-        return tuple(cell.start(batch_shape, steps) for cell in self.cells)
+        return tuple(layer.start(batch_shape, steps) for layer in self.stack)
 
     @nn.compact
     def __call__(self, carry: tuple[PyTree, ...], step: Step) -> tuple[tuple[PyTree, ...], jax.Array]:
         """(new carries, output of the last layer)."""
         carries, output = [], step.inputs
-        for layer, (cell, state) in enumerate(zip(self.cells, carry, strict=True)):
+        for layer, (cell, state) in enumerate(zip(self.stack, carry, strict=True)):
             if layer and self.dropout:
                 output = nn.Dropout(self.dropout, deterministic=step.deterministic)(output)
             state, output = cell(state, step._replace(inputs=output))
@@ -160,6 +163,14 @@ class FlaxCell(nn.Module):
     def __call__(self, carry: Any, step: Step) -> tuple[Any, jax.Array]:
         """(new carry, output)."""
         return self.cell(carry, step.inputs)
+
+
+def copied(cell: nn.Module) -> nn.Module:
+    """`as_cell` with parameters of its own: a Flax cell that belongs to the caller is copied.
+
+    `scan_cell` detaches a cell from its module, which loses parameters that the module has outside of the cell.
+    """
+    return cell if hasattr(cell, "start") else as_cell(cell.clone(parent=None, name=None))
 
 
 def as_cell(cell: nn.Module) -> nn.Module:

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.cells import as_cell
+from lenmem.nn.cells import copied
 from lenmem.nn.module import told
 from lenmem.nn.recurrence import scan_cell
 from lenmem.ops.gradients import with_gradient
@@ -61,11 +61,11 @@ class Recurrent(nn.Module):
     def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, H], or [B, N, 2H] with two directions."""
         states = jnp.where(mask[..., None], states, 0)
-        outputs = self.run(as_cell(self.cell), states, mask, deterministic)
+        outputs = self.run(copied(self.cell), states, mask, deterministic)
         if self.bidirectional:
             # `unbind` is Flax's way to copy a bound module: the copy gets its own parameters.
             other = self.backward if self.backward is not None else self.cell.unbind()[0].copy(name="backward")
-            backward = self.run(as_cell(other), reverse(states, mask), mask, deterministic)
+            backward = self.run(copied(other), reverse(states, mask), mask, deterministic)
             outputs = jnp.concatenate([outputs, reverse(backward, mask)], axis=-1)
         return jnp.where(mask[..., None], outputs, 0)
 

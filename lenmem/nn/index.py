@@ -25,7 +25,7 @@ class Index(nn.Module):
         """[B, N, C], int[B] -> the targets of each move in `FOLLOWED`: [B, H, N, N] each, or rounded int[B, H, N]."""
         columns, slots = jnp.moveaxis(values, -1, 1), values.shape[1]
         shape = len(FOLLOWED), self.heads, values.shape[-1]
-        logits = EAGER * self.param("columns", nn.initializers.zeros, shape)
+        logits = EAGER * self.param("columns", nn.initializers.zeros, shape, jnp.float32)
         if self.rounded:
             last = jnp.broadcast_to(last[:, None], (len(values), self.heads))
             return tuple(

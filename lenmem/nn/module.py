@@ -13,7 +13,15 @@ from lenmem.fields import check_fields
 from lenmem.types import Dtype
 
 
-class Part(nn.Module, kw_only=True):
+class Module(nn.Module):
+    """A Linen module that sows nothing while parameters are created, so that `init` returns parameters alone."""
+
+    def sow(self, *arguments: Any, **options: Any) -> bool:
+        """As in Flax."""
+        return not self.is_initializing() and super().sow(*arguments, **options)
+
+
+class Part(Module, kw_only=True):
     """A Linen module that computes in `dtype` with parameters of `param_dtype`.
 
     Field values are checked against their types (`lenmem.fields`); a wrong value raises a ValueError.

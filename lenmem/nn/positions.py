@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
-from lenmem.nn.module import Part
+from lenmem.nn.module import Module, Part
 from lenmem.types import Dtype
 
 PositionEncoding = Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "t5", "fire", "none"]
@@ -37,7 +37,7 @@ def encoding_of(positions: PositionKind) -> PositionEncoding:
     return "sinusoidal" if positions == "absolute" else positions
 
 
-class Numbered(nn.Module, kw_only=True):
+class Numbered(Module, kw_only=True):
     """Fields that determine the positions of columns, for models, encoders and decoders."""
 
     max_positions: PositiveInt = 2048

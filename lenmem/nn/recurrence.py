@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from lenmem.ops.chunks import varying_like
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.products import SharedProducts, shared_scan
 from lenmem.types import SOWN, STREAMS, PyTree, Step
@@ -184,7 +185,7 @@ def _chunks(tree: PyTree, length: int) -> PyTree:
 
 def _unchunk(tree: PyTree, length: int) -> PyTree:
     """The inverse of `_chunks`."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:length], tree)
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])[:length], tree)
 
 
 def _scan_chunks(
@@ -194,13 +195,14 @@ def _scan_chunks(
     unchanged, and its outputs are zeros."""
 
     def skip(carry, xs):
-        return carry, jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry, xs)[1])
+        zeros = jax.tree.map(lambda y: jnp.zeros(y.shape, y.dtype), jax.eval_shape(run, carry, xs)[1])
+        return carry, varying_like(zeros, carry, xs)
 
     def chunk(carry, xs):
         xs, valid = xs
         return jax.lax.cond(any_valid(valid), run, skip, carry, xs)
 
-    return jax.lax.scan(chunk, carry, (inputs, valid), reverse=reverse)
+    return jax.lax.scan(chunk, varying_like(carry, inputs, valid), (inputs, valid), reverse=reverse)
 
 
 def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array) -> tuple[PyTree, PyTree]:

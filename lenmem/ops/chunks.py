@@ -5,13 +5,37 @@ Shapes: keys and queries [..., S, d_k], values [..., S, d_v], memories [..., d_v
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+
+PyTree = Any
 
 
 def sum_type(*arrays: jax.Array) -> jnp.dtype:
     """The dtype in which sums over these arrays are computed."""
     return jnp.result_type(jnp.float32, *arrays)
+
+
+def result_type(*arrays: jax.Array) -> jnp.dtype:
+    """The dtype of a result: that of the arrays, or float32 for integers and truth values."""
+    kind = jnp.result_type(*arrays)
+    return kind if jnp.issubdtype(kind, jnp.inexact) else jnp.dtype(jnp.float32)
+
+
+def varying_like(tree: PyTree, *others: PyTree) -> PyTree:
+    """The same arrays, which inside `jax.shard_map` vary over all mesh axes over which an array of the trees does.
+
+    The carry of a loop must have this type from the start, zeros included.
+    """
+    axes = frozenset().union(*(jax.typeof(x).mat.varying for x in jax.tree.leaves((tree, others))))
+
+    def vary(array: jax.Array) -> jax.Array:
+        missing = tuple(axes - jax.typeof(array).mat.varying)
+        return jax.lax.pcast(array, missing, to="varying") if missing else array
+
+    return jax.tree.map(vary, tree)
 
 
 def chunked(array: jax.Array, size: int) -> jax.Array:
@@ -36,5 +60,5 @@ def outer_products(keys: jax.Array, values: jax.Array) -> jax.Array:
 
 def read_all(memory: jax.Array, queries: jax.Array) -> jax.Array:
     """M q_i for every i, in the dtype of sums. The memory is cast to the dtype of the queries for the product."""
-    memory = memory.astype(queries.dtype)
+    memory = memory.astype(result_type(queries))
     return jnp.einsum("...vk,...sk->...sv", memory, queries, preferred_element_type=sum_type(queries))

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops import pallas
-from lenmem.ops.chunks import sum_type
+from lenmem.ops.chunks import result_type, sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.horizon import within_horizon
 from lenmem.ops.outward import (
@@ -74,7 +74,7 @@ def geometric_attention_weights(
     weights = _weights(_visible(logits.astype(sum_type(logits)), key_mask, 0), 0)
     if normalize:
         weights = weights / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), NORM_EPSILON)
-    return weights.astype(logits.dtype)
+    return weights.astype(result_type(logits))
 
 
 def geometric_attention_logits(
@@ -158,7 +158,7 @@ def geometric_attention(
             tolerance=tolerance,
             implementation=implementation,
         )
-        return (read[..., :-1] / jnp.maximum(read[..., -1:], NORM_EPSILON)).astype(value.dtype)
+        return (read[..., :-1] / jnp.maximum(read[..., -1:], NORM_EPSILON)).astype(result_type(value))
     if by_kernel(implementation, query, value):
         from lenmem.ops.pallas import geometric
 
@@ -191,9 +191,9 @@ def _attend(
     start: jax.Array | int,
 ) -> jax.Array:
     weights = _weights(_visible(match_logits(query, key, direction, scale, offset, start), key_mask, start), start)
-    weights = weights.astype(value.dtype)
+    weights = weights.astype(result_type(value))
     read = jnp.einsum("...ij,...jv->...iv", weights, value, preferred_element_type=sum_type(value))
-    return read.astype(value.dtype)
+    return read.astype(result_type(value))
 
 
 def _by_targets(
@@ -221,7 +221,8 @@ def _by_targets(
     starts = size * jnp.arange(queries.shape[0])
     read = jax.lax.map(lambda block: attend(*block), (starts, queries, jax.tree.map(blocks, direction)))
     read = jnp.moveaxis(read, 0, -3)
-    return read.reshape(*read.shape[:-3], -1, read.shape[-1])[..., :length, :]
+    *leading, tiles, size, width = read.shape
+    return read.reshape(*leading, tiles * size, width)[..., :length, :]
 
 
 def _visible(logits: jax.Array, key_mask: jax.Array | None, start: jax.Array | int) -> jax.Array:
@@ -270,8 +271,12 @@ def _outward(terms: jax.Array, start: jax.Array | int) -> tuple[jax.Array, jax.A
     """
     *leading, rows, columns = terms.shape
     half = whole_runs(columns)
-    padded = jnp.zeros((*leading, rows, 2 * half - 1), terms.dtype)
-    padded = jax.lax.dynamic_update_slice_in_dim(padded, terms, half - 1 - start, axis=-1)
+    if isinstance(start, int):
+        around = (half - 1 - start, half + start - columns)
+        padded = jnp.pad(terms, [(0, 0)] * (len(leading) + 1) + [around])
+    else:
+        padded = jnp.zeros((*leading, rows, 2 * half - 1), terms.dtype)
+        padded = jax.lax.dynamic_update_slice_in_dim(padded, terms, half - 1 - start, axis=-1)
     halves = to_relative(padded, 2 * half)
     return jnp.flip(halves[..., :half], axis=-1), halves[..., half:]
 

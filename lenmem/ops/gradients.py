@@ -19,6 +19,8 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from lenmem.ops.chunks import varying_like
+
 PyTree = Any
 
 
@@ -84,13 +86,11 @@ def with_gradient(
 
         moves = jax.tree.leaves(tangents)
         outcome = _linear.bind(
-            *arguments,
-            *residuals,
-            *(moves[i] for i in inputs),
+            *varying_like([*arguments, *residuals, *(moves[i] for i in inputs)]),
             push=push,
             pull=pull,
             known=known,
-            shapes=tuple((x.shape, x.dtype) for x in (results[i] for i in outputs)),
+            types=tuple(_type(jax.typeof(results[i])) for i in outputs),
         )
         return result, as_tree(outcome)
 
@@ -109,8 +109,8 @@ _NONE = object()
 
 # The linear operation -------------------------------------------------------------------------------------------------
 # The first `known` operands are arrays in which the operation need not be linear; it is linear in the others:
-# results = push(*operands). The transpose has the same known arrays and swaps pull and push. `shapes` holds the shape
-# and dtype of each result.
+# results = push(*operands). The transpose has the same known arrays and swaps pull and push. `types` holds the type of
+# each result: shape, dtype, and the mesh axes over which it varies inside `jax.shard_map`.
 
 _linear = Primitive("linear_with_transpose")
 _linear.multiple_results = True
@@ -120,8 +120,12 @@ def _run(*operands: jax.Array, push: Callable, **_: Any) -> list[jax.Array]:
     return push(*operands)
 
 
-def _abstract(*_: Any, shapes: Sequence[tuple], **__: Any) -> list[Any]:
-    return [ShapedArray(shape, dtype) for shape, dtype in shapes]
+def _abstract(*_: Any, types: Sequence[ShapedArray], **__: Any) -> list[ShapedArray]:
+    return list(types)
+
+
+def _type(array: Any) -> ShapedArray:
+    return array.update(weak_type=False)
 
 
 def _differentiated(primals: Sequence, tangents: Sequence, *, known: int, push: Callable, **rest: Any) -> tuple:
@@ -144,18 +148,18 @@ def _differentiated(primals: Sequence, tangents: Sequence, *, known: int, push: 
 
 
 def _transposed(
-    cotangents: Sequence, *operands: Any, known: int, push: Callable, pull: Callable, shapes: Sequence[tuple]
+    cotangents: Sequence, *operands: Any, known: int, push: Callable, pull: Callable, types: Sequence[ShapedArray]
 ) -> list[Any]:
     came = [ad.instantiate_zeros(x) for x in cotangents]
     wanted = [ad.is_undefined_primal(x) for x in operands[known:]]
     avals = [x.aval if unknown else jax.typeof(x) for x, unknown in zip(operands[known:], wanted, strict=True)]
-    turned = tuple((aval.shape, aval.dtype) for aval in avals)
-    given = _linear.bind(*operands[:known], *came, known=known, push=pull, pull=push, shapes=turned)
+    turned = tuple(_type(aval) for aval in avals)
+    given = _linear.bind(*operands[:known], *came, known=known, push=pull, pull=push, types=turned)
     return [None] * known + [x if unknown else None for x, unknown in zip(given, wanted, strict=True)]
 
 
 def _batched(
-    operands: Sequence, axes: Sequence, *, known: int, push: Callable, pull: Callable, shapes: Sequence[tuple]
+    operands: Sequence, axes: Sequence, *, known: int, push: Callable, pull: Callable, types: Sequence[ShapedArray]
 ) -> tuple:
     """Batched over the first axis. The linear operands are always batched, so the transpose is batched too."""
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
@@ -169,8 +173,8 @@ def _batched(
         *moves,
         known=known,
         push=jax.vmap(push, (*held, *[0] * len(moves))),
-        pull=jax.vmap(pull, (*held, *[0] * len(shapes))),
-        shapes=tuple(((size, *shape), dtype) for shape, dtype in shapes),
+        pull=jax.vmap(pull, (*held, *[0] * len(types))),
+        types=tuple(x.update(shape=(size, *x.shape), sharding=None) for x in types),
     )
     return results, [0] * len(results)
 

@@ -66,7 +66,7 @@ def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Ar
     at_last = slots == last[..., None]
     right = jumps((there > here) & (there <= last[..., None, None]), between - own[..., None, :], at_last)
     left = jumps(there < here, -between - own[..., :, None], slots == 0)
-    stay = jnp.eye(logits.shape[-1])
+    stay = jnp.eye(logits.shape[-1], dtype=logits.dtype)
     return left + stay * (slots == 0)[:, None], right + stay * (here >= last[..., None, None])
 
 

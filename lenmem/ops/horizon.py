@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lenmem.ops.chunks import sum_type
+from lenmem.ops.chunks import result_type, sum_type, varying_like
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.outward import (
     Scalar,
@@ -50,7 +50,7 @@ def within_horizon(
     tiled = length + -length % size
     around = [(0, 0)] * len(leading) + [(tiled, 2 * tiled - length + 1), (0, 0)]
     read = _horizon(queries, sides, *(jnp.pad(x, around) for x in of_keys), jnp.asarray(tolerance, wide))
-    return read.reshape(*leading, tiled, -1)[..., :length, :].astype(value.dtype)
+    return read.reshape(*leading, tiled, value.shape[-1])[..., :length, :].astype(result_type(value))
 
 
 def _horizon_forward(
@@ -74,7 +74,8 @@ def _horizon_forward(
     read = jnp.zeros((*queries.shape[:-1], value.shape[-1]), value.dtype)
     lost = jnp.zeros_like(read[..., 0])
     before = jnp.zeros((count, *lost.shape), lost.dtype)
-    blocks, _, before, read = jax.lax.while_loop(unfinished, look, (0, lost, before, read))
+    first = varying_like((jnp.zeros((), jnp.int32), lost, before, read), queries, sides, key, value, real)
+    blocks, _, before, read = jax.lax.while_loop(unfinished, look, first)
     return read, (queries, sides, key, value, real, before, blocks)
 
 

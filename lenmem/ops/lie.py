@@ -13,13 +13,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops.chunks import result_type, sum_type
+
 EPSILON = 1e-10
 STRENGTH_EPSILON = 1e-9
 
 
 def unit(vector: Float[Array, "... d"]) -> Float[Array, "... d"]:
     """Projection to the unit sphere, x / sqrt(|x|^2 + 1e-10): pi of section 4.3. The zero vector stays zero."""
-    return vector * jax.lax.rsqrt(jnp.sum(jnp.square(vector), axis=-1, keepdims=True) + EPSILON)
+    wide = vector.astype(sum_type(vector))  # the constant is 0 in float16
+    return (wide * jax.lax.rsqrt(jnp.sum(jnp.square(wide), axis=-1, keepdims=True) + EPSILON)).astype(
+        result_type(vector)
+    )
 
 
 def translate(position: Float[Array, "... d"], action: Float[Array, "... d"]) -> Float[Array, "... d"]:
@@ -53,15 +58,16 @@ def squared_distances(position: Float[Array, "... d"], keys: Float[Array, "... T
 def strengthened(
     closeness: Float[Array, "... T"], strengths: Float[Array, "... T"], mask: Bool[Array, "... T"] | None
 ) -> Float[Array, "... T"]:
-    """w_i = (s_i u_i + 1e-9) / sum_j (s_j u_j + 1e-9) over the unmasked slots, for `closeness` u that sums to 1.
+    """w_i = (s_i u_i + 1e-9) / (1e-10 + sum_j (s_j u_j + 1e-9)) over the unmasked slots.
 
-    The 1e-9 is from the published code; with it, the weights are uniform if all strengths are near zero. Weights of
-    masked slots are exactly 0.
+    `closeness` u sums to 1. The 1e-9 is from the published code; with it, the weights are uniform if all strengths are
+    near zero. Weights of masked slots are exactly 0.
     """
-    weighted = strengths * closeness + STRENGTH_EPSILON
+    kind = result_type(closeness, strengths)
+    weighted = (strengths * closeness).astype(sum_type(closeness)) + STRENGTH_EPSILON
     if mask is not None:
         weighted = jnp.where(mask, weighted, 0)
-    return weighted / (jnp.sum(weighted, axis=-1, keepdims=True) + EPSILON)
+    return (weighted / (jnp.sum(weighted, axis=-1, keepdims=True) + EPSILON)).astype(kind)
 
 
 def inverse_square_weights(
@@ -77,6 +83,7 @@ def inverse_square_weights(
     If all slots are masked, all weights are zero. O(T d).
     """
     distances = squared_distances(position, keys)
+    kind, distances = distances.dtype, distances.astype(sum_type(distances))
     if mask is not None:
         distances = jnp.where(mask, distances, 1.0 / EPSILON)
     # The scale cancels in the normalisation, so it needs no gradient.
@@ -85,7 +92,7 @@ def inverse_square_weights(
     if mask is not None:
         closeness = jnp.where(mask, closeness, 0)
     total = jnp.sum(closeness, axis=-1, keepdims=True)
-    return strengthened(closeness / jnp.where(total > 0, total, 1), strengths, mask)
+    return strengthened((closeness / jnp.where(total > 0, total, 1)).astype(kind), strengths, mask)
 
 
 def softmax_distance_weights(

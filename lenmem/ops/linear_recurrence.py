@@ -17,13 +17,14 @@ Shapes: keys and queries [..., S, d_k], values [..., S, d_v], strengths and deca
 from __future__ import annotations
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from lenmem.ops.chunks import chunked, outer_products, read_all, sum_type, unchunked
+from lenmem.ops.chunks import chunked, outer_products, read_all, result_type, sum_type, unchunked
 from lenmem.placement import platform
 
 
@@ -76,9 +77,12 @@ def linear_recurrence(
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
-    if keys.shape[-2] != values.shape[-2]:
-        raise ValueError(f"{keys.shape[-2]} keys but {values.shape[-2]} values")
-    kind, dtype, length = sum_type(values), values.dtype, keys.shape[-2]
+    lengths = {"keys": keys.shape[-2], "values": values.shape[-2], "queries": queries.shape[-2]}
+    strengths = {"write": write, "erase": erase, "log_decay": log_decay}
+    lengths |= {name: jnp.shape(array)[-1] for name, array in strengths.items() if array is not None}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"lengths differ: {', '.join(f'{count} {name}' for name, count in lengths.items())}")
+    kind, dtype, length = sum_type(values), result_type(values), keys.shape[-2]
     size = max(1, -(-length // max(1, -(-length // chunk_size))))  # as many chunks as needed, with little padding
 
     def in_chunks(array: jax.Array) -> jax.Array:
@@ -87,6 +91,8 @@ def linear_recurrence(
     keys, values, write = in_chunks(keys), in_chunks(values), in_chunks(write[..., None])
     ratios = since = left = None
     if log_decay is not None:
+        # Below the smallest number, exp is 0 anyway; sums of such logarithms would be inexact or infinite.
+        log_decay = jnp.maximum(log_decay, math.log(jnp.finfo(kind).smallest_subnormal) - 1)
         total = jnp.cumsum(in_chunks(log_decay[..., None]), axis=-2)  # log A_t
         ratios = jnp.exp(jnp.minimum(total - jnp.swapaxes(total, -1, -2), 0))  # G_ts; above the diagonal unused
         since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)  # A_t, A_C / A_t

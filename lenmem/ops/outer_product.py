@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from lenmem.ops.chunks import chunked, outer_products, read_all, sum_type, unchunked
+from lenmem.ops.chunks import chunked, outer_products, read_all, result_type, sum_type, unchunked
 from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
 
@@ -37,7 +37,7 @@ def nam_read(
 ) -> Float[Array, "... v"]:
     """RD(M, q, p_r) = p_r M q (section 3.1), for a unit query q. In the dtype of the query. O(d_v d_k)."""
     read = jnp.einsum("...vk,...k->...v", memory, query, preferred_element_type=sum_type(memory))
-    return (jnp.asarray(read_probability)[..., None] * read).astype(query.dtype)
+    return (jnp.asarray(read_probability)[..., None] * read).astype(result_type(query))
 
 
 def nam_write(
@@ -55,7 +55,7 @@ def nam_write(
     stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=sum_type(memory))
     written = jnp.asarray(write_probability)[..., None] * value
     change = written - jnp.asarray(erase_probability)[..., None] * stored
-    return (memory + change[..., :, None] * key[..., None, :]).astype(memory.dtype)
+    return (memory + change[..., :, None] * key[..., None, :]).astype(result_type(memory))
 
 
 # Normalized outer-product attention (sections 3.2 and 4.1) ------------------------------------------------------------
@@ -79,7 +79,7 @@ def outer_product_read(
     read_probability: Float[Array, "... S"] | None = None,
 ) -> Float[Array, "... S v"]:
     """r_i = p_r^(i) M mu(q_i): many reads of one memory (section 3.2). In the dtype of the query. O(S d_v d_k)."""
-    return _gated(read_all(memory, _normalized(query)), read_probability).astype(query.dtype)
+    return _gated(read_all(memory, _normalized(query)), read_probability).astype(result_type(query))
 
 
 def normalized_outer_product_attention(
@@ -121,7 +121,7 @@ def normalized_outer_product_attention(
     _check_lengths(query, key, value, causal)
     keys, values = _writes(key, value, key_mask, write_probability)
     read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size)
-    read = _gated(read, read_probability).astype(value.dtype)
+    read = _gated(read, read_probability).astype(result_type(value))
     return (read, memory) if return_carry else read
 
 
@@ -144,7 +144,7 @@ def normalized_outer_product_step(
         shape = (*jnp.broadcast_shapes(key.shape[:-1], value.shape[:-1]), value.shape[-1], key.shape[-1])
         carry = jnp.zeros(shape, sum_type(value))
     carry = nam_write(carry, _normalized(key), value, write_probability, 0.0)
-    return nam_read(carry, _normalized(query), read_probability).astype(value.dtype), carry
+    return nam_read(carry, _normalized(query), read_probability).astype(result_type(value)), carry
 
 
 def linear_attention(
@@ -178,17 +178,17 @@ def linear_attention(
     if already is not None:
         total, seen = already + total, already[..., None, :] + seen
     weight = jnp.sum(queries * seen, axis=-1, keepdims=True)
-    read = (read / (weight + LINEAR_EPSILON)).astype(value.dtype)
+    read = (read / (weight + LINEAR_EPSILON)).astype(result_type(value))
     return (read, (memory, total)) if return_carry else read
 
 
 def _normalized(vectors: jax.Array) -> jax.Array:
     """mu, computed in float32."""
-    return unit(vectors.astype(sum_type(vectors))).astype(vectors.dtype)
+    return unit(vectors.astype(sum_type(vectors))).astype(result_type(vectors))
 
 
 def _elu_features(vectors: jax.Array) -> jax.Array:
-    return (jax.nn.elu(vectors.astype(sum_type(vectors))) + 1).astype(vectors.dtype)
+    return (jax.nn.elu(vectors.astype(sum_type(vectors))) + 1).astype(result_type(vectors))
 
 
 def _zero_where_masked(vectors: jax.Array, mask: jax.Array | None) -> jax.Array:
@@ -206,7 +206,7 @@ def _writes(
     keys = _normalized(_zero_where_masked(key, mask))
     if probability is not None and mask is not None:
         probability = jnp.where(mask, probability, 0)
-    return keys, _gated(_zero_where_masked(value, mask), probability).astype(value.dtype)
+    return keys, _gated(_zero_where_masked(value, mask), probability).astype(result_type(value))
 
 
 def _attend(
@@ -248,7 +248,7 @@ def _prefix_sums(array: jax.Array, axis: int) -> jax.Array:
 def _read_within(queries: jax.Array, keys: jax.Array, values: jax.Array) -> jax.Array:
     """sum_{s <= i} v_s (k_s . q_i) within each chunk."""
     scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=sum_type(keys))
-    scores = jnp.tril(scores).astype(values.dtype)
+    scores = jnp.tril(scores).astype(result_type(values))
     return jnp.einsum("...is,...sv->...iv", scores, values, preferred_element_type=sum_type(values))
 
 

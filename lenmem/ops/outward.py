@@ -101,7 +101,7 @@ def running_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
     """
     length = terms.shape[-1]
     size = min(length, RUN) if length <= RUN or length > SHORT else RUN // 2
-    runs = terms.reshape(*terms.shape[:-1], -1, size)
+    runs = terms.reshape(*terms.shape[:-1], length // max(size, 1), size)
     sums = _exclusive_sums(jnp.sum(runs, axis=-1), reverse)[..., None] + _exclusive_sums(runs, reverse)
     return sums.reshape(terms.shape)
 
@@ -120,7 +120,7 @@ def to_relative(array: jax.Array, width: int) -> jax.Array:
     """[..., n, M] -> [..., n, width]: entry (i, i + c) moves to (i, c). Past its end, a row continues in the next."""
     *leading, rows, columns = array.shape
     array = jnp.pad(array, [(0, 0)] * len(leading) + [(0, 1), (0, 0)])
-    array = array.reshape(*leading, -1)[..., : rows * (columns + 1)]
+    array = array.reshape(*leading, (rows + 1) * columns)[..., : rows * (columns + 1)]
     return array.reshape(*leading, rows, columns + 1)[..., :width]
 
 
@@ -128,11 +128,12 @@ def to_absolute(array: jax.Array, columns: int) -> jax.Array:
     """[..., n, width] -> [..., n, columns], columns >= width - 1: entry (i, c) moves to (i, i + c); the rest is 0."""
     *leading, rows, width = array.shape
     array = jnp.pad(array, [(0, 0)] * (len(leading) + 1) + [(0, columns + 1 - width)])
-    return array.reshape(*leading, -1)[..., : rows * columns].reshape(*leading, rows, columns)
+    array = array.reshape(*leading, rows * (columns + 1))[..., : rows * columns]
+    return array.reshape(*leading, rows, columns)
 
 
 def in_tiles(rows: jax.Array, size: int) -> jax.Array:
     """[..., N, d] -> [..., ceil(N / size), size, d], with zeros after the end."""
     *leading, length, width = rows.shape
     rows = jnp.pad(rows, [(0, 0)] * len(leading) + [(0, -length % size), (0, 0)])
-    return rows.reshape(*leading, -1, size, width)
+    return rows.reshape(*leading, -(-length // size), size, width)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from lenmem.ops.chunks import result_type
 from lenmem.ops.lie import masked_softmax, unit
 
 Similarity = Literal["cosine", "cosine_temperature", "dot"]
@@ -99,4 +100,4 @@ def dereference(memory: Float[Array, "*#batch N d"], weights: Float[Array, "*#ba
 
     Zero weights read zeros. Rows with weight 0 have no effect as long as they are finite.
     """
-    return jnp.einsum("...n,...nd->...d", weights.astype(memory.dtype), memory)
+    return jnp.einsum("...n,...nd->...d", weights.astype(result_type(memory)), memory)

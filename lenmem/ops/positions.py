@@ -12,9 +12,13 @@ if all positions are shifted by the same amount, and so are the products of rota
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Real
+
+from lenmem.ops.chunks import result_type, sum_type
 
 
 def sinusoidal(positions: Real[Array, ...], width: int) -> Float[Array, "... width"]:
@@ -45,7 +49,7 @@ def rotary(vectors: Float[Array, "... N d"], positions: Int[Array, "... N"]) -> 
     if width % 2:
         raise ValueError(f"rotary positions rotate pairs of columns; the width is {width}, which is odd")
     angles = positions[..., None].astype(jnp.float32) * _frequencies(width)
-    sine, cosine = jnp.sin(angles).astype(vectors.dtype), jnp.cos(angles).astype(vectors.dtype)
+    sine, cosine = jnp.sin(angles).astype(result_type(vectors)), jnp.cos(angles).astype(result_type(vectors))
     first, second = vectors[..., 0::2], vectors[..., 1::2]
     turned = jnp.stack([first * cosine - second * sine, first * sine + second * cosine], axis=-1)
     return turned.reshape(vectors.shape)
@@ -188,7 +192,10 @@ def forgetting(log_gates: Float[Array, "... N"]) -> Float[Array, "... N N"]:
 
     If it is added to the logits of a causal softmax, each weight is multiplied by the gates of all positions after its
     key, up to the query. With a constant g it is ALiBi. Lin et al., "Forgetting Transformer", ICLR 2025 (arXiv
-    2503.02130), section 3.1. O(N^2).
+    2503.02130), section 3.1. Sums are float32. O(N^2).
     """
-    total = jnp.cumsum(log_gates, axis=-1)
-    return jnp.tril(total[..., :, None] - total[..., None, :])
+    kind = sum_type(log_gates)
+    # A gate below the smallest number is closed; sums of such logarithms would be inexact or infinite.
+    gates = jnp.maximum(log_gates, math.log(jnp.finfo(kind).smallest_subnormal) - 1).astype(kind)
+    total = jnp.cumsum(gates, axis=-1)
+    return jnp.tril(total[..., :, None] - total[..., None, :]).astype(result_type(log_gates))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops.chunks import varying_like
 from lenmem.ops.lie import unit
 
 CHUNK = 64
@@ -55,12 +56,13 @@ def _nearest(directions: jax.Array, valid: jax.Array, pairs: int) -> tuple[jax.A
         cosines = jnp.einsum("...ih,...jh->...ij", rows, directions)
         competing = real[..., :, None] & valid[..., None, :] & (times[:, None] < jnp.arange(length))
         cosines = jnp.where(competing, cosines, -jnp.inf).reshape(*leading, -1)
-        numbers = jnp.broadcast_to((times[:, None] * length + jnp.arange(length)).ravel(), cosines.shape)
+        numbers = (times[:, None] * length + jnp.arange(length)).ravel().astype(jnp.int32)
+        numbers = jnp.broadcast_to(numbers, cosines.shape)
         cosines, numbers = (jnp.concatenate(both, axis=-1) for both in zip(best, (cosines, numbers), strict=True))
         best, at = jax.lax.top_k(cosines, pairs)
         return (best, jnp.take_along_axis(numbers, at, axis=-1)), None
 
     start = jnp.full((*leading, pairs), -jnp.inf, directions.dtype), jnp.zeros((*leading, pairs), jnp.int32)
     blocks_first = jnp.moveaxis(rows, -3, 0), jnp.moveaxis(real, -2, 0), times
-    (similar, numbers), _ = jax.lax.scan(search, start, blocks_first)
+    (similar, numbers), _ = jax.lax.scan(search, varying_like(start, rows, real), blocks_first)
     return similar, numbers // length, numbers % length

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops import pallas
-from lenmem.ops.chunks import sum_type
+from lenmem.ops.chunks import result_type, sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.outward import (
     Scalar,
@@ -41,7 +41,7 @@ def stick_breaking_weights(
     wide = logits.astype(sum_type(logits))
     if visible is not None:
         wide = jnp.where(visible, wide, -jnp.inf)
-    return _stick_breaking(wide).astype(logits.dtype)
+    return _stick_breaking(wide).astype(result_type(logits))
 
 
 def stick_breaking_attention(
@@ -68,13 +68,13 @@ def stick_breaking_attention(
         from lenmem.ops.pallas import geometric
 
         query = query.astype(sum_type(query)) * or_default(scale, query)
-        return geometric.attention(query, key, value, None, offset, key_mask, one_sided=True).astype(value.dtype)
+        return geometric.attention(query, key, value, None, offset, key_mask, one_sided=True).astype(result_type(value))
     logits = match_logits(query, key, None, scale, offset, 0)
     rows, columns = positions(logits, 0)
     visible = rows > columns if key_mask is None else (rows > columns) & key_mask[..., None, :]
-    weights = stick_breaking_weights(logits, visible).astype(value.dtype)
+    weights = stick_breaking_weights(logits, visible).astype(result_type(value))
     read = jnp.einsum("...ij,...jv->...iv", weights, value, preferred_element_type=sum_type(value))
-    return read.astype(value.dtype)
+    return read.astype(result_type(value))
 
 
 def _stick_breaking_forward(logits: jax.Array) -> tuple[jax.Array, tuple]:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from lenmem.ops.chunks import sum_type
+from lenmem.ops.chunks import result_type, sum_type
 from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
 from lenmem.ops.outer_product import Probability, nam_write
@@ -83,7 +83,7 @@ def nested_read(
             f"{outer}{inner}Z,{outer}Z->{outer}{inner}", read, _mu(query), preferred_element_type=sum_type(memory)
         )
     read = _spread(read_probability, leading, read) * read
-    return read.astype(queries[0].dtype) if queries else read
+    return read.astype(result_type(queries[0])) if queries else read
 
 
 def nested_write(
@@ -114,7 +114,7 @@ def nested_write(
     change = _spread(write_probability, leading, value) * value - _spread(erase_probability, leading, value) * stored
     for key in reversed(keys):
         change = change[..., None] * _mu(key).reshape(*key.shape[:-1], *[1] * (change.ndim - leading), key.shape[-1])
-    return (memory + change).astype(memory.dtype)
+    return (memory + change).astype(result_type(memory))
 
 
 def _mu(vectors: jax.Array) -> jax.Array:
@@ -178,11 +178,11 @@ def few_shot(
     write, erase = (jnp.full(shape, p, sum_type(weight)) for p in (write_probability, erase_probability))
     keys = inputs * inverse
     learnt, _ = linear_recurrence(keys, keys, outputs * inverse, write, erase, initial=weight)
-    return learnt.astype(weight.dtype)
+    return learnt.astype(result_type(weight))
 
 
 def _inverse_length(vectors: jax.Array) -> jax.Array:
     """1 / |x| for any x of positive square in its dtype, else 0, with finite gradients."""
     square = jnp.sum(jnp.square(vectors.astype(sum_type(vectors))), axis=-1, keepdims=True)
     there = square > 0
-    return jnp.where(there, jax.lax.rsqrt(jnp.where(there, square, 1)), 0).astype(vectors.dtype)
+    return jnp.where(there, jax.lax.rsqrt(jnp.where(there, square, 1)), 0).astype(result_type(vectors))

@@ -18,7 +18,7 @@ from lenmem.files import make_directory, read_json, write_whole
 from lenmem.training import checkpoint, processes
 from lenmem.training.loop import Result, train
 from lenmem.training.resume import same_experiment
-from lenmem.training.run_directory import CHECKPOINTS
+from lenmem.training.run_directory import CHECKPOINTS, data_changed
 from lenmem.types import PyTree
 
 Report = Callable[[dict[str, Any]], None]
@@ -148,4 +148,5 @@ def holds_same(experiment: Experiment, directory: Path) -> bool:
     saved = directory / CHECKPOINTS
     if checkpoint.latest(saved) is None:
         return False
-    return same_experiment(checkpoint.read_manifest(saved)["experiment"], experiment)
+    manifest = checkpoint.read_manifest(saved)
+    return same_experiment(manifest["experiment"], experiment) and not data_changed(manifest, experiment)

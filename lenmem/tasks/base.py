@@ -140,6 +140,11 @@ class Task:
         """Number of examples of a split, after which the examples repeat; None: endless."""
         return None
 
+    @property
+    def data_hash(self) -> str | None:
+        """The SHA-256 of the user's file that the task reads, if there is one."""
+        return None
+
     def reply(self, text: str, ask: Callable[[Batch], Any]) -> list[str] | None:
         """The answer, as text, to an input that was typed as text. `ask` maps a batch to outputs.
 

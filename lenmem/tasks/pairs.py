@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import os
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -84,6 +85,10 @@ class Pairs(RowTask):
     def version(self) -> Version | None:
         """The version of the file when the task was made; None for rows in memory, and if there was no file."""
         return vars(self)["_version"]
+
+    @property
+    def data_hash(self) -> str | None:
+        return None if self.version is None or self.path == "example" else _hash(self.version)
 
     @property
     def read_path(self) -> str:
@@ -194,6 +199,12 @@ def _version(path: str) -> Version | None:
         return None
     state = os.stat(path)
     return os.path.abspath(path), state.st_mtime_ns, state.st_size
+
+
+@functools.lru_cache(maxsize=4)
+def _hash(version: Version) -> str:
+    with open(version[0], "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.lru_cache(maxsize=4)

@@ -32,7 +32,7 @@ from lenmem.training.step import Record, State, keep_best, selected
 from lenmem.types import PyTree
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Result:
     """The result of a training."""
 

@@ -123,6 +123,12 @@ def read_parameters(
     return chosen, np.asarray(members["alive"]), int(state["step"])
 
 
+def data_changed(manifest: Mapping[str, Any], experiment: TrainableExperiment) -> bool:
+    """Whether the data file of the experiment is another one than that of the run with this manifest."""
+    now = experiment.task.data_hash
+    return now is not None and manifest.get("data", now) != now
+
+
 def alive_in(history: Any, step: int, seeds: int) -> list[bool]:
     """The seeds that were alive at a step, according to the metrics; all seeds if there is no line for the step."""
     known = [entry["alive"] for entry in history or () if entry["step"] <= step and "alive" in entry]
@@ -151,6 +157,8 @@ class Recorder:
         self.path = None if directory is None else Path(directory)
         self.experiment, self.resume, self.tensorboard = experiment, resume, tensorboard
         self.about = {"key": np.asarray(jax.random.key_data(key)).tolist(), **about}
+        if experiment.task.data_hash is not None:
+            self.about["data"] = experiment.task.data_hash
         self.start: int | None = None
         self.lock: Any = None
         self.events: Any = None
@@ -213,6 +221,8 @@ class Recorder:
         different = experiment_differences(saved["experiment"], self.experiment)
         if not different and saved.get("key") != self.about["key"]:
             different = ["it was begun with another key"]
+        if data_changed(saved, self.experiment):
+            different.append("its data file has changed")
         if saved.get("numbers") != self.about.get("numbers"):
             different.append("it trains another set of combinations")
         if different:

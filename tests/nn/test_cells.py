@@ -8,7 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lenmem import Experiment, Training, train
 from lenmem.nn.cells import FlaxCell, GRUCell, LSTMCell, Stacked, as_cell
+from lenmem.nn.encoders import Recurrent
+from lenmem.nn.interfaces import Transducer
+from lenmem.tasks.lantm import Copy
 from lenmem.types import Step
 
 ROWS, WIDTH, SIZE = 3, 4, 5
@@ -117,6 +121,24 @@ def test_flax_cells_run_unchanged():
     np.testing.assert_array_equal(start, 0)
     np.testing.assert_allclose(output, expected, atol=1e-6)
     np.testing.assert_allclose(carry, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("cell", [nn.GRUCell(SIZE), Stacked([nn.GRUCell(SIZE), nn.LSTMCell(SIZE)])], ids=["one", "two"])
+def test_flax_cells_are_scanned_and_trained(cell):
+    task = Copy(vocabulary=4, train_lengths=(1, 2))
+    result = train(Experiment(task, Transducer(cell), Training(steps=1, batch_size=2, log_every=1)))
+    assert np.all(np.isfinite(result.history[-1]["loss"]))
+
+
+def test_a_flax_cell_reads_in_both_directions():
+    states, mask = jax.random.normal(jax.random.key(0), (2, 3, 4)), jnp.ones((2, 3), bool)
+    both = Recurrent(nn.GRUCell(SIZE), bidirectional=True)
+    params = both.init(jax.random.key(0), states, mask)
+    outputs = both.apply(params, states, mask)
+    weights = [params["params"][f"FlaxCell_{n}"]["cell"] for n in range(2)]
+    for cell, reads, got in zip(weights, (states, states[:, ::-1]), np.split(outputs, 2, axis=-1), strict=True):
+        expected = nn.RNN(nn.GRUCell(SIZE)).apply({"params": {"cell": cell}}, reads)
+        np.testing.assert_allclose(got if cell is weights[0] else got[:, ::-1], expected, atol=1e-6)
 
 
 def test_as_cell():

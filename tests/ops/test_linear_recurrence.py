@@ -147,6 +147,20 @@ def test_strong_decay_is_finite_and_forgets():
     assert np.all(np.isfinite(reads)) and np.all(np.isfinite(jax.jit(gradient)(arguments["log_decay"])))
 
 
+def test_a_decay_to_nothing_forgets_all_before_it():
+    """Also a logarithm of -inf, and one of -1e6, which would make the sums of the others inexact."""
+    for nothing in (-np.inf, -1e6):
+        arguments = drawn(length=12)
+        decay = np.array(arguments["log_decay"])
+        decay[:, 5] = nothing
+        state, reads = scan(**arguments | {"log_decay": decay}, chunk_size=16)
+        later = {name: array[:, 5:] for name, array in arguments.items() if name != "initial"}
+        fresh = later | {"log_decay": np.where(np.arange(7), decay[:, 5:], 0)}
+        expected, tail = scan(**fresh, initial=jnp.zeros_like(arguments["initial"]), chunk_size=16)
+        np.testing.assert_allclose(reads[:, 5:], tail, atol=1e-4)
+        np.testing.assert_allclose(state, expected, atol=1e-4)
+
+
 def test_nothing_and_wrong_sizes():
     arguments = drawn(length=0)
     state, reads = scan(**arguments)
@@ -154,5 +168,6 @@ def test_nothing_and_wrong_sizes():
     assert reads.shape == (2, 0, 3)
     with pytest.raises(ValueError, match="chunk_size must be at least 1, not 0"):
         ops.linear_recurrence(**drawn(), chunk_size=0)
-    with pytest.raises(ValueError, match="13 keys but 12 values"):
-        ops.linear_recurrence(**drawn() | {"values": drawn(length=12)["values"]})
+    for name in ("queries", "values", "write", "erase", "log_decay"):
+        with pytest.raises(ValueError, match=f"lengths differ: 13 keys.* 12 {name}|12 {name}.*13 keys"):
+            ops.linear_recurrence(**drawn() | {name: drawn(length=12)[name]})

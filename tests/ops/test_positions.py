@@ -226,6 +226,14 @@ def test_constant_gates_forget_as_alibi_does():
     np.testing.assert_allclose(bias, np.where(distance >= 0, -slope * distance, 0), atol=1e-6)
 
 
+def test_gates_in_half_precision_and_closed_ones():
+    gates = (-jnp.abs(jax.random.normal(jax.random.key(0), (1000,)))).astype(jnp.bfloat16)
+    np.testing.assert_allclose(jnp.diagonal(ops.forgetting(gates), -1), gates[1:], atol=1e-3)
+    bias = ops.forgetting(jnp.array([0.0, -1, -jnp.inf, -1]))
+    np.testing.assert_allclose(bias[3], [bias[3, 0], bias[3, 1], -1, 0], atol=1e-4)
+    assert np.all(np.isfinite(bias)) and bias[3, 1] < -100
+
+
 def test_forgetting_sums_the_gates_since():
     gates = -np.random.default_rng(0).exponential(size=(2, 7))
     expected = [[[gates[b, j + 1 : i + 1].sum() for j in range(7)] for i in range(7)] for b in range(2)]

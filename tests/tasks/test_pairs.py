@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem import options, runs
+from lenmem import Experiment, Training, load, options, runs, train
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
 from lenmem.evaluation.lengths import Evaluation
+from lenmem.models import make as make_model
+from lenmem.runs.measuring import holds_same
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks import make
 from lenmem.tasks.pairs import Pairs
@@ -53,6 +55,46 @@ def test_the_longer_inputs_are_the_test(tmp_path, share):
         seen |= got
         assert all(task.lengths_of(split)[0] <= len(text.split()) <= task.lengths_of(split)[1] for text, _ in got)
     assert seen == set(ROWS)
+
+
+def test_a_run_is_not_used_with_a_file_that_has_changed(tmp_path):
+    def experiment():
+        task = Pairs(path=str(tmp_path / "pairs.tsv"))
+        training = Training(steps=2, batch_size=2, log_every=1, checkpoint_every=1)
+        return Experiment(task, make_model("elman", hidden_size=4), training)
+
+    table(tmp_path / "pairs.tsv", ROWS)
+    train(experiment(), directory=tmp_path / "run")
+    assert holds_same(experiment(), tmp_path / "run")
+    load(tmp_path / "run")
+    table(tmp_path / "pairs.tsv", [(b, a) for a, b in ROWS])
+    assert not holds_same(experiment(), tmp_path / "run")
+    with pytest.raises(ValueError, match="the data file of .*run has changed since its training"):
+        load(tmp_path / "run")
+    with pytest.raises(ValueError, match="cannot be resumed .* its data file has changed"):
+        train(experiment(), directory=tmp_path / "run", resume=True)
+    table(tmp_path / "pairs.tsv", ROWS)
+    load(tmp_path / "run")
+
+
+def test_a_byte_order_mark_is_no_token(tmp_path):
+    (tmp_path / "pairs.tsv").write_bytes(b"\xef\xbb\xbf" + "".join(f"{a}\t{b}\n" for a, b in ROWS).encode())
+    assert "w0" in Pairs(path=str(tmp_path / "pairs.tsv")).input_names
+    assert not any("\ufeff" in name for name in Pairs(path=str(tmp_path / "pairs.tsv")).input_names)
+
+
+def test_a_length_that_no_row_has_is_refused(tmp_path):
+    rows = [(" ".join(["a"] * n), "b") for n in (3, 4, 4, 6, 9)] + [(" ".join(["b"] * n), "a") for n in (3, 4, 6, 9)]
+    task = Pairs(path=table(tmp_path / "pairs.tsv", rows))
+    for length, message in (
+        (5, "has length 5; the nearest are 4 and 6"),
+        (1, "shortest .* 3, got 1"),
+        (10, "9, got 10"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Evaluation(lengths=(3, length)).lengths_for(task)
+        with pytest.raises(ValueError, match=message):
+            runs.example_batch(task, length)
 
 
 def test_more_than_256_tokens_have_ids_of_their_own(tmp_path):

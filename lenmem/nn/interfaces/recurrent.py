@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.nn.cells import as_cell
+from lenmem.nn.cells import copied
 from lenmem.nn.interfaces.packing import SPECIAL, Embedding, after_input, pack, require_spec, tokens_of
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part, told
@@ -82,7 +82,7 @@ def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps
     """Scans `interface.cell` over batch-major steps [B, T, ...]; returns its outputs, time-major. Sows the tokens
     read. `lengths` int[B]: the number of inputs of each row, with computation tokens. The cell is told the number
     without them."""
-    cell = as_cell(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
+    cell = copied(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
     if interface.is_mutable_collection("traces") and not interface.is_initializing():
         for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
             interface.sow("traces", name, value.T)

@@ -1,0 +1,81 @@
+"""Operations on inputs that callers outside of lenmem have: empty batches, integers, NumPy, half precision, shards."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+from lenmem import models, ops
+from lenmem.tasks.base import draw
+from lenmem.tasks.lantm import Copy
+
+
+@pytest.mark.parametrize("options", [{}, {"block_size": 2}, {"tolerance": 1e-3}], ids=str)
+def test_empty_batches(options):
+    nothing = jnp.zeros((0, 5, 4))
+    attend = ops.geometric_attention if options else ops.stick_breaking_attention
+    assert attend(nothing, nothing, nothing, **options).shape == (0, 5, 4)
+    assert jax.grad(lambda x: jnp.sum(attend(x, x, x, **options)))(nothing).shape == (0, 5, 4)
+
+
+def test_integers_are_read_as_floats():
+    np.testing.assert_allclose(ops.dereference(jnp.array([[10], [20]]), jnp.array([0.5, 0.5])), [15])
+    np.testing.assert_allclose(ops.nam_read(0.5 * jnp.ones((2, 3)), jnp.array([1, 0, 0])), [0.5, 0.5])
+    np.testing.assert_allclose(ops.geometric_attention_weights(jnp.array([[0, 0], [0, 0]])), [[0, 0.5], [0.5, 0]])
+
+
+def test_doubles_of_numpy_are_taken_without_a_warning():
+    assert ops.geometric_attention_weights(np.zeros((2, 2))).dtype == jnp.float32
+    rows = np.zeros((3, 2))
+    assert ops.linear_recurrence(rows, rows, rows, np.zeros(3))[1].dtype == jnp.float32
+
+
+def test_zeros_in_float16():
+    zeros = jnp.zeros(3, jnp.float16)
+    np.testing.assert_array_equal(ops.unit(zeros), zeros)
+    keys, strengths = jnp.ones((3, 3), jnp.float16), jnp.ones(3, jnp.float16)
+    masked = ops.inverse_square_weights(zeros, keys, strengths, jnp.zeros(3, bool))
+    np.testing.assert_array_equal(masked, zeros)
+    np.testing.assert_allclose(ops.dot_product_weights(zeros, keys, zeros), 1 / 3, atol=0.02)
+
+
+def test_gradients_inside_and_through_shards():
+    """One device has the types of many: an array varies over the axis, or is replicated."""
+    mesh = jax.make_mesh((1,), ("batch",), axis_types=(AxisType.Auto,))
+    rows, weights = jax.random.normal(jax.random.key(0), (2, 5, 4)), jax.random.normal(jax.random.key(1), (4, 4))
+    split, same = PartitionSpec("batch"), PartitionSpec()
+
+    def attend(weights, rows):
+        return ops.geometric_attention(rows @ weights, rows, rows)
+
+    def loss(attend):
+        return lambda weights: jnp.sum(jnp.sin(attend(weights, rows)))
+
+    sharded = jax.shard_map(attend, mesh=mesh, in_specs=(same, split), out_specs=split)
+    np.testing.assert_allclose(jax.grad(loss(sharded))(weights), jax.grad(loss(attend))(weights), atol=1e-5)
+
+    def inside(weights, rows):
+        return jax.grad(lambda rows: jnp.sum(jnp.sin(attend(weights, rows))))(rows)
+
+    sharded = jax.shard_map(inside, mesh=mesh, in_specs=(same, split), out_specs=split)
+    np.testing.assert_allclose(sharded(weights, rows), inside(weights, rows), atol=1e-5)
+
+    def truncated(rows):
+        return ops.geometric_attention(rows, rows, rows, tolerance=1e-3)
+
+    sharded = jax.shard_map(truncated, mesh=mesh, in_specs=split, out_specs=split)
+    np.testing.assert_allclose(sharded(rows), truncated(rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ndr", "act", "transformer_shared", "lstm"])
+def test_what_init_returns_can_be_applied(name):
+    """Traces and losses are not part of it."""
+    task = Copy(vocabulary=4, train_lengths=(1, 3))
+    batch = draw(task, jax.random.key(0), jnp.array([2, 3]), 3)
+    model, arguments = models.make(name, task.spec), (batch.inputs, batch.input_mask, batch.target_mask)
+    variables = model.init(jax.random.key(0), *arguments)
+    assert list(variables) == ["params"]
+    assert model.apply(variables, *arguments).shape[:2] == batch.target_mask.shape
