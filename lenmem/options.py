@@ -33,15 +33,14 @@ def _dtype_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec | None:
     """`--model.dtype bfloat16`."""
     if np.dtype not in getattr(info.type, "__args__", ()):
         return None
-    allowed = {name: getattr(jnp, name) for name in ("float32", "bfloat16", "float16", "float64")}
+    offered = ("float32", "bfloat16", "float16", *(("float64",) if jax.config.read("jax_enable_x64") else ()))
+    allowed = {name: getattr(jnp, name) for name in offered}
 
     def parse(words: list[str]) -> Any:
         if words[0] == "None":
             return None
         if words[0] not in allowed:
             raise ValueError(f"{words[0]!r} is not a dtype; allowed are {', '.join(allowed)}")
-        if words[0] == "float64" and not jax.config.read("jax_enable_x64"):
-            raise ValueError("float64 needs the environment variable JAX_ENABLE_X64=1")
         return allowed[words[0]]
 
     return tyro.constructors.PrimitiveConstructorSpec(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 import lenmem
-from lenmem import cli, models, runs, share, tasks
+from lenmem import cli, configs, models, runs, share, tasks
+from lenmem import map as maps
 from lenmem.serialize import from_plain
 from lenmem.training import Optimizer
 from tests.training.tiny import experiment
@@ -339,6 +341,19 @@ def test_list_names_everything(capsys):
         (("predict", "tiny", "--length", "0"), "length is 0; it must be an integer, at least 1"),
         (("plot", "tiny", "--length", "0"), "length is 0; it must be an integer, at least 1"),
         (("plot", "tiny", "--input", "1", "--length", "3"), "leave out --length and --example"),
+        (("plot", "tiny", "--output", "pictures"), "--output goes with --figure"),
+        (("plot", "tiny", "--states", "--example", "1"), "--states has examples of its own"),
+        (("zoo", "card", "lantm/reverse", "--licence", "mit"), "--licence has no effect on zoo card"),
+        (("beyond", "--rounds", "3"), "--rounds go with a task"),
+        (("train", "copy", "--model", "lstm", "--modules", "mine.py"), "--modules: there is no file mine.py"),
+        (("train", "copy", "--model", "lstm", "--nosuch", "3"), "All of them: lenmem train copy --model lstm --help"),
+        (("train", "copy", "--model", "lstm", "--model.dtype", "float64"), "got 'float64'"),
+        (
+            ("train", "tiny.py", "--training.seed", "9" * 20),
+            "seed is 99999999999999999999; it must be an integer, from",
+        ),
+        (("train", "tiny.py", "--directory", "runs/[x]"), "Orbax cannot write to"),
+        (("predict", "tiny", "--length", "3000000000"), "lengths must be below 2^31, got 3000000000"),
         (("compare", "tiny", "--samples", "0"), "samples is 0; it must be an integer, at least 1"),
         (("export", "tiny", "--output", "tiny.txt"), "must end with .safetensors, got tiny.txt"),
         (("import", "runs/tiny"), "runs/tiny is a directory, not a safetensors file"),
@@ -355,6 +370,34 @@ def test_list_names_everything(capsys):
 )
 def test_errors_are_one_message(folder, capsys, arguments, message):
     assert message in fails(capsys, *arguments)
+
+
+def test_an_evaluation_with_other_lengths_leaves_the_curve_of_the_run(folder, capsys):
+    place = folder / "runs" / "tiny"
+    before = (place / "curve.json").read_bytes()
+    printed = run(capsys, "evaluate", "tiny", "--lengths", "5", "--samples", "2", "--save")
+    assert "runs/tiny/evaluation.csv and .png" in printed
+    assert (place / "curve.json").read_bytes() == before
+    for name in ("evaluation.csv", "evaluation.png", "evaluation.json"):
+        (place / name).unlink()
+
+
+def test_an_optimiser_of_the_command_line_is_that_of_all_models():
+    base, own = configs.load_config("quickstart"), configs.optimizers_of("quickstart")
+    cells = runs.cross(("quickstart",), ("lstm",), base.training, base, own)
+    assert cells["quickstart", "lstm"].training.optimizer == own["lstm"]
+    asked = dataclasses.replace(base.training, optimizer=Optimizer("adam", 0.5))
+    cells = runs.cross(("quickstart",), ("lantm", "lstm"), asked, base, own)
+    assert {cell.training.optimizer.learning_rate for cell in cells.values()} == {0.5}
+
+
+def test_a_quick_map_keeps_its_budget_when_one_number_changes(capsys, monkeypatch):
+    def budget_of(cells, budget, results):
+        raise ValueError(f"{budget} {results} {len(cells)}")
+
+    monkeypatch.setattr(maps, "with_recorded", budget_of)
+    printed = fails(capsys, "map", "--quick", "--budget.seeds", "1", "--networks", "lstm", "lstm", "--tasks", "copy")
+    assert str(dataclasses.replace(maps.QUICK, seeds=1)) + " runs/map 1" in printed
 
 
 @pytest.mark.parametrize(

@@ -165,10 +165,10 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         if self.path is not None:
+            self.checkpoints = checkpoint.Writer(self.path / CHECKPOINTS, self.experiment.training.keep_checkpoints)
             start = processes.on_first(self._claim)
             self.start = None if start < 0 else start
             self.manifest = {"experiment": to_plain(self.experiment), "environment": describe_environment()}
-            self.checkpoints = checkpoint.Writer(self.path / CHECKPOINTS, self.experiment.training.keep_checkpoints)
         return self
 
     def _claim(self) -> int:
