@@ -22,7 +22,7 @@ from lenmem.cli.compiling import Compile, compile_ahead
 from lenmem.cli.networks import Evaluate, Export, Import, Plot, Predict, evaluate, export, import_file, plot, predict
 from lenmem.cli.shelves import Data, Gallery, List, Zoo, data, list_names, show, zoo
 from lenmem.cli.tables import Map, Reproduce, draw_map, reproduce
-from lenmem.cli.terminal import bars, console, fail
+from lenmem.cli.terminal import bars, console, discard_output, fail
 from lenmem.cli.training import Sweep, Train, sweep, train
 from lenmem.errors import nearest
 from lenmem.training import DivergedError
@@ -68,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             VERBS[verb][0](rest)
     except DivergedError as error:
         fail(str(error), 1)
+    except BrokenPipeError:  # as after `| head`
+        discard_output()
+        raise SystemExit(1) from None
     except (ValueError, OSError) as error:
         fail(str(error), 2)
     except jax.errors.JaxRuntimeError as error:

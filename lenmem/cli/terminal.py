@@ -16,13 +16,18 @@ from lenmem import stopping
 from lenmem.bars import Bars
 
 
+def discard_output() -> None:
+    """Nothing more is written to stdout, because nobody reads it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Nobody reads the output any more, as after `| head`. A training is stopped and saved as by Ctrl-C."""
         if not stopping.training():
             super().on_broken_pipe()
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         os.kill(os.getpid(), signal.SIGINT)
 
 
