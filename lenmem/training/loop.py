@@ -207,7 +207,7 @@ def check_selection(experiment: TrainableExperiment) -> None:
         batch = draw(task, jax.random.key(0), jnp.array([longest]), longest)
         return task.metrics(jnp.zeros((*batch.target_mask.shape, task.spec.output_size)), batch)
 
-    known = [*jax.eval_shape(metrics), "loss"]
+    known = [*jax.eval_shape(metrics), *(["perplexity"] if task.forced else []), "loss"]
     if training.selection_metric not in known:
         raise ValueError(f"training.selection_metric is {training.selection_metric!r}; allowed are {', '.join(known)}")
 
