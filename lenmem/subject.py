@@ -38,8 +38,8 @@ class Subject:
     experiment: dict[str, Any]
     """The fields of the experiment, before other options change them."""
     options: list[str]
-    given: tuple[str, ...]
-    """The words of the command that name the subject."""
+    words: str
+    """The words of the command that name the subject, quoted for a shell."""
     config: str | None = None
     """The name or file of the configuration."""
     resume: bool = False
@@ -47,11 +47,6 @@ class Subject:
     """The run to resume, if the command names it."""
     modules: tuple[str, ...] = ()
     """The values of `--modules`."""
-
-    @property
-    def words(self) -> str:
-        """`given`, quoted for a shell."""
-        return shlex.join(self.given)
 
     def directory(self, asked: Path | None) -> Path:
         """The directory of the run: that of `--resume`, else `asked`, else runs/<name>."""
@@ -100,13 +95,13 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
             raise ValueError(f"the configuration {name} has a task; --task goes with --model alone")
         configs.find(name, tasks.names())
         label, fields = _configured(name, parsed.model)
-        given = (name, *(["--model", parsed.model] if parsed.model else []))
-        return Subject(label, fields, given=given, config=name, **common)
+        given = [name, *(["--model", parsed.model] if parsed.model else [])]
+        return Subject(label, fields, words=shlex.join(given), config=name, **common)
     if parsed.task is not None and parsed.model is not None:
         parts = {"task": runs.task_named(parsed.task), "model": models.make(parsed.model)}
         label = f"{parsed.task.replace('/', '-')}-{parsed.model}"
         fields = parts | {"training": DEFAULT_TRAINING, "evaluation": Evaluation()}
-        return Subject(label, fields, given=(parsed.task, "--model", parsed.model), **common)
+        return Subject(label, fields, words=shlex.join([parsed.task, "--model", parsed.model]), **common)
     missing = "--model" if parsed.task is not None else "--task"
     if meant := difflib.get_close_matches(missing, [word for word in words if word.startswith("--")], 1, 0.75):
         raise ValueError(f"there is no option {meant[0]}. Did you mean {missing!r}?")
@@ -119,7 +114,7 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
     if not parsed.resume:
         raise ValueError(usage)
     experiment = experiment_in(common["run"], configs.own_modules(common["modules"]))
-    return Subject(str(common["run"]), fields_of(experiment), given=("--resume", str(parsed.resume)), **common)
+    return Subject(str(common["run"]), fields_of(experiment), words=shlex.join(["--resume", parsed.resume]), **common)
 
 
 def ahead(arguments: Sequence[str], **options: str | None) -> tuple[argparse.Namespace, list[str]]:

@@ -67,7 +67,7 @@ class Evaluation:
     def lengths_for(self, task: Task) -> tuple[int, ...]:
         """The given lengths, or the task's `curve_lengths`. ValueError if the task has no examples that long."""
         if self.lengths is not None:
-            for length in checked_lengths(self.lengths):
+            for length in self.lengths:
                 task.check_length(length)
             return self.lengths
         return task.curve_lengths

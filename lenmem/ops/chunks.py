@@ -5,6 +5,7 @@ Shapes: keys and queries [..., S, d_k], values [..., S, d_v], memories [..., d_v
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -22,6 +23,14 @@ def result_type(*arrays: jax.Array) -> jnp.dtype:
     """The dtype of a result: that of the arrays, or float32 for integers and truth values."""
     kind = jnp.result_type(*arrays)
     return kind if jnp.issubdtype(kind, jnp.inexact) else jnp.dtype(jnp.float32)
+
+
+def finite_logarithms(logarithms: jax.Array, kind: jnp.dtype) -> jax.Array:
+    """Logarithms in the dtype `kind`, bounded from below where their exponential is 0 anyway.
+
+    Sums of logarithms beyond that, such as -inf, would be inexact or infinite.
+    """
+    return jnp.maximum(logarithms, math.log(jnp.finfo(kind).smallest_subnormal) - 1).astype(kind)
 
 
 def varying_like(tree: PyTree, *others: PyTree) -> PyTree:

@@ -17,14 +17,21 @@ Shapes: keys and queries [..., S, d_k], values [..., S, d_v], strengths and deca
 from __future__ import annotations
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from lenmem.ops.chunks import chunked, outer_products, read_all, result_type, sum_type, unchunked
+from lenmem.ops.chunks import (
+    chunked,
+    finite_logarithms,
+    outer_products,
+    read_all,
+    result_type,
+    sum_type,
+    unchunked,
+)
 from lenmem.placement import platform
 
 
@@ -91,8 +98,7 @@ def linear_recurrence(
     keys, values, write = in_chunks(keys), in_chunks(values), in_chunks(write[..., None])
     ratios = since = left = None
     if log_decay is not None:
-        # Below the smallest number, exp is 0 anyway; sums of such logarithms would be inexact or infinite.
-        log_decay = jnp.maximum(log_decay, math.log(jnp.finfo(kind).smallest_subnormal) - 1)
+        log_decay = finite_logarithms(log_decay, kind)
         total = jnp.cumsum(in_chunks(log_decay[..., None]), axis=-2)  # log A_t
         ratios = jnp.exp(jnp.minimum(total - jnp.swapaxes(total, -1, -2), 0))  # G_ts; above the diagonal unused
         since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)  # A_t, A_C / A_t

@@ -12,13 +12,11 @@ if all positions are shifted by the same amount, and so are the products of rota
 
 from __future__ import annotations
 
-import math
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Real
 
-from lenmem.ops.chunks import result_type, sum_type
+from lenmem.ops.chunks import finite_logarithms, result_type, sum_type
 
 
 def sinusoidal(positions: Real[Array, ...], width: int) -> Float[Array, "... width"]:
@@ -194,8 +192,5 @@ def forgetting(log_gates: Float[Array, "... N"]) -> Float[Array, "... N N"]:
     key, up to the query. With a constant g it is ALiBi. Lin et al., "Forgetting Transformer", ICLR 2025 (arXiv
     2503.02130), section 3.1. Sums are float32. O(N^2).
     """
-    kind = sum_type(log_gates)
-    # A gate below the smallest number is closed; sums of such logarithms would be inexact or infinite.
-    gates = jnp.maximum(log_gates, math.log(jnp.finfo(kind).smallest_subnormal) - 1).astype(kind)
-    total = jnp.cumsum(gates, axis=-1)
+    total = jnp.cumsum(finite_logarithms(log_gates, sum_type(log_gates)), axis=-1)
     return jnp.tril(total[..., :, None] - total[..., None, :]).astype(result_type(log_gates))

@@ -105,6 +105,8 @@ def cross(
     that replaces the one in `task_names`.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
+    if base is not None and training.optimizer != base.training.optimizer:
+        optimizers = {}  # an option takes precedence
     for task_name in task_names:
         task: Task = made or (base.task if base else task_named(task_name))
         for model_name in model_names:
@@ -114,8 +116,7 @@ def cross(
             else:
                 model = base.model if base is not None and own else models.make(model_name)
             recipe = training
-            kept = base is None or training.optimizer == base.training.optimizer  # an option takes precedence
-            if model_name in optimizers and not own and kept:
+            if model_name in optimizers and not own:
                 recipe = dataclasses.replace(training, optimizer=optimizers[model_name])
             try:
                 cells[task_name, model_name] = (

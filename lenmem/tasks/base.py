@@ -167,7 +167,8 @@ class Task:
         """Raises ValueError if no example has that length. In `endless` tasks there are examples of any length."""
         if self.endless:
             return
-        shortest, longest = min(self.curve_lengths), max(self.curve_lengths)
+        lengths = self.curve_lengths
+        shortest, longest = min(lengths), max(lengths)
         if length > longest:
             raise ValueError(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
         if length < shortest:

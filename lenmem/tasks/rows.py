@@ -38,7 +38,7 @@ class RowTask(Task):
         super().check_length(length)
         if self.endless or self.length_bin > 1:
             return
-        known = np.unique(self.row_lengths(_pool(self).rows))
+        known = _pool(self).lengths
         if length not in known:
             place = int(np.searchsorted(known, length))
             near = " and ".join(str(n) for n in known[max(place - 1, 0) : place + 1])
@@ -178,6 +178,8 @@ class _Pool:
     """Held-out rows by length."""
     bounds: np.ndarray
     """int32[longest + 1, 2]: the first and the last row + 1 for each length."""
+    lengths: np.ndarray
+    """The lengths that occur, ascending, each once."""
 
 
 @functools.lru_cache(maxsize=8)
@@ -195,7 +197,7 @@ def _pool(task: RowTask) -> _Pool:
     stop = np.searchsorted(lengths, asked, "right")
     nearest = lengths[stop - 1]  # the longest row that is not longer
     first = np.searchsorted(lengths, np.minimum(asked - task.length_bin, nearest - 1), "right")
-    return _Pool(rows[order], np.stack([first, stop], axis=1).astype(np.int32))
+    return _Pool(rows[order], np.stack([first, stop], axis=1).astype(np.int32), np.unique(lengths))
 
 
 def _row(rows: Rows, number: jax.Array) -> tuple[jax.Array, ...]:

@@ -83,9 +83,8 @@ def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps
     read. `lengths` int[B]: the number of inputs of each row, with computation tokens. The cell is told the number
     without them."""
     cell = copied(interface.cell)  # pyright: ignore[reportAttributeAccessIssue]
-    if interface.is_mutable_collection("traces") and not interface.is_initializing():
-        for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
-            interface.sow("traces", name, value.T)
+    for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
+        interface.sow("traces", name, value.T)
     given = lengths // (1 + interface.spec.computation_steps)  # pyright: ignore[reportAttributeAccessIssue]
     known = {"deterministic": steps.deterministic, "lengths": given}
     carry = told(cell.start, tokens.shape[:1], reading_steps, **known)
