@@ -80,12 +80,21 @@ def table_rows(task: DncTask, name: str, metric: str = "token_accuracy") -> dict
     return _rows({model: paper(task, model) for model in MODELS}, name, "", original, extended)
 
 
+LONG = 30_000
+"""Steps of the rows `-long`."""
+
+
 def small_rows(task: DncTask, name: str, metric: str = "token_accuracy", **options: Any) -> dict[str, Row]:
-    """The same rows for a CPU: `<task>-<model>-small` and `<task>-<model>-extended-small`."""
+    """The same rows for a CPU: `<task>-<model>-small` and `<task>-<model>-extended-small`, and with `LONG` steps
+    `<task>-<model>-long` and `<task>-<model>-extended-long`."""
     original = ByLength((*range(2, 46), 50, 60, 70, 80, 90, 100), samples=192, metric=metric)
     sparse = (2, 5, 10, 15, 20, 25, 30, 35, 40, 45, 60, 80, 100, 150, 200, 250)
     extended = ByLength(sparse, samples=32, metric=metric)
-    return _rows({model: small(task, model, **options) for model in MODELS}, name, "-small", original, extended)
+    rows = {}
+    for suffix, given in (("-small", options), ("-long", options | {"steps": LONG})):
+        experiments = {model: small(task, model, **given) for model in MODELS}
+        rows |= _rows(experiments, name, suffix, original, extended)
+    return rows
 
 
 def _rows(
