@@ -14,9 +14,9 @@
 # %% [markdown]
 # # Several devices
 #
-# A run uses all devices of its machine, and several processes can train one run together. Nothing in an experiment
-# changes for that. A laptop can try it, since JAX can split a CPU into several virtual devices. They make nothing
-# faster, but they show what happens on a machine with two GPUs. It takes about two minutes on one CPU core.
+# A run uses all devices of its machine, and several processes can train one run together. The experiment
+# stays the same. You can try this on a laptop, since JAX can split a CPU into several virtual devices. They make
+# nothing faster, but they show what happens on a machine with two GPUs. It takes about two minutes on one CPU core.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
@@ -77,6 +77,7 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "40"))
 options = f"copy --model gru --task.vocabulary 8 --task.train-lengths 1 4 --training.steps {STEPS}"
 options += f" --training.seeds 2 --training.log-every {STEPS // 2} --training.optimizer.learning-rate 0.03"
 os.environ["OPTIONS"] = options  # for the commands below
+os.environ["JAX_PLATFORMS"] = "cpu"  # theirs too: only a CPU can be split
 os.environ["TWO"] = (
     "--xla_force_host_platform_device_count=2"
     " --xla_cpu_collective_call_terminate_timeout_seconds=1800"  # devices that share a core wait for each other

@@ -67,7 +67,7 @@ from lenmem import ops, parallel
 from lenmem.evaluation import plots, tables, traces
 
 # Optimiser steps of the training below.
-STEPS = int(os.environ.get("LENMEM_STEPS", "150"))
+STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
 
 # %% [markdown]
 # ## Write, then read
@@ -130,7 +130,7 @@ plots.plot_curves([curve])
 # ## The heads
 #
 # One number of 8 digits, step by step from top to bottom: the positions of the write head and the read head of the
-# first tape, and the target of a jump by the read head.
+# first tape, and the jump table, the places to which the read head can jump.
 
 # %%
 batch = jax.tree.map(lambda x: x[None], task.sample(jax.random.key(2), 8, 8))

@@ -77,7 +77,7 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
 # steps have an input of their own, a blank). Nothing in it depends on a position, so nothing has to be learnt again for
 # a longer input.
 #
-# `sow` hands a value to whoever wants to look, and costs nothing otherwise.
+# `sow` records a value for inspection; it costs nothing when nothing is inspected.
 
 
 # %%
@@ -169,5 +169,5 @@ plots.plot_curves(curves)
 #
 # Train on `reverse`: can the head find the end? Let the moves depend on what was read last, and try `double`.
 #
-# `lenmem train mine.py` trains a network of a file from the command line, and the page on models of your own has the
-# other kinds: encoders, encoder-decoders, any Linen module.
+# `lenmem train mine.py` trains the network defined in a file from the command line, and the page on models of your
+# own has the other kinds: encoders, encoder-decoders, any Linen module.

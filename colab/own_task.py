@@ -139,7 +139,7 @@ plots.plot_curves(curves)
 # ## What it answers
 #
 # A saved run is opened with the class of its task, since nothing in a run is executed. One example that is longer than
-# all in training, and where the better seed of each network is right:
+# any in training, answered by the better seed of each network, with its mistakes marked:
 
 # %%
 loaded = {name: lenmem.load(f"runs/{name}", modules=[BackwardsPlusOne]) for name in results}
@@ -164,5 +164,5 @@ plots.plot_pointers(seen, 0)
 # ## From the command line
 #
 # Save the class and an `experiment` in a file, such as `mytask.py`. Then `lenmem train mytask.py` trains it, and other
-# verbs take `--modules mytask.py`. Tasks whose answers have another length, end with an end symbol, or are real numbers
-# differ in their `Spec` and their masks; `lenmem/tasks/lantm.py` and `lenmem/tasks/dnc/` have examples of each.
+# commands take `--modules mytask.py`. Tasks whose answers have another length, end with an end symbol, or are real
+# numbers differ in their `Spec` and their masks; `lenmem/tasks/lantm.py` and `lenmem/tasks/dnc/` have examples of each.

@@ -117,7 +117,7 @@ lstm, lstm_curve = trained("lstm")
 # %% [markdown]
 # ## Far beyond training
 #
-# The lengths of training are shaded; the axis is logarithmic, since they would vanish otherwise.
+# The lengths of training are shaded; the axis is logarithmic, so that they remain visible.
 
 # %%
 curves = [beyond_curve, panm_curve, lstm_curve]

@@ -136,5 +136,5 @@ plots.plot_key_space(seen, 0, names=traces.token_names(task.vocabulary))
 # other = dataclasses.replace(experiment, model=lenmem.models.make("lstm"))
 # ```
 #
-# is trained in the same way. Other notebooks look closer at one paper each; the one on Lie access ends with a model of
+# is trained in the same way. Other notebooks cover one paper each in detail; the one on Lie access ends with a model of
 # your own.

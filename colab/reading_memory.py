@@ -80,7 +80,7 @@ print("right:", sum(answer.hits), "of", len(answer.hits))
 # %% [markdown]
 # ## What can be seen
 #
-# A network hands out what it was told to sow. For a Lie-access memory these are the positions of its heads, the
+# Every value that a network sows can be inspected. For a Lie-access memory these are the positions of its heads, the
 # strength of each write, and the weights of each read.
 
 # %%
@@ -147,5 +147,5 @@ plots.plot_maps(fall[None], xlabel="changed symbol", ylabel="answer", label="fal
 # ## In a browser
 #
 # `lenmem gallery zoo:lantm/reverse --output site` writes a page on which a slider moves through the same traces, step
-# by step, and beside another network if you like. `lenmem plot zoo:lantm/reverse --length 20` draws all pictures of
-# this page into a folder.
+# by step, and beside another network if you like. `lenmem plot zoo:lantm/reverse --length 20` draws the pictures
+# of the traces on this page into a folder.

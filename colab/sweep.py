@@ -89,8 +89,8 @@ outcomes = lenmem.sweep.sweep(experiment, over, Path("runs/sweep"))
 # %% [markdown]
 # ## The table
 #
-# Medians over the seeds. The rule that picks the best stands below the table; it looks at a validation split of the
-# lengths of training, since a test must not choose.
+# Medians over the seeds. The rule for choosing the best combination is below the table. It uses a validation split
+# at the training lengths, because the test set must not be used for selection.
 
 # %%
 Console(width=150).print(lenmem.sweep.sweep_table(outcomes))

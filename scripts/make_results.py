@@ -389,8 +389,9 @@ def summary(records: Sequence[Record]) -> str:
     good = [[kind in ("within", "above") for kind in pair] for pair in verdicts]
     return (
         f"Of the {printed} rows that {len(papers.names())} papers print, {len(found)} have been measured. "
-        f"{sum(own for own, _ in good)} reach the paper: no number is more than {NEAR:g} points below the printed one. "
-        f"{sum(map(any, good))} do if the best network is chosen on the test set, as some of the papers did.\n"
+        f"{sum(own for own, _ in good)} of them match the paper: none of their numbers is more than {NEAR:g} points "
+        f"below the printed one. With the best network chosen on the test set, as in some of the papers, "
+        f"{sum(map(any, good))} do.\n"
     )
 
 

@@ -83,7 +83,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Graves et al. 2016",
     ),
     ("dnc_peephole", "dnc_compression", "dnc_regularized", "dnc_compression_regularized"): (
-        "the same with constraints on the controller's states",
+        "with a peephole LSTM; the same with constraints on the controller's states",
         "Ofner & Kern 2021",
     ),
     ("dnc_lstm_compression", "dnc_lstm_regularized", "dnc_lstm_compression_regularized"): (

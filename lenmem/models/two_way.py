@@ -272,10 +272,9 @@ class TwoWay(FlatModel):
     reach: PositiveInt = 2
     """R: number of slots that a head may walk in a step, in either direction."""
     jumps: bool = True
-    """Whether heads may jump. False is an ablation: they only walk (and follow an index)."""
+    """Whether heads may jump. If False, they only walk (and follow an index)."""
     reading: bool = True
-    """Make a step for each symbol of the input before the first answer. False is an ablation: the machine answers at
-    once."""
+    """Make a step for each symbol of the input before the first answer. If False, the machine answers at once."""
     index: bool | Literal["channels"] = False
     """Whether heads may move by an index of the input. Channels are then columns of the index only. `channels`: the
     index has only the channels as columns, so there is no index on a task without channels."""
