@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from lenmem.errors import parameters_fit
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.fields import check_fields
 from lenmem.models import supports
-from lenmem.serialize import FORGOTTEN, from_plain
+from lenmem.serialize import FORGOTTEN, from_plain, to_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
 from lenmem.training.configuration import Training
@@ -98,9 +98,11 @@ class Run:
     directory: Path
     manifest: dict[str, Any]
     alive: np.ndarray
-    """bool[S]: whether a seed has had no non-finite loss or gradient up to this step."""
+    """bool[S]: whether a seed has had no non-finite loss, gradient or update up to this step."""
     preferred: int | None = None
     """The default seed. None: the first seed that did not diverge."""
+    from_file: bool = False
+    """Whether it was loaded from a file. Its `directory` is then only the place for pictures."""
 
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:
         """The outputs of one seed's network. `seed=None`: `preferred`, or the first seed that did not diverge."""
@@ -122,7 +124,9 @@ class Run:
         if not living or seed not in (None, *living):
             who = "every seed" if not living else f"seed {seed}"
             rest = f"; alive are {', '.join(map(str, living))}" if living else ""
-            raise ValueError(f"{who} of {self.directory} diverged in training: non-finite loss or gradient{rest}")
+            raise ValueError(
+                f"{who} of {self.directory} diverged in training: non-finite loss, gradient or update{rest}"
+            )
         return living[0] if seed is None else seed
 
 
@@ -149,8 +153,7 @@ def load(
         return _load_file(directory, step, modules, optimizer)
     manifest = checkpoint.read_manifest(folder_of(directory, step), step)
     experiment = _experiment_in(manifest, directory, modules, optimizer)
-    if data_changed(manifest, experiment):
-        raise ValueError(f"the data file of {directory} has changed since its training, and with it the ids of tokens")
+    _check_data(manifest, experiment, directory)
     params, alive, step = read_parameters(experiment, directory, step)
     return Run(experiment, params, step, directory, manifest, alive)
 
@@ -180,7 +183,10 @@ def export_run(run: Run, path: str | os.PathLike[str], *, with_optimizer: bool =
     """
     if Path(path).suffix != SUFFIX:
         raise ValueError(f"the name of the file must end with {SUFFIX}, got {path}")
-    metadata = {"experiment": run.manifest["experiment"], "step": run.step, "alive": run.alive.tolist()}
+    # As it is now: networks of the zoo may have other fields than in training.
+    metadata = {"experiment": to_plain(run.experiment), "step": run.step, "alive": run.alive.tolist()}
+    if "data" in run.manifest:
+        metadata["data"] = run.manifest["data"]
     state = None
     if with_optimizer:
         if folder_of(run.directory, run.step).name != CHECKPOINTS:
@@ -213,7 +219,7 @@ def import_run(
         raise ValueError(f"{path} has an optimiser state but no training that belongs to it")
     checkpoint.save(directory / CHECKPOINTS, run.step, state, manifest, keep=run.experiment.training.keep_checkpoints)
     write_metrics(directory, metrics)
-    return dataclasses.replace(run, directory=directory, manifest=manifest)
+    return dataclasses.replace(run, directory=directory, manifest=manifest, from_file=False)
 
 
 def _load_file(
@@ -230,6 +236,7 @@ def _load_file(
     at = metadata.get("step", experiment.training.steps)
     if step not in (None, at):
         raise ValueError(f"{path} has nothing at step {step}; it has {at}")
+    _check_data(metadata | metadata.get("run", {}), experiment, path)
     wanted = abstract_parameters(experiment)
     try:
         chex.assert_trees_all_equal_shapes_and_dtypes(params, wanted)
@@ -240,7 +247,7 @@ def _load_file(
     if len(alive) != experiment.training.seeds:
         raise ValueError(f"{path} says which of {len(alive)} seeds diverged; it has {experiment.training.seeds}")
     params = jax.tree.map(np.asarray, params)
-    return Run(experiment, params, at, path.with_suffix(""), metadata, np.array(alive, bool))
+    return Run(experiment, params, at, path.with_suffix(""), metadata, np.array(alive, bool), from_file=True)
 
 
 def _load_entry(
@@ -256,6 +263,11 @@ def _load_entry(
     experiment = dataclasses.replace(run.experiment, model=model)
     directory = Path("runs") / "zoo" / entry.name
     return dataclasses.replace(run, experiment=experiment, directory=directory, preferred=entry.best_seed)
+
+
+def _check_data(manifest: Mapping[str, Any], experiment: Experiment, where: Path) -> None:
+    if data_changed(manifest, experiment):
+        raise ValueError(f"the data file of {where} has changed since its training, and with it the ids of tokens")
 
 
 def _experiment_in(

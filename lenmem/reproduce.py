@@ -155,7 +155,7 @@ def reproduce(
             metric: cell | {"paper": printed[row.metrics[metric]] if metric in row.metrics else None}
             for metric, cell in measured.items()
         },
-        "samples": row.by_length.samples if row.by_length else experiment.evaluation.test_examples,
+        "samples": row.by_length.samples if row.by_length else _examples(experiment, "test"),
         "curves": [curve.to_dict() for curve in curves],
         **training,
         "experiment": to_plain(experiment),
@@ -210,14 +210,12 @@ def _stored_training(name: str, row: Row, results: Path) -> tuple[PyTree, dict[s
 def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:
     """metric -> float[S] on the split `test`, and `<split>/<metric>` on each of `splits`.
 
-    For a task with `set_scores`, no example of a split is scored twice.
+    No example of a fixed set is scored twice.
     """
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     scores = {}
     for split in dict.fromkeys(["test", *splits]):
-        examples, rows = evaluation.test_examples, evaluation.batch_size
-        if task.scores_sets:
-            examples = min(examples, task.examples_of(split) or examples)
+        examples, rows = _examples(experiment, split), evaluation.batch_size
         of_split = score(model, params, task, examples, rows, evaluation.seed, split=split)
         if task.scores_sets:
             whole = set_scores(model, params, task, examples, split=split, batch_size=rows)
@@ -225,6 +223,12 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
         prefix = "" if split == "test" else f"{split}/"
         scores |= {f"{prefix}{metric}": values for metric, values in of_split.items()}
     return scores
+
+
+def _examples(experiment: Experiment, split: str) -> int:
+    """The number of examples of a split that are scored."""
+    wanted = experiment.evaluation.test_examples
+    return min(wanted, experiment.task.examples_of(split) or wanted)
 
 
 def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:

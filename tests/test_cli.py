@@ -184,6 +184,19 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
     assert "do not fit its experiment" in fails(capsys, "predict", "strange.safetensors", *typed)
 
 
+def test_a_file_is_not_shown_with_the_curve_of_a_run_of_its_name(folder, capsys):
+    """The run may have been trained again since; and its curve is not replaced by that of the file."""
+    run(capsys, "export", "runs/tiny", "--output", "runs/tiny.safetensors")
+    saved = folder / "runs" / "tiny" / "curve.json"
+    before = saved.read_bytes()
+    saved.write_text(json.dumps(json.loads(before) | {"label": "of another run"}))
+    assert runs.own_curve(lenmem.load("runs/tiny")).label == "of another run"
+    assert runs.own_curve(lenmem.load("runs/tiny.safetensors")).label == "LANTM"
+    saved.write_bytes(before)
+    assert "wrote runs/tiny/evaluation.csv" in run(capsys, "evaluate", "runs/tiny.safetensors", "--save")
+    assert saved.read_bytes() == before
+
+
 def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, interrupted):
     printed = run(capsys, "export", "begun", "--output", "away.safetensors", "--with-optimizer")
     assert printed == "wrote away.safetensors\n"

@@ -96,6 +96,8 @@ def test_every_cell_of_the_map_has_its_size(network):
 def test_a_size_that_cannot_be_had_is_an_error():
     with pytest.raises(ValueError, match=r"transformer can have \d+ parameters for this task, not 100"):
         sized("transformer", task_of("copy"), 100)
+    with pytest.raises(ValueError, match="answer_automaton has no field that sets its size"):
+        sized("answer_automaton", task_of("S5 words"), 50_000)
 
 
 def test_lengths_of_the_curve_reach_from_training_to_four_times_as_far():

@@ -129,7 +129,9 @@ def test_a_dead_seed_is_dead_wherever_the_run_is_read(folder, known, whole, caps
 def test_a_dead_seed_does_not_answer(folder, whole, capsys):
     dead, living = int(np.argmin(whole.alive)), np.flatnonzero(whole.alive).tolist()
     typed = ("predict", "mytask", *FILE, "--input", "1 2")
-    message = f"seed {dead} of runs/mytask diverged in training: non-finite loss or gradient; alive are {living[0]}, "
+    message = (
+        f"seed {dead} of runs/mytask diverged in training: non-finite loss, gradient or update; alive are {living[0]}, "
+    )
     assert message in fails(capsys, *typed, "--seed", str(dead))
     assert message in fails(capsys, "plot", "mytask", *FILE, "--seed", str(dead))
     assert run(capsys, *typed) == run(capsys, *typed, "--seed", str(living[0]))

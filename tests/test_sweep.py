@@ -19,6 +19,8 @@ import lenmem
 from lenmem import Experiment, Optimizer, cli, models, runs
 from lenmem.cli.training import _over
 from lenmem.sweep import Outcome, best, combine, plan, sweep
+from lenmem.sweep.table import rule
+from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, Result, train
 from lenmem.training.lanes import advance_lanes, initial_lanes, lanes_program, replaced, untraceable
@@ -219,6 +221,19 @@ def test_ties_go_to_the_smaller_loss(swept):
     assert best(tried) is tried[1]
 
 
+def test_the_smallest_perplexity_is_the_best(swept):
+    outcomes, _ = swept
+    training = dataclasses.replace(BASE.training, selection_metric="perplexity")
+    setup = dataclasses.replace(BASE, training=training)
+    combination = dataclasses.replace(outcomes[0].combination, experiment=setup)
+    tried = [
+        Outcome(combination, {"perplexity": np.array([value] * 2), "loss": np.array([0.1] * 2)}, None)
+        for value in (900.0, 1.5, np.nan)
+    ]
+    assert best(tried) is tried[1]
+    assert rule(setup).startswith("the smallest perplexity on the split validation")
+
+
 CONFIG = """
 from lenmem import Evaluation, Experiment, Training, models, tasks
 
@@ -280,7 +295,15 @@ def test_what_selects_is_known_before_anything_is_trained(tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             sweep(replaced(BASE, {f"training.{field}": "od"}), OVER, tmp_path / "sweep")
+    odd = dataclasses.replace(BASE, task=Dyck(), evaluation=lenmem.Evaluation(lengths=(3,)))
+    with pytest.raises(ValueError, match="even number of brackets, got the length 3"):
+        sweep(odd, OVER, tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
+
+
+def test_seeds_in_groups_are_swept_together():
+    grouped = replaced(BASE, {"training.seeds": 4, "training.seeds_at_once": 2})
+    assert untraceable(grouped, RATE) is None
 
 
 def test_values_are_read_as_the_types_of_their_fields():

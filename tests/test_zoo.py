@@ -224,6 +224,17 @@ def test_a_run_joins_the_zoo_with_a_card(here, capsys, trained):
     assert [path.name for path in (here / "zoo/own").iterdir()] == ["tiny"]
 
 
+def test_a_network_that_was_changed_after_training_is_shared_as_it_was_measured(here, capsys):
+    name = "chomsky/reverse_string-tape_rnn-small"
+    changed = shelf.find(name).record["after_training"]
+    assert changed == {"slots": 1024}
+    run(capsys, "export", f"zoo:{name}", "--output", "away.safetensors")
+    run(capsys, "zoo", "push", name, "./shared")
+    for file in ("away.safetensors", "shared/model.safetensors"):
+        assert lenmem.load(file).experiment.model.slots == 1024
+    assert json.loads((here / "shared/model.json").read_text())["experiment"]["model"]["slots"] == 1024
+
+
 def test_every_network_has_a_card():
     for entry in shelf.entries().values():
         head = yaml.safe_load(cards.card(entry).split("---\n", 2)[1])

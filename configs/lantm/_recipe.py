@@ -97,8 +97,10 @@ def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
 
 
 def as_published(task: Task, column: str, cell: Published) -> Experiment:
-    """One cell of Table 1b as the authors' code runs it with these settings. Only the plain LSTM has another forget
-    bias: 1, where the code draws it."""
+    """One cell of Table 1b with the authors' settings of network and optimiser. Only the plain LSTM has another forget
+    bias: 1, where the code draws it. The data are those of the paper's text, not of its code, which differ in `double`,
+    `priority_sort`, `bigram_flip` and `odd_first` (fields `most_significant_first`, `first_priority`,
+    `published_lengths`)."""
     fields = {"initialization": cell.initialization, **cell.model}
     if MODELS[column].memory:
         fields["forget_bias"] = 2.0 if cell.initialization == "uniform" else None

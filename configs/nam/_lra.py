@@ -22,7 +22,7 @@ def arena(task: Task, name: str, training: Training, size: dict[str, Any]) -> tu
     write padding to their memories, as in the published code."""
     size = {"column": "first", "mask_padding": False, **size}
     model = make("nam_transformer", **size)
-    experiment = Experiment(task, model, training, Evaluation(test_examples=2000, batch_size=16))
+    experiment = Experiment(task, model, training, Evaluation(test_examples=25_000, batch_size=16))
     rows = {}
     for column, attention in ATTENTION.items():
         own = dataclasses.replace(experiment, model=make("nam_transformer", attention=attention, **size))

@@ -10,6 +10,7 @@ paper reports the best test accuracy of any epoch, and so does this configuratio
 import dataclasses
 from typing import Any
 
+from lenmem.experiment import Evaluation
 from lenmem.reproduce import Row
 from lenmem.tasks.scan import Scan
 from lenmem.training import StepDecay
@@ -36,7 +37,7 @@ def best_on_test(column: str):
         log_every=EPOCH,
         checkpoint_every=10 * EPOCH,
     )
-    return dataclasses.replace(base, training=training)
+    return dataclasses.replace(base, training=training, evaluation=Evaluation(test_examples=3920))
 
 
 experiment = best_on_test("LSAM")

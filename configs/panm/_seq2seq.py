@@ -25,7 +25,7 @@ OVER_RELATIVE: dict[str, Any] = {"pointers": True, "positions": "relative", "dec
 def paper(task: Task, model: dict[str, Any], optimizer: Optimizer, **size: Any) -> Experiment:
     """One cell: batches of 256 for 50,000 steps, teacher forcing; the last parameters."""
     training = Training(steps=50_000, batch_size=256, seeds=5, optimizer=optimizer)
-    return Experiment(task, make("transformer_seq2seq", **(size | model)), training, Evaluation(test_examples=4000))
+    return Experiment(task, make("transformer_seq2seq", **(size | model)), training, Evaluation(test_examples=10_000))
 
 
 def small(task: Task, model: dict[str, Any], steps: int = 4000) -> Experiment:

@@ -17,6 +17,7 @@ from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.options import parse
 from lenmem.subject import ahead, resuming
 from lenmem.tasks.base import Task
+from lenmem.training.run_directory import holds_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,7 @@ def evaluate(arguments: list[str]) -> None:
         say(line)
     if options.save:
         own = experiment == run.experiment and run.step == run.experiment.training.steps
+        own = own and not (run.from_file and holds_run(run.directory))
         runs.save_curves(run.directory, [curve], name="curve" if own else "evaluation")
         say(f"wrote {run.directory}/{'curve' if own else 'evaluation'}.csv and .png")
 

@@ -27,15 +27,18 @@ def text_of(path: str | os.PathLike[str], expected: str) -> str:
 
 def lines_of(path: str | os.PathLike[str], expected: str) -> list[str]:
     """The lines of a file, without their ends. Raises ValueError as `text_of` does."""
-    text = text_of(path, expected).replace("\r\n", "\n").removesuffix("\n")
-    return text.split("\n") if text else []
+    text = text_of(path, expected).replace("\r\n", "\n")
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def decoded(lines: Iterable[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yields (number from 1, line without its end) for the lines of a file. Raises ValueError if one is not UTF-8."""
+    """Yields (number from 1, line without its end) for the lines of a file. Raises ValueError if one is not UTF-8, or
+    has a carriage return, which ends the lines of some old files."""
     for number, raw in enumerate(lines, 1):
         try:
             text = raw.decode("utf-8").rstrip("\r\n")
+            if "\r" in text:
+                raise ValueError(f"{path}, line {number}: a carriage return; lines must end with a line feed")
             yield number, text.removeprefix(BOM) if number == 1 else text
         except UnicodeDecodeError as error:
             raise _not_utf8(path, number, error.start) from None

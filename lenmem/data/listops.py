@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from lenmem.data.files import BOM
+
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 FIRST_OPERATOR, CLOSE, SYMBOLS = 10, 14, 15
 """Token ids: digits 0 .. 9, the four operators (with their bracket) 10 .. 13, the closing bracket 14."""
@@ -141,7 +143,7 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
     """
     path = Path(directory) / FILES[split]
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
+        lines = path.read_bytes().removeprefix(BOM.encode()).decode("ascii").splitlines()
     except OSError:
         raise ValueError(
             f"there is no {path}; {directory!r} should be the listops-1000 directory of the Long Range Arena's files "

@@ -128,6 +128,10 @@ def _pair(row: Mapping[str, Any] | Sequence[Any], columns: tuple[str, str]) -> t
     for column, value in zip(columns, values, strict=True):
         if not isinstance(value, str):
             raise ValueError(f"{column!r} is {value!r}; expected a text. `columns` names the input and the answer")
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{column!r} is {value!r}, which has half of a surrogate pair") from None
     return values
 
 

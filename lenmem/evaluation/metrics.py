@@ -88,12 +88,17 @@ def nats_and_slots(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
 
 
 def with_perplexity(means: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means over the same examples, with the perplexity exp(mean nats / mean slots) in place of nats and slots."""
+    """Means over the same examples, with the perplexity exp(mean nats / mean slots) in place of nats and slots.
+
+    A network that is sure of wrong answers may have an infinite one. It is replaced by the largest float, since JSON
+    has no infinity.
+    """
     if NATS not in means:
         return means
     rest = {name: value for name, value in means.items() if name not in (NATS, SLOTS)}
-    with np.errstate(over="ignore"):  # a network that is sure of wrong answers has a perplexity of infinity
-        return rest | {"perplexity": np.exp(means[NATS] / means[SLOTS])}
+    with np.errstate(over="ignore"):
+        perplexity = np.exp(np.asarray(means[NATS] / means[SLOTS], np.float64))
+    return rest | {"perplexity": np.nan_to_num(perplexity, nan=np.nan)}
 
 
 def evaluate(

@@ -49,6 +49,8 @@ def sized(network: str, task: Task, parameters: int) -> tuple[nn.Module, int]:
     ValueError if it is more than a tenth away. Sizes are multiples of twice the number of heads.
     """
     start = models.make(network, task.spec, **fields_of(network))
+    if not any(getattr(start, name, None) is not None for name in ("hidden_size", "feedforward_size")):
+        raise ValueError(f"{network} has no field that sets its size")
     unit = 2 * getattr(start, "heads", 1)
 
     def at(units: int) -> nn.Module:

@@ -20,8 +20,9 @@ from lenmem.runs.places import fresh_directory, numbered
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
 from lenmem.training.configuration import Training
+from lenmem.training.loop import DivergedError
 from lenmem.training.optimizer import Optimizer
-from lenmem.training.run_directory import holds_run
+from lenmem.training.run_directory import diverged_unsaved, holds_run
 
 
 def compare(
@@ -33,27 +34,36 @@ def compare(
     """Trains and measures every (task, model) cell. A cell that is a reason, not an experiment, is returned unchanged.
 
     The run of a cell is in `directory(task, model)`, possibly with -2, -3, ... appended. A finished run of the same
-    experiment is not trained again; an unfinished run is resumed.
+    experiment is not trained again; an unfinished run is resumed. If every seed of a cell diverges, its value is that
+    reason, and the other cells are trained. Raises `DivergedError` if no network is left.
     """
     cells: dict[tuple[str, str], LengthCurve | str] = {}
+    ended: list[str] = []
     for (task, model), experiment in experiments.items():
         if isinstance(experiment, str):
             cells[task, model] = experiment
             continue
         where = directory(task, model)
-        same = [place for place in itertools.takewhile(holds_run, numbered(where)) if holds_same(experiment, place)]
+        begun = itertools.takewhile(holds_run, numbered(where))
+        same = [place for place in begun if holds_same(experiment, place) or diverged_unsaved(place)]
         done = next((place for place in same if finished(experiment, place)), None)
         if done is not None and (curve := read_curve(done)) is not None:
             cells[task, model] = dataclasses.replace(curve, label=model)
             continue
         resume = bool(same)
         where = same[0] if same else fresh_directory(where)
-        _, curve = train_and_measure(
-            experiment, where, resume=resume, report=report(task, model, experiment), label=model
-        )
+        told = report(task, model, experiment)
+        try:
+            _, curve = train_and_measure(experiment, where, resume=resume, report=told, label=model)
+        except DivergedError as error:
+            cells[task, model] = str(error)
+            ended.append(f"{model} on {task}: {error}")
+            continue
         if curve is None:
             raise KeyboardInterrupt(f"stopped while training {model} on {task}; the same command continues")
         cells[task, model] = curve
+    if ended and not any(isinstance(cell, LengthCurve) for cell in cells.values()):
+        raise DivergedError("; ".join(ended))
     return cells
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lenmem.evaluation.lengths import LengthCurve, length_curve
@@ -27,7 +28,12 @@ CURVE = "curve.json"
 
 def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:
     """The parameters [S, ...] with NaN for diverged seeds (`alive` bool[S] is False), whose scores are then NaN."""
-    return jax.tree.map(lambda x: np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, np.nan), params)
+
+    def masked(x: jax.Array) -> Any:
+        nan = np.array(np.nan, x.dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+        return np.where(alive.reshape(-1, *[1] * (x.ndim - 1)), x, nan)
+
+    return jax.tree.map(masked, params)
 
 
 def measure(
@@ -66,8 +72,8 @@ def measure(
 
 
 def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
-    """The scores and the perplexity of the complete test split, for every seed, as lines of text. Empty for tasks
-    without them."""
+    """The scores and the perplexity of the test split, of up to `test_examples` examples, for every seed, as lines of
+    text. Empty for tasks without them."""
     task, evaluation = experiment.task, experiment.evaluation
     if not (task.forced or task.scores_sets):
         return []
@@ -111,9 +117,10 @@ def read_curve(directory: Path) -> LengthCurve | None:
 
 
 def own_curve(run: Run) -> LengthCurve:
-    """The saved curve of a run. It is measured if there is none, or if the run was loaded at an earlier step."""
-    saved = read_curve(run.directory) if run.step == run.experiment.training.steps else None
-    return saved or measure(run)
+    """The saved curve of a run. It is measured if there is none, or if the run was loaded at an earlier step or from a
+    file, beside which the curve of another run may lie."""
+    final = run.step == run.experiment.training.steps and not run.from_file
+    return (read_curve(run.directory) if final else None) or measure(run)
 
 
 def train_and_measure(

@@ -14,6 +14,7 @@ from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.sweep.combinations import Outcome, as_typed, short_names
+from lenmem.training.configuration import SMALLER_IS_BETTER
 
 
 def rule(experiment: Experiment) -> str:
@@ -22,20 +23,22 @@ def rule(experiment: Experiment) -> str:
     metric, split = training.selection_metric.replace("_", " "), training.scored_split
     if training.selection_metric == "loss":
         return f"the smallest loss on the split {split}, median over seeds"
+    if training.selection_metric in SMALLER_IS_BETTER:
+        return f"the smallest {metric} on the split {split}, median over seeds; ties by the smallest loss"
     return f"the highest {metric} on the split {split}, median over seeds; ties by the smallest loss"
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:
     """The best outcome by `rule`. A diverged seed counts as the worst possible value."""
     metric = outcomes[0].combination.experiment.training.selection_metric
+    sign = -1 if metric in SMALLER_IS_BETTER else 1
 
     def median(outcome: Outcome, name: str, worst: float) -> float:
         values = outcome.scores.get(name)
         return worst if values is None else float(np.median(np.where(np.isnan(values), worst, values)))
 
     def rank(outcome: Outcome) -> tuple[float, float]:
-        loss = -median(outcome, "loss", np.inf)
-        return (loss, loss) if metric == "loss" else (median(outcome, metric, -np.inf), loss)
+        return sign * median(outcome, metric, -sign * np.inf), -median(outcome, "loss", np.inf)
 
     return max(outcomes, key=rank)
 

@@ -49,8 +49,9 @@ def sweep(
         report: called with the experiment of a program before it is trained; returns the `report` of its training.
     """
     combinations = combine(experiment, over)
-    for combination in combinations:
+    for combination in combinations:  # errors before the training, not after it
         check_selection(combination.experiment)
+        combination.experiment.evaluation.lengths_for(combination.experiment.task)
     _claim(directory, experiment, over)
     programs, remarks = plan(combinations)
     for remark in remarks:
@@ -69,7 +70,7 @@ def sweep(
     shutil.rmtree(directory / "programs", ignore_errors=True)
     outcomes = [_outcome(combination, directory / combination.name) for combination in combinations]
     if not any(living(outcome) for outcome in outcomes):
-        raise DivergedError(f"every seed of all {len(outcomes)} combinations met a non-finite loss or gradient")
+        raise DivergedError(f"every seed of all {len(outcomes)} combinations met a non-finite loss, gradient or update")
     save_table(outcomes, directory)
     return outcomes
 

@@ -232,7 +232,8 @@ class GrowingSource(FreshSource):
         """int[batch_size]: l_min + (l - l_min) mod k for drawn lengths l, where k grows from 1 to all lengths."""
         shortest, longest = self.task.lengths_of(self.split)
         count = longest - shortest + 1
-        allowed = jnp.minimum(1 + jnp.asarray(step) * count // self.steps, count)
+        growth = jnp.minimum(step, self.steps)  # later products would overflow
+        allowed = jnp.minimum(1 + growth * count // self.steps, count)
         return shortest + (self.fresh.lengths(step) - shortest) % allowed
 
 

@@ -39,6 +39,9 @@ from lenmem.tasks.base import Source, Split, Task, bit_metrics, masked_mean
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Batch, Example, Spec
 
+TESTS = ("plus_2", "double", "quadruple", "octuple")
+"""The splits with words of up to L + 2, 2 L, 4 L and 8 L brackets."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Dyck(RowTask):
@@ -107,11 +110,10 @@ class Dyck(RowTask):
     def splits(self) -> dict[Split, tuple[int, int]]:
         """Training, validation at the same lengths, the four tests, and all tests together."""
         bounds = [self.longest, self.longest + 2, 2 * self.longest, 4 * self.longest, 8 * self.longest]
-        names = ("plus_2", "double", "quadruple", "octuple")
         # With L = 2 the first two tests have the same length.
         tests = {
             name: (min(shorter + 2, longer) if self.windows else longer, longer)
-            for name, shorter, longer in zip(names, bounds, bounds[1:], strict=False)
+            for name, shorter, longer in zip(TESTS, bounds, bounds[1:], strict=False)
         }
         trained = (2, self.longest)
         return {"train": trained, "validation": trained, "test": (tests["plus_2"][0], bounds[-1])} | tests
@@ -175,7 +177,7 @@ class Dyck(RowTask):
                 words, lengths = arrays[split], arrays[f"{split}_lengths"]
                 tables[split] = Rows(words, lengths, np.zeros((len(words), 1), np.uint8), np.ones_like(lengths))
         width = self.test_lengths[1]
-        tests = [tables[name] for name in ("plus_2", "double", "quadruple", "octuple")]
+        tests = [tables[name] for name in TESTS]
         inputs = np.concatenate([np.pad(test.inputs, ((0, 0), (0, width - test.inputs.shape[1]))) for test in tests])
         rest = [np.concatenate(arrays) for arrays in zip(*(test.arrays[1:] for test in tests), strict=True)]
         order = np.random.default_rng(self.data_seed).permutation(len(inputs))
@@ -204,17 +206,29 @@ class Dyck(RowTask):
         return padded(np.concatenate(words).astype(np.uint8), lengths)
 
     def _distinct(self, pairs: np.ndarray, of_pairs: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-        """`examples` different words, drawn one by one; all words if there are no more than `examples`."""
+        """`examples` different words, drawn one by one; all words if there are no more than `examples`.
+
+        Raises ValueError if nearly all words would be needed, of which the rare ones are hardly ever drawn.
+        """
         there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
         if there <= self.examples:
             words = [word for k in pairs.tolist() for word in _words(k, self.kinds)]
             return [np.array(words[i]) for i in rng.permutation(len(words))]
         found: dict[tuple[int, ...], None] = {}
+        drawn = before = 0
         while len(found) < self.examples:
             for count in rng.choice(pairs, self.examples, p=of_pairs):
                 found.setdefault(tuple(_word(int(count), self.kinds, self.p, self.q, rng)))
                 if len(found) == self.examples:
                     break
+            drawn += self.examples
+            if drawn >= 5000 and len(found) < self.examples:
+                if len(found) - before < drawn / 1000:
+                    raise ValueError(
+                        f"{self.examples} of the {there} words of {2 * pairs[0]} to {2 * pairs[-1]} brackets are too "
+                        f"many to be drawn; got {len(found)}. With at least {there} examples a set has all words"
+                    )
+                drawn, before = 0, len(found)
         return [np.array(word) for word in found]
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:
@@ -248,9 +262,13 @@ class Dyck(RowTask):
         return (Task if self.sampling == "uniform" else RowTask).source(self, split, batch_size)
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
-        """Uniform even lengths."""
-        shortest, longest = self.lengths_of(split)
-        return 2 * jax.random.randint(key, shape, (shortest + 1) // 2, longest // 2 + 1)
+        """Uniform even lengths; in `test`, those of one of the four tests, each with the same probability."""
+        if split != "test":
+            shortest, longest = self.lengths_of(split)
+            return 2 * jax.random.randint(key, shape, (shortest + 1) // 2, longest // 2 + 1)
+        of_test, of_length = jax.random.split(key)
+        spans = jnp.array([self.splits[name] for name in TESTS])[jax.random.randint(of_test, shape, 0, len(TESTS))]
+        return 2 * jax.random.randint(of_length, shape, (spans[..., 0] + 1) // 2, spans[..., 1] // 2 + 1)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
         """Mean over brackets and bits of (sigmoid(output) - bit)^2, or of the cross-entropy."""
@@ -326,7 +344,7 @@ def _chance_of(task: Dyck) -> float:
     words, lengths = task._drawn("train")
     real = np.arange(words.shape[1]) < lengths[:, None]
     heights = np.cumsum(np.where(words < task.kinds, 1, -1), axis=1)
-    empty = np.sum((heights == 0) & real) / real.sum()
+    empty = np.mean(((heights == 0) & real).sum(axis=1) / lengths)
     return float(max(empty, (1 - empty) / task.kinds))
 
 

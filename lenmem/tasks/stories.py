@@ -73,7 +73,8 @@ class Stories(TextTask):
 
     @property
     def chance(self) -> float:
-        """Token accuracy of always answering with the end symbol: answers have one word, or two for `path`."""
+        """Token accuracy of always answering with the end symbol, where an answer has two words for `path`, and
+        else one (for `carrying`, a few answers in a hundred have more)."""
         return sum(1 / 3 if kind == "path" else 1 / 2 for kind in self.kinds) / len(self.kinds)
 
     def shapes(self, capacity: int) -> tuple[int, int]:

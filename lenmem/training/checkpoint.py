@@ -115,7 +115,8 @@ class Writer:
         """Removes deleted checkpoints, and the remains of saves that were killed."""
         self.root.mkdir(parents=True, exist_ok=True)
         for path in [*self.root.glob(".*"), *self.root.glob("*.orbax-checkpoint-tmp")]:
-            shutil.rmtree(path)
+            if path.is_dir():  # A file manager may leave a file there, such as .DS_Store.
+                shutil.rmtree(path)
         return 0
 
     @contextmanager

@@ -14,6 +14,9 @@ from lenmem.fields import NonNegativeInt, PositiveInt, Seed, check_fields
 from lenmem.tasks.base import Split, Task
 from lenmem.training.optimizer import Optimizer, built
 
+SMALLER_IS_BETTER = ("loss", "perplexity")
+"""Metrics whose smallest value is the best."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Training:
@@ -53,8 +56,8 @@ class Training:
     keep_checkpoints: PositiveInt = 2
     """Number of checkpoints that are not deleted."""
     keep_steps: tuple[int, ...] = ()
-    """Steps whose parameters are stored permanently (in `snapshots/`), to inspect a network in the middle of
-    training."""
+    """Steps whose parameters are stored permanently (in `snapshots/`), to inspect a network in the middle of training.
+    A step is rounded up to the end of a compiled call, a multiple of log_every or the last step."""
     devices: PositiveInt | None = None
     """Number of devices for batches, and for seeds if batches do not divide evenly. None: as many as possible."""
     seeds_at_once: PositiveInt | None = None
@@ -75,6 +78,8 @@ class Training:
                 raise ValueError(
                     f"training.{name} must be a multiple of log_every={self.log_every}, got {getattr(self, name)}"
                 )
+        if wrong := [step for step in self.keep_steps if not 1 <= step <= self.steps]:
+            raise ValueError(f"training.keep_steps has {wrong[0]}; the training has steps 1 to {self.steps}")
         if self.seeds % self.concurrent_seeds:
             raise ValueError(f"training.seeds_at_once={self.seeds_at_once} does not divide seeds={self.seeds}")
         if self.selection != "last" and not self.validate_every:

@@ -141,7 +141,8 @@ def untraceable(experiment: Any, *paths: str) -> str | None:
         owner, name = owner_of(experiment, path)
         numbers[path] = (getattr(owner, name),) * 2
     try:
-        state = initial_lanes(experiment, numbers, jax.random.split(jax.random.key(0), 1), abstract=True)
+        keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
+        state = initial_lanes(experiment, numbers, keys, abstract=True)
         jax.eval_shape(lambda state: advance_lanes(experiment, numbers)(state, 1), state)
     except Exception as error:  # models may fail in any way on a traced number
         return str(error).strip().splitlines()[0] or type(error).__name__

@@ -25,7 +25,7 @@ from lenmem.evaluation.metrics import Apply, TaskMetrics, evaluate
 from lenmem.keys import bits
 from lenmem.tasks.base import draw
 from lenmem.training import processes
-from lenmem.training.configuration import TrainableExperiment
+from lenmem.training.configuration import SMALLER_IS_BETTER, TrainableExperiment
 from lenmem.training.program import Program, seeds_program
 from lenmem.training.run_directory import Recorder
 from lenmem.training.step import Record, State, keep_best, selected
@@ -42,11 +42,11 @@ class Result:
     history: list[dict[str, Any]]
     """One entry per compiled call: step, seconds, and loss, grad_norm, alive per seed."""
     alive: np.ndarray
-    """bool[S]: seeds without a non-finite loss or gradient."""
+    """bool[S]: seeds without a non-finite loss, gradient or update."""
     step: int
     """Number of optimiser steps done."""
     interrupted: bool
-    """Whether a signal stopped the run; it can then be resumed."""
+    """Whether a signal asked for a stop. If there are steps left, the run can be resumed."""
     seconds: float
     """Wall time of training, including compilation, over all sessions of the run."""
     updates_per_second: float
@@ -55,7 +55,7 @@ class Result:
 
 
 class DivergedError(ValueError):
-    """All seeds of a run have diverged: each met a non-finite loss or gradient."""
+    """All seeds of a run have diverged: each met a non-finite loss, gradient or update."""
 
 
 def train(
@@ -142,6 +142,7 @@ def run(
                 with stop.lock:
                     recorder.save(state, earlier + time.perf_counter() - started, wait=False)
         seconds = earlier + time.perf_counter() - started
+        interrupted = step < training.steps or processes.on_any(stop.is_set())
         if step != recorder.start:
             with stop.writing():
                 recorder.save(state, seconds)
@@ -151,7 +152,7 @@ def run(
         history=history,
         alive=alive,
         step=step,
-        interrupted=step < training.steps,
+        interrupted=interrupted,
         seconds=seconds,
         updates_per_second=float(np.median(speeds[1:])) if len(speeds) > 1 else math.nan,
         directory=recorder.path,
@@ -185,7 +186,7 @@ def _obituary(history: list[dict[str, Any]]) -> str:
     listed = "; ".join(
         f"seed {d['seed']} at step {d['step']} (loss {d['loss']}, gradient norm {d['grad_norm']})" for d in deaths
     )
-    return f"every seed met a non-finite loss or gradient: {listed}. Try a lower learning rate or clip_norm"
+    return f"every seed met a non-finite loss, gradient or update: {listed}. Try a lower learning rate or clip_norm"
 
 
 def validation_scores(
@@ -220,5 +221,5 @@ def _validate(
     split, metric = training.scored_split, training.selection_metric
     scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")
     if training.selection != "last":
-        state = keep_best(state, jnp.asarray(scores[metric] * (-1 if metric in ("loss", "perplexity") else 1)))
+        state = keep_best(state, jnp.asarray(scores[metric] * (-1 if metric in SMALLER_IS_BETTER else 1)))
     return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -40,6 +41,12 @@ CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 def holds_run(directory: Path) -> bool:
     """Whether a run was started in the directory."""
     return (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
+
+
+def diverged_unsaved(directory: Path) -> bool:
+    """Whether every seed of the run in the directory diverged before its first checkpoint."""
+    history = read_metrics(directory)
+    return checkpoint.latest(directory / CHECKPOINTS) is None and bool(history) and not any(history[-1]["alive"])
 
 
 def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
@@ -165,10 +172,11 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         if self.path is not None:
+            # First, since it may raise an error: after it the directory would stay locked.
+            self.manifest = {"experiment": to_plain(self.experiment), "environment": describe_environment()}
             self.checkpoints = checkpoint.Writer(self.path / CHECKPOINTS, self.experiment.training.keep_checkpoints)
             start = processes.on_first(self._claim)
             self.start = None if start < 0 else start
-            self.manifest = {"experiment": to_plain(self.experiment), "environment": describe_environment()}
         return self
 
     def _claim(self) -> int:
@@ -189,6 +197,7 @@ class Recorder:
                 raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
             if found is None:  # Killed before its first checkpoint.
                 metrics.unlink(missing_ok=True)
+                shutil.rmtree(self.path / SNAPSHOTS, ignore_errors=True)
             if self.tensorboard:
                 try:
                     from tensorboardX import SummaryWriter

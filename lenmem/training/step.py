@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 from lenmem.keys import bits, namespaced, typed
 from lenmem.placement import spread_over
 from lenmem.tasks.base import Task, growing_source
-from lenmem.types import STREAMS, Batch, PyTree, at_least_float32, check_batch, check_outputs
+from lenmem.types import SOWN, STREAMS, Batch, PyTree, at_least_float32, check_batch, check_outputs
 
 
 class Member(NamedTuple):
@@ -136,14 +136,23 @@ def initial_members(
 
 
 def initial_parameters(model: nn.Module, task: Task, key: jax.Array) -> PyTree:
-    """Initial parameters for the seed with this typed key, to be traced."""
+    """Initial parameters for the seed with this typed key, to be traced.
+
+    Raises ValueError for a model without parameters, and for one with other variables (such as running means), which
+    training would not keep.
+    """
     shortest = task.train_lengths[0]
     example = task.sample(jax.random.key(0), shortest, task.train_lengths[1])
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), example)
     check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
     rngs = {name: namespaced(key, name) for name in ("params", *STREAMS)}
-    # `init` also returns sown values; only the parameters are trained.
-    return model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)["params"]
+    variables = model.init(rngs, batch.inputs, batch.input_mask, batch.target_mask)
+    name = type(model).__name__
+    if "params" not in variables:
+        raise ValueError(f"{name} has no parameters, so there is nothing to train")
+    if others := set(variables) - {"params", *SOWN}:
+        raise ValueError(f"{name} has variables in {', '.join(sorted(others))}; only `params` can be trained and saved")
+    return variables["params"]
 
 
 def replaced_in(params: PyTree, given: PyTree, at: str = "") -> PyTree:
@@ -236,7 +245,9 @@ def make_advance(
         )
         params = optax.apply_updates(member.params, changes)
         grad_norm = optax.tree.norm(grads)
-        alive = member.alive & jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+        # The last is for rules that make a finite gradient infinite.
+        finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm) & jnp.isfinite(optax.tree.norm(changes))
+        alive = member.alive & finite
         params, optimizer_state = jax.tree.map(
             lambda new, old: jnp.where(alive, new, old),
             (params, optimizer_state),

@@ -7,6 +7,7 @@ README.md            the card, in the format of Hugging Face: a YAML head, then 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tempfile
@@ -19,9 +20,9 @@ import numpy as np
 
 from lenmem import papers, runs, tasks
 from lenmem.errors import nearest
-from lenmem.experiment import Run, export_run
+from lenmem.experiment import Run, export_run, load
 from lenmem.files import make_directory, write_json
-from lenmem.serialize import from_plain
+from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.base import evenly_spaced
 from lenmem.zoo import shelf
 from lenmem.zoo.shelf import Entry
@@ -50,7 +51,7 @@ def add(
         "curves": [runs.own_curve(run).to_dict()],
         "steps": run.step,
         "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(run.params)),
-        "experiment": run.manifest["experiment"],
+        "experiment": to_plain(run.experiment),
         "after_training": {},
         "environment": environment,
         "command": command,
@@ -65,9 +66,20 @@ def add(
 
 
 def write_folder(entry: Entry, folder: Path) -> None:
-    """Writes the three files of a network, the parameters last: a folder without them does not count as a network."""
+    """Writes the three files of a network, the parameters last: a folder without them does not count as a network.
+
+    The experiment in the files has the fields with which the network was measured, if they differ from the training's.
+    """
     make_directory(folder)
-    data = entry.file().read_bytes()
+    if entry.record.get("after_training"):
+        run = load(f"{shelf.PREFIX}{entry.name}")
+        with tempfile.TemporaryDirectory() as scratch:
+            export_run(run, Path(scratch) / "model.safetensors")
+            data = (Path(scratch) / "model.safetensors").read_bytes()
+        record = {**entry.record, "experiment": to_plain(run.experiment), "after_training": {}}
+        entry = dataclasses.replace(entry, record=record)
+    else:
+        data = entry.file().read_bytes()
     own = entry.path.with_name("README.md") if entry.path and entry.path.name == FILES[0] else None
     text = own.read_text() if own is not None and own.exists() else card(entry)
     (folder / "README.md").write_text(text)

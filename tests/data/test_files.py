@@ -73,10 +73,10 @@ EXPRESSIONS = {
 
 
 def test_list_operations(tmp_path):
-    """The benchmark's files, with the line ends of Python's csv module or others."""
-    for end in ("\r\n", "\n"):
+    """The benchmark's files, with the line ends of Python's csv module or others, and as saved on Windows."""
+    for end, encoding in (("\r\n", "utf-8"), ("\n", "utf-8"), ("\r\n", "utf-8-sig")):
         lines = ["Source\tTarget", *(f"{text}\t{value}" for text, (value, _) in EXPRESSIONS.items())]
-        (tmp_path / "basic_val.tsv").write_bytes("".join(line + end for line in lines).encode())
+        (tmp_path / "basic_val.tsv").write_bytes("".join(line + end for line in lines).encode(encoding))
         trees, values = listops.read_directory(str(tmp_path), "validation")
         assert list(zip(values, trees, strict=True)) == list(EXPRESSIONS.values())
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 
-from lenmem.evaluation.metrics import ApplyModel, TaskMetrics, evaluate
+from lenmem.evaluation.metrics import NATS, SLOTS, ApplyModel, TaskMetrics, evaluate, with_perplexity
 from lenmem.tasks.base import RepeatedSource, Task
 from tests.evaluation import oracle
 from tests.evaluation.oracle import VOCABULARY, Copy, Oracle, reaches
@@ -107,6 +108,12 @@ def test_the_loss_of_a_forced_task_is_that_of_the_answers_given_the_right_ones()
     np.testing.assert_allclose(values["loss"], np.log(right), rtol=1e-6)
     np.testing.assert_allclose(values["perplexity"], right, rtol=1e-6)
     assert values["exact_match"] < 0.5  # of its own answers
+
+
+def test_an_infinite_perplexity_is_the_largest_float():
+    means = {NATS: np.array([8000.0, 4.0]), SLOTS: np.array([4.0, 4.0]), "exact_match": np.zeros(2)}
+    found = with_perplexity(means)["perplexity"]
+    assert json.loads(json.dumps(found.tolist(), allow_nan=False)) == [np.finfo(float).max, np.e]
 
 
 def test_no_batches():

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lenmem.tasks.base import draw
-from lenmem.tasks.dyck import Dyck, _inside, innermost, uniform_walk
+from lenmem.tasks.dyck import TESTS, Dyck, _inside, innermost, uniform_walk
 
 TINY = Dyck(examples=200)
 
@@ -187,8 +187,8 @@ def test_distinct_words_are_in_a_set_once():
         assert not (rows.inputs[np.arange(rows.inputs.shape[1]) >= rows.input_lengths[:, None]]).any()
     trained = {tuple(w[:n].tolist()) for w, n in zip(*tables["train"].arrays[:2], strict=True)}
     assert trained == all_words(1, 2) | all_words(2, 2) | all_words(3, 2)
-    empty = [not any(row[2:]) for word in trained for row in answers(word, 2)]
-    assert task.chance == pytest.approx(max(np.mean(empty), (1 - np.mean(empty)) / 2))
+    empty = np.mean([np.mean([not any(row[2:]) for row in answers(word, 2)]) for word in trained])
+    assert task.chance == pytest.approx(max(empty, (1 - empty) / 2))
     assert Dyck(kinds=2, longest=6, examples=60).tables()["train"].inputs.shape[0] == 60  # Words repeat by default.
 
 
@@ -200,6 +200,21 @@ def test_distinct_words_are_those_that_repeat_without_their_repetitions():
     assert counts[2] == 3  # All there are.
     assert counts[4] >= 15  # Of 18: they are likely.
     assert counts[8] > counts[6] > counts[4]
+
+
+def test_nearly_all_words_cannot_be_drawn():
+    with pytest.raises(ValueError, match="195 of the 196 words of 2 to 12 brackets are too many to be drawn; got 1"):
+        Dyck(kinds=1, longest=12, examples=195, distinct=True)._drawn("train")
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_fresh_words_of_the_test_are_those_of_the_four_tests(windows):
+    task = Dyck(longest=10, sampling="uniform", windows=windows)
+    lengths = np.asarray(task.draw_lengths(jax.random.key(0), "test", (4000,)))
+    spans = [task.splits[name] for name in TESTS]
+    assert not (lengths % 2).any()
+    for first, last in spans:
+        assert abs(np.mean((first <= lengths) & (lengths <= last)) - 0.25) < 0.05
 
 
 @pytest.mark.parametrize("windows", [True, False])

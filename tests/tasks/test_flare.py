@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lenmem import tasks
-from lenmem.data.flare import SPLITS
+from lenmem.data.flare import SPLITS, String, read_strings
 from lenmem.tasks.base import draw
 
 LONGEST = {"train": 6, "validation": 6, "validation_long": 10, "test_short": 6, "test": 14}
@@ -189,3 +189,9 @@ def test_a_language_without_a_string_to_continue(directory):
     assert tasks.make("flare", directory=directory).spec.output_size == 2
     with pytest.raises(ValueError, match="the split 'test' of .* has no string of the language"):
         _ = tasks.make("flare", directory=directory, answer="next_symbols").spec
+
+
+def test_a_file_may_hold_the_empty_string_alone(tmp_path):
+    (tmp_path / "main.tok").write_text("\n")
+    (tmp_path / "labels.txt").write_text("1\n")
+    assert read_strings(tmp_path, following=False) == [String((), True)]

@@ -184,6 +184,14 @@ def test_ctl_forward_is_the_mirror_image():
     assert set(expressions(moved["iid"])) != set(expressions(backward["iid"])), "our own"
 
 
+def test_ctl_examples_of_one_function_are_uniform():
+    """Training repeats those of j and k, which a curve must not."""
+    task = make("ctl")
+    singles = task.held_out(task.tables())
+    singles = singles[task.row_lengths(singles) == 1]
+    assert len(singles) == len(set(expressions(singles))) == 88
+
+
 @pytest.mark.slow
 def test_ctl_split_of_the_shallow_baselines():
     task = make("ctl", validation_depth=7)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem import Experiment, Training, load, options, runs, train
+from lenmem import Experiment, Training, export_run, import_run, load, options, runs, train
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.models import make as make_model
@@ -66,8 +66,15 @@ def test_a_run_is_not_used_with_a_file_that_has_changed(tmp_path):
     table(tmp_path / "pairs.tsv", ROWS)
     train(experiment(), directory=tmp_path / "run")
     assert holds_same(experiment(), tmp_path / "run")
-    load(tmp_path / "run")
+    files = tmp_path / "run.safetensors", tmp_path / "resumable.safetensors"
+    for file in files:
+        export_run(load(tmp_path / "run"), file, with_optimizer="resumable" in file.name)
     table(tmp_path / "pairs.tsv", [(b, a) for a, b in ROWS])
+    for file in files:
+        with pytest.raises(ValueError, match="the data file of .* has changed since its training"):
+            load(file)
+    with pytest.raises(ValueError, match="the data file of .* has changed since its training"):
+        import_run(files[1], tmp_path / "imported")
     assert not holds_same(experiment(), tmp_path / "run")
     with pytest.raises(ValueError, match="the data file of .*run has changed since its training"):
         load(tmp_path / "run")
@@ -81,6 +88,19 @@ def test_a_byte_order_mark_is_no_token(tmp_path):
     (tmp_path / "pairs.tsv").write_bytes(b"\xef\xbb\xbf" + "".join(f"{a}\t{b}\n" for a, b in ROWS).encode())
     assert "w0" in Pairs(path=str(tmp_path / "pairs.tsv")).input_names
     assert not any("\ufeff" in name for name in Pairs(path=str(tmp_path / "pairs.tsv")).input_names)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("old.tsv", b"a\tb\rc\td\r", "line 1: a carriage return; lines must end with a line feed"),
+        ("half.jsonl", b'{"a": "\\ud800", "b": "y"}\n', "line 1: 'a' is .*half of a surrogate pair"),
+    ],
+)
+def test_texts_that_cannot_be_kept_are_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        list(read_pairs(tmp_path / name))
 
 
 def test_a_length_that_no_row_has_is_refused(tmp_path):

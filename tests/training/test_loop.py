@@ -21,7 +21,7 @@ import optax.contrib
 import pytest
 
 import lenmem
-from lenmem import Experiment, Optimizer, Training
+from lenmem import Experiment, Optimizer, Training, runs
 from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
 from lenmem.tasks.dyck import Dyck
@@ -223,6 +223,35 @@ def test_a_directory_in_use_or_used_is_refused(finished, tmp_path):
         train(experiment(), resume=True)
 
 
+def test_a_signal_in_the_last_call_is_heeded_too(tmp_path):
+    def stop_at_6(entry):
+        if entry["step"] == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    result = train(experiment(), directory=tmp_path / "run", report=stop_at_6)
+    assert result.interrupted and result.step == 6
+    assert checkpoint.latest(tmp_path / "run" / "checkpoints") == 6
+
+
+def test_a_start_that_fails_leaves_nothing_locked(tmp_path):
+    """A model that cannot be saved is found before the directory is made. The error keeps its frames, as in Jupyter."""
+
+    class Named(Bag):
+        note: Any = None
+
+    with pytest.raises(ValueError, match="cannot be saved") as kept:
+        train(experiment(Named(note=tmp_path)), directory=tmp_path / "run")
+    assert not (tmp_path / "run").exists() and kept.traceback
+    train(experiment(), directory=tmp_path / "run")
+
+
+def test_a_file_of_a_file_manager_does_not_hinder_saving(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / ".DS_Store").write_text("")
+    train(experiment(), directory=tmp_path)
+    assert checkpoint.latest(tmp_path / "checkpoints") == 6
+
+
 def test_checkpoints_are_written_while_it_trains(tmp_path):
     """A later save begins when the one before is on disk, so something is there during the third call."""
     there, folder = [], tmp_path / "run" / "checkpoints"
@@ -267,6 +296,46 @@ def test_a_gradient_that_is_not_finite_is_a_death_too():
     """The loss is finite at the first step; a step with that gradient would spoil the parameters."""
     with pytest.raises(DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm nan\)"):
         train(experiment(Cusp()))
+
+
+def test_an_update_that_is_not_finite_is_a_death_too():
+    """Without `eps`, Adam divides zero by zero where the gradient is exactly 0: for symbols that do not occur."""
+    with pytest.raises(DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm 0\.\d+\)"):
+        train(experiment(optimizer=Optimizer("adam", eps=0.0), batch_size=1))
+
+
+def test_a_comparison_goes_on_after_a_network_that_diverged(tmp_path):
+    cells: Any = {("copy", "bad"): experiment(Poisoned(limit=0.0)), ("copy", "good"): experiment()}
+    for _ in range(2):
+        found = runs.compare(cells, lambda task, model: tmp_path / model)
+        assert str(found["copy", "bad"]).startswith("every seed met a non-finite")
+        assert isinstance(found["copy", "good"], lenmem.LengthCurve)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "good"]
+    with pytest.raises(DivergedError, match="bad on copy: every seed"):
+        runs.compare(dict([*cells.items()][:1]), lambda task, model: tmp_path / model)
+
+
+def test_the_parameters_of_a_dead_seed_keep_their_type():
+    params = {"weight": jnp.ones((2, 3), jnp.bfloat16), "count": jnp.ones((2,), jnp.int32)}
+    masked = runs.without_dead(params, np.array([True, False]))
+    assert [leaf.dtype for leaf in jax.tree.leaves(masked)] == [jnp.int32, jnp.bfloat16]
+    assert np.isnan(np.asarray(masked["weight"], np.float32)[1]).all() and (masked["weight"][0] == 1).all()
+
+
+def test_a_model_whose_variables_cannot_all_be_trained_is_refused():
+    class Averages(nn.Module):
+        @nn.compact
+        def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+            return nn.BatchNorm(use_running_average=not train)(jnp.zeros((*target_mask.shape, 5)))
+
+    class Fixed(nn.Module):
+        def __call__(self, inputs, input_mask, target_mask, *, targets=None, train: bool = False):
+            return jnp.zeros((*target_mask.shape, 5))
+
+    with pytest.raises(ValueError, match="Averages has variables in batch_stats; only `params` can be trained"):
+        train(experiment(Averages()))
+    with pytest.raises(ValueError, match="Fixed has no parameters"):
+        train(experiment(Fixed()))
 
 
 def test_selection_keeps_the_best_and_ties_go_to_the_latest():
@@ -577,6 +646,8 @@ def test_tensorboard_events_are_written(tmp_path):
         ({"selection": "validation"}, "needs validate_every"),
         ({"seeds": 3, "seeds_at_once": 2}, "seeds_at_once=2 does not divide seeds=3"),
         ({"devices": 0}, "devices is 0; it must be an integer, at least 1 or None"),
+        ({"keep_steps": (2, 7)}, "keep_steps has 7; the training has steps 1 to 6"),
+        ({"keep_steps": (0,)}, "keep_steps has 0"),
     ],
 )
 def test_wrong_settings_are_refused(fields, message):
@@ -624,6 +695,9 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_pat
     result, _ = finished
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 2, "loss": [1, 1]}\n')
+    other = {"params": jax.tree.map(np.zeros_like, result.params)}
+    checkpoint.save(tmp_path / "run" / "snapshots", 2, other, {})
     again = train(experiment(), directory=tmp_path / "run", resume=True)
+    assert not (tmp_path / "run" / "snapshots").exists(), "of another run"
     assert [entry["step"] for entry in again.history] == [2, 4, 6]
     chex.assert_trees_all_equal(again.params, result.params)

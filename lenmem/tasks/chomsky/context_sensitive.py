@@ -177,7 +177,8 @@ class BinaryMultiplication(_Binary):
             return (carry + total) // 2, (carry + total) % 2
 
         # Numbers of n and m bits, n + m < capacity: higher places of the product are 0.
-        totals = jnp.convolve(first, second, precision="highest")[: first.shape[0]].astype(first.dtype)
+        # Rounded, since a GPU may compute the convolution inexactly.
+        totals = jnp.round(jnp.convolve(first, second, precision="highest"))[: first.shape[0]].astype(first.dtype)
         return jax.lax.scan(carried, jnp.zeros((), totals.dtype), totals)[1]
 
 
