@@ -161,7 +161,7 @@ plots.plot_maps(heads, titles=["write head", "read head"], xlabel="slot", mark=l
 # %% [markdown]
 # ## Usage and links
 #
-# Usage rises when a slot is written, and falls when it has been read: the machine has learnt to free what it no longer
+# Usage rises when a slot is written, and falls when it has been read: the machine has learned to free what it no longer
 # needs.
 
 # %%

@@ -74,8 +74,8 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
 # `start` gets the number of steps of the scan, so a memory can have one cell for each. `step.decoding` says for each
 # row whether the answer has begun. The write head moves on by itself while the input is read. The read head is a
 # distribution over cells; after each step it moves left, stays, or moves right, as the input tells it (the answer's
-# steps have an input of their own, a blank). Nothing in it depends on a position, so nothing has to be learnt again for
-# a longer input.
+# steps have an input of their own, a blank). Nothing in it depends on a position, so nothing has to be
+# learned again for a longer input.
 #
 # `sow` records a value for inspection; it costs nothing when nothing is inspected.
 

@@ -97,7 +97,7 @@ plots.plot_key_space(seen, 0, names=traces.token_names(task.vocabulary))
 # %% [markdown]
 # ## A step that is always the same
 #
-# The path of the write head while it reads the input, and of the read head while it answers. If the network has learnt
+# The path of the write head while it reads the input, and of the read head while it answers. If the network has learned
 # a rule, each head makes the same step again and again, and the second is the first one backwards.
 
 # %%

@@ -1,4 +1,4 @@
-"""Copy, learnt on sequences of 2 to 16 tokens and tested on up to 32.
+"""Copy, learned on sequences of 2 to 16 tokens and tested on up to 32.
 
     lenmem train quickstart
 
@@ -12,7 +12,7 @@ of 32. At the larger rate used here, training is stable with a short memory of s
 and a warm-up.
 
 A network can answer directly from the value it reads, or one step later, from the state of the controller after the
-read. A seed that failed with a forget bias of 1 (key 2) did the latter, which is learnt late. With a bias of 0 the
+read. A seed that failed with a forget bias of 1 (key 2) did the latter, which is learned late. With a bias of 0 the
 controller initially remembers less. The bias was chosen on six seeds of key 20, three of them picked because they were
 slow with a bias of 1: all six have 100% at every length beyond training.
 """

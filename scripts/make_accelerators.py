@@ -10,6 +10,7 @@ python scripts/make_accelerators.py --check    # exit 1 if it is not what would 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -50,10 +51,10 @@ lenmem compile --all --topologies v5e:2x2 v6e:2x2 h100 --json results/accelerato
 
 Each configuration is compiled as it would be trained: all seeds in one program, batches spread over the devices of
 the topology (four chips of v5e and v6e, one H100). The evaluation is that of the longest length of its curve, on one
-device. Examples of large data sets come from the host during a run; here numbers made on the device take their place.
-Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's estimate
-for one device, with the body of a loop counted once. They compare forms of one program and do not predict a time.
-Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts once; the
+device. Examples of large data sets come from the host during a run; here random numbers generated on the device
+replace them. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's
+estimate for one device, with the body of a loop counted once. They compare forms of one program and do not predict a
+time. Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts once; the
 records of 1c813eccc and b286d2587 counted every step. Compile times are CPU time, summed over threads. A dash means
 not measured.
 """
@@ -111,7 +112,8 @@ def page(records: list[dict[str, Any]]) -> str:
         parts += [_row(record) for record in compiled]
         if refused:
             parts.append("\nTried, and not compiled:\n\n")
-        parts += [f"* `{record['config']}`: {record['error']}\n" for record in refused]
+        # Without the details of an exception, or the line of a program.
+        parts += [f"* `{record['config']}`: {re.split(r' [(]|: %', record['error'])[0]}\n" for record in refused]
         missing = _missing({record["config"] for record in chosen}) if topology in TOPOLOGIES else []
         if missing:
             names = textwrap.fill(", ".join(missing), 120, break_on_hyphens=False)

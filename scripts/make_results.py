@@ -227,7 +227,7 @@ def standings(records: Sequence[Record]) -> dict[tuple[str, str, tuple[Any, ...]
     found: dict[tuple[str, str, tuple[Any, ...]], Standing] = {}
     for key, variants in _by_row(records).items():
         theirs = [record for record in variants if not set(OWN) & set(record["command"].split())] or variants
-        record = max(theirs, key=_learnt)  # the first of equals
+        record = max(theirs, key=_learned)  # the first of equals
         chosen = max(((variant, best_seed(variant)) for variant in theirs), key=_on_test)
         found[key] = Standing(record, verdict(record), chosen, verdict(chosen[0], chosen[1]))
     return found
@@ -250,7 +250,7 @@ def verdict(record: Record, seed: int | None = None) -> str | None:
 
 
 def is_trained(record: Record, seed: int | None = None) -> bool:
-    """Whether the training lengths are learnt as well as in the paper (see `RULES`)."""
+    """Whether the training lengths are learned as well as in the paper (see `RULES`)."""
     record = record.get("source", record)
     printed = {metric: cell for metric, cell in record["measured"].items() if cell["paper"] is not None}
     inside = {metric: cell for metric, cell in printed.items() if _within_training(record, metric)}
@@ -288,7 +288,7 @@ def _within_training(record: Record, metric: str) -> bool:
     return bool(split) and task.splits[split][1] <= task.train_lengths[1]
 
 
-def _learnt(record: Record) -> tuple[float, ...]:
+def _learned(record: Record) -> tuple[float, ...]:
     """Accuracy at training lengths, which decides between several variants."""
     return tuple(at_trained(record, metric) or 0.0 for metric in reversed(METRICS))
 

@@ -83,7 +83,7 @@ def test_the_how_to_page_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(list((tmp_path / "runs").glob("sweeps/*/sweep.png"))) == 1
 
 
-def test_digits_are_learnt_by_writes(tmp_path: Path):
+def test_digits_are_learned_by_writes(tmp_path: Path):
     """Far above chance after one picture of each, better after ten; the pictures in the page can be drawn."""
     example = run(DOCS / "examples/few_shot_digits.py")
     found = example.accuracies((1, 10), episodes=2)

@@ -67,7 +67,7 @@ def test_the_reach_is_the_longest_length_before_the_first_failure():
     assert reach_of(curve(1, 1, 1, 1)) == 2
     assert reach_of(curve(1, 0.95, 0.96, 0.9, 1)) == 1.5  # what comes after a failure does not count
     assert reach_of(curve(1, 1, 0.2)) == 1
-    assert reach_of(curve(0.9, 1, 1)) is None  # not learnt at a trained length
+    assert reach_of(curve(0.9, 1, 1)) is None  # not learned at a trained length
     assert reach_of(curve(1, 0.94, 1)) is None
     assert reach_of(curve(1, 1, 1, spread=0.5)) == 1.5  # the median counts
     dead = curve(1, 1, 1)
@@ -130,7 +130,7 @@ def test_a_record_is_complete_and_read_again(trained):
     assert len(record["losses"]) == len(TINY.rates) and len(record["final_loss"]) == TINY.seeds
     found = LengthCurve.from_dict(record["curve"])
     assert found.seeds == TINY.seeds and tuple(found.lengths) == curve_lengths(task_of("copy"))
-    assert described(record).startswith("not learnt in ")  # 0.2 s are too short for anything
+    assert described(record).startswith("not learned in ")  # 0.2 s are too short for anything
 
 
 def test_cells_of_two_budgets_are_not_mixed(trained):
@@ -155,7 +155,7 @@ def test_the_page_says_why_a_cell_is_grey_or_empty(trained):
     assert page == markdown(found)
     accuracy = found.text(CELL)
     assert accuracy.startswith("(") and f"| lstm | {accuracy} |  |" in page  # trained; not trained
-    assert "* lstm on copy: not learnt in" in page
+    assert "* lstm on copy: not learned in" in page
     assert "* pointer_network on parity: not possible, it answers with tokens of the input" in page
 
 

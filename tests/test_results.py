@@ -372,7 +372,7 @@ def measured(paper: tuple[float, float], medians: tuple[float, float], trained: 
         ((80, 50), (80, 53.1), 1.0, "above"),
         ((80, 50), (76, 100), 1.0, "below"),
         ((100, 100), (100, 100), 0.989, "not trained"),
-        ((20, 0), (18, 0), 0.2, "within"),  # the paper's own network need not have learnt more
+        ((20, 0), (18, 0), 0.2, "within"),  # the paper's own network need not have learned more
         ((20, 0), (18, 0), 0.18, "not trained"),
         ((None, None), (18, 0), 0.1, None),
     ],

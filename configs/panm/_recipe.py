@@ -118,7 +118,7 @@ def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
 
 
 LONG = 20_000
-"""Steps of the rows `-long`, for networks that have not learnt the training lengths after the steps of `-small`."""
+"""Steps of the rows `-long`, for networks that have not learned the training lengths after the steps of `-small`."""
 
 
 def small_rows(task: PanmTask, name: str, steps: int) -> dict[str, Row]:

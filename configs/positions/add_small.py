@@ -5,8 +5,8 @@ lenmem compare positions/add_small --models sinusoidal rotary rotary_randomized
 
 The digits of both numbers are interleaved, lowest first: 400 tokens at 200 digits.
 
-Token accuracy and exact match by length, one seed: `results/positions/add_small/comparison.json`. No network has learnt
-to add at the trained lengths, so the results beyond them say little.
+Token accuracy and exact match by length, one seed: `results/positions/add_small/comparison.json`. No network has
+learned to add at the trained lengths, so the results beyond them say little.
 """
 
 from lenmem.tasks.lantm import InterleavedAdd

@@ -22,8 +22,8 @@ def library() -> Any:
     return tokenizers
 
 
-def learnt(texts: Iterable[str], size: int) -> str:
-    """The encoding learnt from texts, with all bytes and at most `size` tokens in total, as JSON of `tokenizers`."""
+def learned(texts: Iterable[str], size: int) -> str:
+    """The encoding learned from texts, with all bytes and at most `size` tokens in total, as JSON of `tokenizers`."""
     tokenizers = library()
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)

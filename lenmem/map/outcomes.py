@@ -33,7 +33,7 @@ def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | N
 
 
 def reach_of(curve: LengthCurve) -> float | None:
-    """The reach of a cell, relative to the longest training length; None if it has not learnt its training lengths."""
+    """The reach of a cell, relative to the longest training length; None if it has not learned its training lengths."""
     medians = np.median(np.nan_to_num(curve.values["exact_match"]), axis=0)
     longest = curve.train_lengths[1]
     failed = curve.lengths[medians < LEARNT]
@@ -58,7 +58,7 @@ def described(record: Mapping[str, Any]) -> str:
         how += f", {sum(loss is None for loss in record['final_loss'])} of {curve.seeds} seeds diverged"
     if reach is None:
         lowest = trained_accuracy(curve)
-        return f"not learnt in {how}: exact match {100 * lowest:.0f}% at a length of up to {longest} {curve.unit}"
+        return f"not learned in {how}: exact match {100 * lowest:.0f}% at a length of up to {longest} {curve.unit}"
     end = f"up to {round(reach * longest)} {curve.unit}, {reach:.3g} times the longest of training"
     return f"{end}, after {how}"
 
@@ -79,7 +79,7 @@ class Outcomes:
         return LengthCurve.from_dict(self.records[cell]["curve"]) if cell in self.records else None
 
     def text(self, cell: Cell) -> str:
-        """`2.5x`; `(31%)`: not learnt; `-`: not possible; nothing: not trained."""
+        """`2.5x`; `(31%)`: not learned; `-`: not possible; nothing: not trained."""
         if cell in self.refusals:
             return "-"
         curve = self.curve(cell)

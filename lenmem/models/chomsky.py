@@ -60,7 +60,7 @@ class ElmanCell(Part):
 
     @nn.compact
     def __call__(self, carry: jax.Array, step: Step) -> tuple[jax.Array, jax.Array]:
-        """(h, h)."""
+        """(h, h), [B, hidden_size]."""
 
         def linear(name):
             return nn.Dense(self.hidden_size, kernel_init=truncated, **self.dtypes, name=name)

@@ -141,12 +141,13 @@ class DNCCell(Part):
 
     @nn.nowrap
     def content(self, *addressed: jax.Array, mask: jax.Array | None) -> jax.Array:
-        """Weights by similarity to keys."""
+        """Weights [B, R, N] by similarity of the rows of a memory [B, N, W] to keys [B, R, W] with strengths [B, R]."""
         return ops.content_weights(*addressed, mask=mask, plain_lengths=self.plain_lengths)
 
     @nn.nowrap
     def advance(self, state: Access, commands: dict[str, jax.Array]) -> tuple[Access, jax.Array]:
-        """Writes, then reads: returns the new access state, and the concatenated read values."""
+        """Writes, then reads: returns the new access state, and the concatenated read values, [B, R W]. `commands` have
+        the shapes of `command_shapes` after the batch."""
         memory, usage, link, precedence, write_weights, read_weights = state
         free, keys = commands["free_gates"], commands["write_key"]
 

@@ -126,7 +126,11 @@ class LieAccessCell(AppendOnlyCell, Part):
         return state, memory, jnp.zeros(batch_shape, jnp.int32), jnp.zeros((), jnp.int32)
 
     def advance(self, state: LieState, memory: Memory, filled: jax.Array, step: Step):
-        """RW of section 4: moves both heads, reads, and returns the entry to append."""
+        """RW of section 4: moves both heads, reads, and returns the entry to append.
+
+        `memory` has S slots, and `filled` bool[B, S] those that may be read. Returns the new state, the entry (key
+        [B, d_k], value [B, m], strength [B]), and h [B, H], the read value [B, m] and its gate [B, 1].
+        """
         # Section 2: h = RNN([x; rho], h), and one linear map for all commands.
         read_value = state.read_value.astype(step.inputs.dtype)
         controller = self.controller.update(state.controller, jnp.concatenate([step.inputs, read_value], axis=-1))
@@ -157,7 +161,11 @@ class LieAccessCell(AppendOnlyCell, Part):
         return LieState(controller, read_value, read_head, write_head), entry, output
 
     def move(self, head: Head, which: int, proposal, action, gate, action_gate, *, gate_bias: float) -> Head:
-        """q' = a . pi(t q + (1 - t) q~) (section 4.3), with t = 1 - sigmoid(gate + gate_bias)."""
+        """q' = a . pi(t q + (1 - t) q~) (section 4.3), with t = 1 - sigmoid(gate + gate_bias).
+
+        Proposal q~ [B, d_k], action [B, d_k] or [B, 4] before `as_action`, gates [B, 1]. `which`: 0 for the read head,
+        1 for the write head. The gate of action interpolation has the same bias.
+        """
         random_access = nn.sigmoid(gate + gate_bias)
         base = self.project(random_access * self.project(proposal) + (1 - random_access) * head.position)
         action = self.as_action(action, which)
@@ -168,11 +176,12 @@ class LieAccessCell(AppendOnlyCell, Part):
         return Head(ops.rotate(base, action[..., :3], action[..., 3]), action)
 
     def project(self, position: jax.Array) -> jax.Array:
-        """pi: L2-normalisation onto the sphere; the identity on the plane."""
+        """pi: L2-normalisation onto the sphere; the identity on the plane. [..., d_k] -> [..., d_k]."""
         return ops.unit(position) if self.group == "rotation" else position
 
     def as_action(self, command: jax.Array, which: int) -> jax.Array:
-        """a(h): a shift (with norm below 1 if bounded), or a unit axis and an angle in (-1, 1) radians.
+        """a(h): a shift (with norm below 1 if bounded), [..., d_k], or a unit axis and an angle in (-1, 1) radians,
+        [..., 4].
 
         A bounded angle is scaled by pi sigmoid(u - 5) with a learned u for each head.
         """
@@ -184,7 +193,7 @@ class LieAccessCell(AppendOnlyCell, Part):
         return jnp.concatenate([axis, angle], axis=-1)
 
     def interpolate(self, gate: jax.Array, new: jax.Array, last: jax.Array) -> jax.Array:
-        """Appendix B: r a + (1 - r) a_last for shifts; for rotations, axis and angle separately."""
+        """Appendix B: r a + (1 - r) a_last for shifts; for rotations, axis and angle separately. r is `gate`."""
         mixed = gate * new + (1 - gate) * last
         if self.group == "shift":
             return mixed

@@ -5,13 +5,13 @@ ICML 2024 (arXiv 2405.21060). At each step the state S [P, N] of a head decays a
 DeltaNet, nothing is erased by key:
 
     [z : x : B : C : s]_t = W_in u_t,   [x : B : C] = silu(convolution([x : B : C]))
-    D_t = softplus(s_t + b),   a_t = exp(-A D_t)
-    S_t = a_t S_{t-1} + D_t x_t B_t^T,   o_t = S_t C_t + D x_t
+    Delta_t = softplus(s_t + b),   a_t = exp(-A Delta_t)
+    S_t = a_t S_{t-1} + Delta_t x_t B_t^T,   o_t = S_t C_t + D x_t
     y_t = W_out RMSNorm(o_t * silu(z_t))
 
-with inner width 2 d, divided among H heads of width P = 2 d / H, and B and C [N] shared by all heads. All eigenvalues
-are positive, so a network of finite precision cannot compute parity (Grazzi et al. 2024). Cost per position: O(d^2 + d
-N), in parallel over chunks (`ops.linear_recurrence`).
+with the learned skip weight D, inner width 2 d, divided among H heads of width P = 2 d / H, and B and C [N] shared by
+all heads. All eigenvalues are positive, so a network of finite precision cannot compute parity (Grazzi et al. 2024).
+Cost per position: O(d^2 + d N), in parallel over chunks (`ops.linear_recurrence`).
 """
 
 from __future__ import annotations

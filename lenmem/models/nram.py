@@ -131,7 +131,7 @@ class NRAMCell(Part):
 def circuit(
     registers: jax.Array, tape: jax.Array, integers: jax.Array, wiring: dict[str, jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """Section 3.1: the modules in order, then the registers and the tape after the step.
+    """Section 3.1: the modules in order, then the registers [B, R, M] and the tape [B, M, M] after the step.
 
     An argument of a module is a mean of the wires before it, and a new register is a mean of all wires, with the
     weights `wiring`.

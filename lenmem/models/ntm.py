@@ -98,7 +98,9 @@ class NTMCell(Part):
 def access(
     memory: jax.Array, weights: jax.Array, commands: dict[str, jax.Array]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Moves all write heads and writes, then moves all read heads and reads: (memory, weights, concatenated reads)."""
+    """Moves all write heads and writes, then moves all read heads and reads: (memory [B, N, W], weights [B, 2 R, N],
+    concatenated reads [B, R W]), for R write and R read heads. `commands` have an axis of 2 R heads, write heads first;
+    `erase` and `vectors` have one of R."""
     moving = (commands[name] for name in ("keys", "strengths", "gates", "shifts", "sharpness"))
     of_write, of_read = zip(*(jnp.split(command, 2, axis=1) for command in (weights, *moving)), strict=True)
     write_weights = move(memory, *of_write)

@@ -69,6 +69,7 @@ class Shift(Transition):
         return abs(self.cells)
 
     def __call__(self, head: jax.Array, tapes: Tapes, controls: Controls) -> jax.Array:
+        """The head, `cells` to the right."""
         return jnp.roll(head, self.cells, axis=-1)
 
 
@@ -79,6 +80,7 @@ class Jump(Transition):
     looks_at: ClassVar[tuple[Literal["values", "keys"], ...]] = ("keys",)
 
     def __call__(self, head: jax.Array, tapes: Tapes, controls: Controls) -> jax.Array:
+        """K' [B, P, d_t, L] and q [B, P, d_t] -> [B, P, L]."""
         assert tapes.keys is not None
         return jnp.einsum("...dl,...d->...l", tapes.keys, controls.query)
 

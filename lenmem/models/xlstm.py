@@ -60,6 +60,7 @@ class HeadNorm(Part):
 
     @nn.compact
     def __call__(self, states: jax.Array) -> jax.Array:
+        """[B, H, N, P] -> [B, N, H P]."""
         normed = from_heads(nn.LayerNorm(1e-5, use_bias=False, use_scale=False, **self.dtypes)(states))
         return normed * self.param("scale", nn.initializers.ones, normed.shape[-1:], self.param_dtype)
 

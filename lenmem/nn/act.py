@@ -32,7 +32,10 @@ def over_depth(
     *,
     remat: bool,
 ) -> PyTree:
-    """`carry = body(module, carry, last, *seen)`, `steps` times with the same parameters; `last`: True at the end."""
+    """`carry = body(module, carry, last, *seen)`, `steps` times with the same parameters; `last`: True at the end.
+
+    Raises ValueError for fewer than 1 step.
+    """
     if steps < 1:
         raise ValueError(f"steps is {steps}; it must be at least 1")
     if module.is_initializing():  # one step creates all parameters

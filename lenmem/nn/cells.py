@@ -91,7 +91,7 @@ class LSTMCell(Part):
         return memory, new.astype(hidden.dtype)
 
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        """(new carry, h)."""
+        """(new carry, h [B, hidden_size])."""
         carry = self.update(carry, step.inputs)
         return carry, carry[1]
 
@@ -121,7 +121,7 @@ class GRUCell(Part):
         return hidden.astype(input_gates.dtype)
 
     def __call__(self, carry: jax.Array, step: Step) -> tuple[jax.Array, jax.Array]:
-        """(new carry, h)."""
+        """(h, h), [B, hidden_size]."""
         carry = self.update(carry, step.inputs)
         return carry, carry
 

@@ -63,7 +63,7 @@ class LSTMController(Part):
 
     @nn.compact
     def __call__(self, carry: tuple[jax.Array, jax.Array], step: Step) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        """(new carry, h). Sows `controller_state`, the cell state before any compression."""
+        """(new carry, h [B, hidden_size]). Sows `controller_state`, the cell state before any compression."""
         cell, hidden = carry
         seen = jnp.concatenate([step.inputs, hidden if self.feedback == "hidden" else cell], axis=-1)
         shape = (seen.shape[-1], 4 * self.hidden_size)

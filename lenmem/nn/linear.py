@@ -35,7 +35,7 @@ def dropped(x: jax.Array, rate: float, *, deterministic: bool) -> jax.Array:
 
 
 def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
-    """`fan_in`: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), Torch's default; `uniform`: U(-1, 1)."""
+    """`fan_in`: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), Torch's default; `uniform`: U(-1, 1). ValueError otherwise."""
     if init not in get_args(Init):
         raise ValueError(f"initialization is {init!r}; allowed are {', '.join(get_args(Init))}")
     return uniform(1.0 if init == "uniform" else fan_in**-0.5)

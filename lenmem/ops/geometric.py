@@ -88,7 +88,7 @@ def geometric_attention_logits(
     """Logits of equation 10: scale q_i . k_j + D_ij + offset. D_ij depends only on the side of the key (equation 9).
 
     D_ij = direction_i0 for keys on the left (j < i) and direction_i1 for keys on the right (j > i). The scale (alpha
-    in the paper) defaults to 1 / sqrt(d); scale and offset (gamma) may be learnt scalars. The caller multiplies
+    in the paper) defaults to 1 / sqrt(d); scale and offset (gamma) may be learned scalars. The caller multiplies
     `direction` by the paper's beta. In float32 (float64 for float64 inputs). O(N^2 d).
     """
     return match_logits(query, key, direction, scale, offset, 0)

@@ -77,7 +77,8 @@ def pointer_weights(
 
     Lengths are sqrt(|x|^2 + 1e-10), so a zero query or key has similarity 0 to everything, with a finite gradient.
     Slots where `mask` is False have weight exactly 0; if all slots are masked, all weights are zero. Computed and
-    returned in at least float32. O(N d).
+    returned in at least float32. O(N d). Raises ValueError for an unknown kind, and for a temperature without
+    `cosine_temperature` or the reverse.
     """
     if kind not in get_args(Similarity):
         raise ValueError(f"kind is {kind!r}; allowed are {', '.join(get_args(Similarity))}")

@@ -23,7 +23,7 @@ def sinusoidal(positions: Real[Array, ...], width: int) -> Float[Array, "... wid
     """Absolute positions as sines and cosines (Vaswani et al. 2017, section 3.5), for any position and without a table.
 
     PE(p, 2i) = sin(p / 10000^(2i / width)), PE(p, 2i + 1) = cos(p / 10000^(2i / width)). In float32 the error is about
-    6e-8 p. O(width) per position.
+    6e-8 p. O(width) per position. Raises ValueError for a width below 1.
     """
     if width < 1:
         raise ValueError(f"width is {width}; it must be at least 1")
@@ -38,7 +38,7 @@ def _frequencies(width: int) -> jax.Array:
 
 
 def rotary(vectors: Float[Array, "... N d"], positions: Int[Array, "... N"]) -> Float[Array, "... N d"]:
-    """Queries or keys rotated by their positions (RoPE; Su et al. 2021, equation 34). d must be even.
+    """Queries or keys rotated by their positions (RoPE; Su et al. 2021, equation 34). Raises ValueError for an odd d.
 
     Columns 2i and 2i + 1 rotate by the angle p 10000^(-2i / d). The product of a rotated query and a rotated key
     depends on positions only through their distance. O(N d).
@@ -58,7 +58,7 @@ def alibi(queries: Int[Array, "... Q"], keys: Int[Array, "... K"], heads: int) -
 
     If the number n of heads is a power of two, the slopes m_h are 2^(-8 h / n), h = 1 .. n. Otherwise, as in the
     authors' code, they are the slopes for the next lower power of two, and then every other slope for twice that power.
-    Keys to the left and to the right of a query are treated alike. O(heads Q K).
+    Keys to the left and to the right of a query are treated alike. O(heads Q K). Raises ValueError without a head.
     """
     if heads < 1:
         raise ValueError(f"heads is {heads}; at least 1 is needed")
@@ -86,7 +86,8 @@ def t5_buckets(
     Each side has n buckets. The first n / 2 hold the distances 0 .. n / 2 - 1. The others are logarithmically spaced:
     distance r goes to n / 2 + floor(n / 2 log(2 r / n) / log(2 furthest / n)), and to the last bucket from `furthest`
     on. Keys on the left use the first half of the buckets, keys on the right the second. If `causal`, all buckets are
-    for keys on the left, and a key on the right has distance 0. O(Q K).
+    for keys on the left, and a key on the right has distance 0. O(Q K). Raises ValueError for fewer than 4 buckets, and
+    if `furthest` is not more than the number of distances that have their own bucket.
     """
     side = buckets if causal else buckets // 2
     near = side // 2
@@ -132,8 +133,8 @@ def relative_logits(
     """v_i . T_(i - j), with i - j clipped to the range of the table: the content-dependent bias of a distance
     (Transformer-XL; Dai et al. 2019, terms b and d of section 3.3, with v_i = q_i + v and T = W_R sinusoidal).
 
-    The rows of `table` are the offsets i - j = -m .. m, so their number is odd. `queries` and `keys` have the leading
-    axes of `vectors`, or fewer. O(Q m d + Q K).
+    The rows of `table` are the offsets i - j = -m .. m, so their number is odd; ValueError otherwise. `queries` and
+    `keys` have the leading axes of `vectors`, or fewer. O(Q m d + Q K).
     """
     rows = table.shape[-2]
     if rows % 2 == 0:
@@ -173,7 +174,8 @@ def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maxi
 
     Every subset of `lengths` positions is equally likely. All positions occur in training, so longer sequences have no
     unseen positions. A row's draw depends on its length but not on `capacity`; entries beyond its length are arbitrary.
-    If the length exceeds `maximum`, the last position is repeated. O(maximum log maximum) per row.
+    If the length exceeds `maximum`, the last position is repeated. O(maximum log maximum) per row. ValueError for a
+    capacity or maximum below 1.
     """
     if capacity < 1 or maximum < 1:
         raise ValueError(f"capacity and maximum must be at least 1, got {capacity} and {maximum}")
@@ -188,9 +190,9 @@ def random_positions(key: Array, lengths: Int[Array, "..."], capacity: int, maxi
 def forgetting(log_gates: Float[Array, "... N"]) -> Float[Array, "... N N"]:
     """sum_{l=j+1..i} g_l for queries i and keys j <= i, with g = `log_gates` <= 0; 0 for j > i (Lin et al. 2025).
 
-    If it is added to the logits of a causal softmax, each weight is multiplied by the gates of all positions after its
-    key, up to the query. With a constant g it is ALiBi. Lin et al., "Forgetting Transformer", ICLR 2025 (arXiv
-    2503.02130), section 3.1. Sums are float32. O(N^2).
+    If it is added to the logits of a causal softmax, each weight, before it is normalised, is multiplied by the gates
+    of all positions after its key, up to the query. With a constant g it is ALiBi. Lin et al., "Forgetting
+    Transformer", ICLR 2025 (arXiv 2503.02130), section 3.1. Sums are float32. O(N^2).
     """
     total = jnp.cumsum(finite_logarithms(log_gates, sum_type(log_gates)), axis=-1)
     return jnp.tril(total[..., :, None] - total[..., None, :]).astype(result_type(log_gates))

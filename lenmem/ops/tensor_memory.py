@@ -166,7 +166,7 @@ def few_shot(
     write_probability: float = 1.0,
     erase_probability: float = 1.0,
 ) -> Float[Array, "... v k"]:
-    """S pairs learnt one after the other by writes, W <- WR(W, y / |x|, x / |x|, p_w, p_e), in parallel over chunks.
+    """S pairs learned one after the other by writes, W <- WR(W, y / |x|, x / |x|, p_w, p_e), in parallel over chunks.
 
     With both probabilities 1 this is `one_shot` for each pair: the last pair is exact, all pairs are exact if their
     inputs are orthogonal, and the result depends on the order. With equal probabilities below 1, writes are steps of
@@ -177,8 +177,8 @@ def few_shot(
     shape = inputs.shape[:-1]
     write, erase = (jnp.full(shape, p, sum_type(weight)) for p in (write_probability, erase_probability))
     keys = inputs * inverse
-    learnt, _ = linear_recurrence(keys, keys, outputs * inverse, write, erase, initial=weight)
-    return learnt.astype(result_type(weight))
+    learned, _ = linear_recurrence(keys, keys, outputs * inverse, write, erase, initial=weight)
+    return learned.astype(result_type(weight))
 
 
 def _inverse_length(vectors: jax.Array) -> jax.Array:

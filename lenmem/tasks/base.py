@@ -94,9 +94,11 @@ class Task:
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """Names of the answer's token ids. By default the input's names if ids are shared, else numbers."""
-        shared = self.input_names[: self.spec.output_size] if self.spec.shared_ids else ()
-        return (*shared, *map(str, range(len(shared), self.spec.output_size)))
+        """Names of the answer's token ids. By default the input's names if ids are shared, else numbers, and `end` for
+        an end symbol that the input does not have."""
+        spec = self.spec
+        shared = self.input_names[: spec.output_size] if spec.shared_ids else ()
+        return (*shared, *("end" if n == spec.end_id else str(n) for n in range(len(shared), spec.output_size)))
 
     def shapes(self, capacity: int) -> tuple[int, int]:
         """(N, M): the static numbers of input and answer slots for examples of length at most `capacity`."""

@@ -38,7 +38,7 @@ class Babi(TextTask):
     """A directory of the published files, such as tasks_1-20_v1-2/en-10k; `example`: nine tasks of generated
     stories."""
     tasks: tuple[Annotated[int, between(1, babi.TASKS)], ...] | None = None
-    """Numbers of the tasks that are learnt together. None: all tasks of the directory (twenty; nine for `example`)."""
+    """Numbers of the tasks that are learned together. None: all tasks of the directory (twenty; nine for `example`)."""
     train_share: UnitInterval = 0.8
     """Fraction of each task for training and validation, those with the shortest stories. The rest is the test."""
     validation_share: UnitInterval = 0.1

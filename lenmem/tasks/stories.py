@@ -31,7 +31,7 @@ class Stories(TextTask):
     unit: ClassVar[str] = "sentences"
 
     kinds: tuple[stories.Kind, ...] = stories.KINDS
-    """The kinds of stories that are learnt together."""
+    """The kinds of stories that are learned together."""
     train_lengths: Lengths = (4, 12)  # pyright: ignore[reportIncompatibleMethodOverride]
     """Fewest and most sentences in training."""
     test_lengths: Lengths = (13, stories.LONGEST)  # pyright: ignore[reportIncompatibleMethodOverride]

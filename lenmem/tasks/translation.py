@@ -31,7 +31,7 @@ from lenmem.types import PyTree
 class Translation(TextTask):
     """`A man sleeps.` -> `Ein Mann schläft.`, in subwords that both languages share. Length: subwords of the input.
 
-    The subwords are learnt once, from the shorter pairs only, and cached on disk with the data.
+    The subwords are learned once, from the shorter pairs only, and cached on disk with the data.
     """
 
     unit: ClassVar[str] = "subwords"
@@ -153,7 +153,7 @@ def _contents(task: Translation) -> Contents:
         raise ValueError(f"{task.directory} has {len(pairs)} pairs, too few for a train_share of {task.train_share}")
 
     def build() -> dict[str, np.ndarray]:
-        encoding = subwords.learnt((text for pair in pairs[:count] for text in pair), task.vocabulary_size)
+        encoding = subwords.learned((text for pair in pairs[:count] for text in pair), task.vocabulary_size)
         inputs, answers = (subwords.encoded(encoding, side) for side in zip(*pairs, strict=True))
         arrays = make_rows(inputs, answers).arrays
         return {str(i): array for i, array in enumerate(arrays)} | {

@@ -265,7 +265,7 @@ def rows(task: Task, lengths: tuple[int, int], capacity: int, shape: tuple[int, 
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), examples)
 
 
-def learnt(case: Case) -> Callable[[jax.Array], jax.Array]:
+def learned(case: Case) -> Callable[[jax.Array], jax.Array]:
     """key -> token accuracy after a training, as `Learning` describes it."""
     task, learning, model = case.task, case.learning, bound(case)
 
@@ -313,7 +313,7 @@ def learnt(case: Case) -> Callable[[jax.Array], jax.Array]:
 def check_learns(case: Case, learns: Callable[..., None]) -> None:
     """It gets past the accuracy the case states, well above the best constant answer. `learns` is the fixture."""
     assert case.learning.accuracy >= case.task.spec.chance + 0.15, "the bar is too near to chance to mean anything"
-    learns(learnt(case), case.learning.accuracy, case.learning.worst)
+    learns(learned(case), case.learning.accuracy, case.learning.worst)
 
 
 CHECKS = (

@@ -455,4 +455,4 @@ def test_a_flawed_model_fails(flaw, check):
 
 def test_a_deaf_model_does_not_learn():
     case = control("deaf")
-    assert contract.learnt(case)(jax.random.key(0)) < case.learning.accuracy
+    assert contract.learned(case)(jax.random.key(0)) < case.learning.accuracy

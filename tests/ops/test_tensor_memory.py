@@ -214,12 +214,12 @@ def test_one_shot_learns_a_pair(length):
     rng = np.random.default_rng(0)
     weight, outputs = rng.normal(size=(2, V, 5)), rng.normal(size=(2, V))
     inputs, others = np.moveaxis(orthogonal(rng, 2, 2, 5), 1, 0)
-    learnt = np.asarray(jax.jit(ops.one_shot)(*f32((weight, length * inputs, outputs))), np.float64)
+    learned = np.asarray(jax.jit(ops.one_shot)(*f32((weight, length * inputs, outputs))), np.float64)
     # float32 rounds W, whose entries x multiplies
-    rounding = 1e-6 * max(1, np.abs(learnt).max() * length)
-    np.testing.assert_allclose(np.einsum("bvk,bk->bv", learnt, length * inputs), outputs, rtol=0, atol=rounding)
-    drift = np.einsum("bvk,bk->bv", learnt - weight, others)
-    assert np.abs(drift).max() < 1e-5 * np.abs(learnt).max()
+    rounding = 1e-6 * max(1, np.abs(learned).max() * length)
+    np.testing.assert_allclose(np.einsum("bvk,bk->bv", learned, length * inputs), outputs, rtol=0, atol=rounding)
+    drift = np.einsum("bvk,bk->bv", learned - weight, others)
+    assert np.abs(drift).max() < 1e-5 * np.abs(learned).max()
 
 
 def test_one_shot_of_nothing_changes_nothing():
@@ -230,12 +230,12 @@ def test_one_shot_of_nothing_changes_nothing():
     assert np.all(np.isfinite(gradient))
 
 
-def test_pairs_with_orthogonal_inputs_are_all_learnt():
-    """k pairs, k up to the width; and any pairs are learnt as by `one_shot`, one after the other."""
+def test_pairs_with_orthogonal_inputs_are_all_learned():
+    """k pairs, k up to the width; and any pairs are learned as by `one_shot`, one after the other."""
     rng = np.random.default_rng(0)
     weight, inputs, outputs = rng.normal(size=(V, 5)), orthogonal(rng, 5, 5), rng.normal(size=(5, V))
-    learnt = few_shot(*f32((weight, inputs, outputs)), 1.0, 1.0)
-    np.testing.assert_allclose(np.asarray(learnt, np.float64) @ inputs.T, outputs.T, atol=1e-5)
+    learned = few_shot(*f32((weight, inputs, outputs)), 1.0, 1.0)
+    np.testing.assert_allclose(np.asarray(learned, np.float64) @ inputs.T, outputs.T, atol=1e-5)
     inputs, outputs = rng.normal(size=(70, 5)), rng.normal(size=(70, V))
     one_by_one = weight
     for x, y in zip(inputs, outputs, strict=True):

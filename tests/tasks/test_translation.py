@@ -65,14 +65,14 @@ def test_sentences_with_more_words_are_the_test(directory, share):
 
 def test_a_text_is_its_subwords_and_back():
     """Also one with letters that the encoding has never seen; only texts that are given shape it."""
-    encoding = subwords.learnt(["der hund", "der kunde"] * 9, 262)
+    encoding = subwords.learned(["der hund", "der kunde"] * 9, 262)
     rows = subwords.encoded(encoding, ["der hund", "Çà et là — 漢字 ", ""])
     assert subwords.decoded(encoding, rows) == ["der hund", "Çà et là — 漢字 ", ""]
     names = subwords.names(encoding)
     assert len(names) == len(set(names)) == 262 and {"der", "un"} <= set(names)
     assert names[rows[0][0]] == "der" and max(map(max, rows[:2])) < 262
-    assert subwords.learnt(["der hund", "der kunde"] * 9, 262) == encoding
-    assert len(subwords.names(subwords.learnt(["ab"], 10))) == 256
+    assert subwords.learned(["der hund", "der kunde"] * 9, 262) == encoding
+    assert len(subwords.names(subwords.learned(["ab"], 10))) == 256
 
 
 def test_subwords_are_those_of_the_shorter_sentences(directory):

@@ -84,7 +84,7 @@ def test_flagships_take_a_step(name):
 
 @pytest.mark.slow
 @pytest.mark.learning
-def test_the_quickstart_is_learnt(learns):
+def test_the_quickstart_is_learned(learns):
     """Up to twice the trained length, as in float32."""
     learning = Learning(0.6, 0.996, updates=600, learning_rate=3e-2, b2=0.9, batch_size=32)
     model = LANTM(read_gate_bias=0.0, forget_bias=0.0, dtype=jnp.bfloat16)

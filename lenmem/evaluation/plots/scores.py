@@ -124,12 +124,12 @@ def plot_reach(
     texts: Sequence[Sequence[str]] | None = None,
     title: str = "How far each network generalises: longest length, relative to the longest of training",
 ) -> Figure:
-    """A map of networks and tasks. The colour of a cell is its reach; a cell that was not learnt is grey.
+    """A map of networks and tasks. The colour of a cell is its reach; a cell that was not learned is grey.
 
     Args:
         networks: names of the rows.
         tasks: names of the columns.
-        reach: [networks, tasks], at least 1; 0: not learnt at the training lengths; NaN: not measured, left white.
+        reach: [networks, tasks], at least 1; 0: not learned at the training lengths; NaN: not measured, left white.
         path: where to write the picture.
         texts: what is written in each cell.
         title: a line above the picture.
@@ -140,11 +140,11 @@ def plot_reach(
     width, height = 2.6 + 0.56 * len(tasks), 1.9 + 0.25 * len(networks)
     figure = Figure(figsize=(max(width, 5.0), height), layout="constrained")
     ax = figure.subplots()
-    learnt = np.where(reach >= 1, reach, np.nan)
+    learned = np.where(reach >= 1, reach, np.nan)
     colors = LinearSegmentedColormap.from_list("reach", ["#FBE6C5", "#7FBF9F", "#0B4F6C"])
-    top = max(4.0, float(np.nanmax(learnt, initial=1.0)))
+    top = max(4.0, float(np.nanmax(learned, initial=1.0)))
     ax.imshow(np.where(reach == 0, 0.0, np.nan), cmap="Greys", vmin=-0.35, vmax=1, aspect="auto")
-    image = ax.imshow(learnt, cmap=colors, norm=LogNorm(1, top), aspect="auto")
+    image = ax.imshow(learned, cmap=colors, norm=LogNorm(1, top), aspect="auto")
     for row, names in enumerate(texts or []):
         for column, text in enumerate(names):
             dark = reach[row, column] >= 2.5
