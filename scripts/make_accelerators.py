@@ -54,9 +54,9 @@ the topology (four chips of v5e and v6e, one H100). The evaluation is that of th
 device. Examples of large data sets come from the host during a run; here random numbers generated on the device
 replace them. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's
 estimate for one device, with the body of a loop counted once. They compare forms of one program and do not predict a
-time. Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts once; the
-records of 1c813eccc and b286d2587 counted every step. Compile times are CPU time, summed over threads. A dash means
-not measured.
+time. Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts
+once; the records of 1c813eccc and b286d2587 counted every step. Compile times are CPU time, summed over threads. A
+dash means not measured.
 """
 
 

@@ -22,7 +22,6 @@ set have two brackets.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import functools
 import math
@@ -32,6 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.data.brackets import all_words, draw_word, inside_weights
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
 from lenmem.fields import NonNegativeInt, PositiveInt
@@ -150,7 +150,7 @@ class Dyck(RowTask):
         if self.sampling == "uniform":
             weights, closed = np.ones(len(pairs)), 3 * pairs / (pairs + 2)
         else:
-            of_length, factors = _inside(self.longest // 2, self.p, self.q)
+            of_length, factors = inside_weights(self.longest // 2, self.p, self.q)
             weights, closed = of_length[1:], factors[1:]
         empty = np.average(closed / (2 * pairs), weights=weights)
         return float(max(empty, (1 - empty) / self.kinds))
@@ -195,13 +195,13 @@ class Dyck(RowTask):
         first, last = self.splits[split]
         rng = np.random.default_rng([self.data_seed, list(self.splits).index(split)])
         pairs = np.arange((first + 1) // 2, last // 2 + 1)
-        of_length = _inside(last // 2, self.p, self.q)[0][pairs]
+        of_length = inside_weights(last // 2, self.p, self.q)[0][pairs]
         of_pairs = of_length / of_length.sum()
         if self.distinct:
             words = self._distinct(pairs, of_pairs, rng)
         else:
             drawn = rng.choice(pairs, self.examples, p=of_pairs)
-            words = [_word(int(count), self.kinds, self.p, self.q, rng) for count in drawn]
+            words = [draw_word(int(count), self.kinds, self.p, self.q, rng) for count in drawn]
         lengths = np.array([len(word) for word in words], np.int32)
         return padded(np.concatenate(words).astype(np.uint8), lengths)
 
@@ -212,13 +212,13 @@ class Dyck(RowTask):
         """
         there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
         if there <= self.examples:
-            words = [word for k in pairs.tolist() for word in _words(k, self.kinds)]
+            words = [word for k in pairs.tolist() for word in all_words(k, self.kinds)]
             return [np.array(words[i]) for i in rng.permutation(len(words))]
         found: dict[tuple[int, ...], None] = {}
         drawn = before = 0
         while len(found) < self.examples:
             for count in rng.choice(pairs, self.examples, p=of_pairs):
-                found.setdefault(tuple(_word(int(count), self.kinds, self.p, self.q, rng)))
+                found.setdefault(tuple(draw_word(int(count), self.kinds, self.p, self.q, rng)))
                 if len(found) == self.examples:
                     break
             drawn += self.examples
@@ -319,26 +319,6 @@ def innermost(opening: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @functools.lru_cache(maxsize=8)
-def _inside(most: int, p: float, q: float) -> tuple[np.ndarray, np.ndarray]:
-    """(Z, T), float[most + 1] each: the weight of all derivations of words of k pairs, and the mean number of factors
-    of these words.
-
-    Z_0 = r + q Z_0^2 with r = 1 - p - q, and Z_k (1 - 2 q Z_0) = p Z_{k-1} + q sum_{0 < i < k} Z_i Z_{k-i}. A factor is
-    a bracketed word that is not inside another one; a phrase in brackets has one, and S S the factors of both phrases.
-    """
-    r = 1 - p - q
-    weights, factors = np.zeros(most + 1), np.zeros(most + 1)
-    weights[0] = (1 - np.sqrt(1 - 4 * q * r)) / (2 * q) if q else r
-    for k in range(1, most + 1):
-        split = q * weights[1:k] * weights[k - 1 : 0 : -1]
-        bracketed = p * weights[k - 1]
-        total = bracketed + split.sum()
-        weights[k] = total / (1 - 2 * q * weights[0])
-        factors[k] = (bracketed + (split * (factors[1:k] + factors[k - 1 : 0 : -1])).sum()) / total
-    return weights, factors
-
-
-@functools.lru_cache(maxsize=8)
 def _chance_of(task: Dyck) -> float:
     """`Dyck.chance`, counted on the training set."""
     words, lengths = task._drawn("train")
@@ -346,46 +326,3 @@ def _chance_of(task: Dyck) -> float:
     heights = np.cumsum(np.where(words < task.kinds, 1, -1), axis=1)
     empty = np.mean(((heights == 0) & real).sum(axis=1) / lengths)
     return float(max(empty, (1 - empty) / task.kinds))
-
-
-@functools.cache
-def _words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
-    """All words with that many pairs: a first phrase in brackets, followed by the rest."""
-    if not pairs:
-        return ((),)
-    return tuple(
-        (kind, *inner, kinds + kind, *after)
-        for inside in range(pairs)
-        for inner in _words(inside, kinds)
-        for after in _words(pairs - 1 - inside, kinds)
-        for kind in range(kinds)
-    )
-
-
-@functools.cache
-def _choices(count: int, p: float, q: float) -> list[float]:
-    """Cumulative weights of the expansions of a phrase with `count` pairs: two phrases, the first with 1 .. `count` - 1
-    pairs, or a phrase in brackets."""
-    weights, _ = _inside(count, p, q)
-    splits = q * weights[1:count] * weights[count - 1 : 0 : -1]
-    return np.cumsum(np.append(splits, p * weights[count - 1])).tolist()
-
-
-def _word(pairs: int, kinds: int, p: float, q: float, rng: np.random.Generator) -> list[int]:
-    """A word with that many pairs from the grammar, 2 `pairs` brackets."""
-    word: list[int] = []
-    open_phrases = [pairs]  # phrases still to be written, and closing brackets as negative numbers
-    while open_phrases:
-        count = open_phrases.pop()
-        if count < 0:
-            word.append(kinds - 1 - count)
-        elif count:
-            choices = _choices(count, p, q)
-            choice = bisect.bisect_right(choices, rng.random() * choices[-1])
-            if choice < count - 1:
-                open_phrases += [count - 1 - choice, choice + 1]
-            else:
-                kind = int(rng.integers(kinds))
-                word.append(kind)
-                open_phrases += [-1 - kind, count - 1]
-    return word

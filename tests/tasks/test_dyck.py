@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lenmem.data.brackets import inside_weights
 from lenmem.tasks.base import draw
-from lenmem.tasks.dyck import TESTS, Dyck, _inside, innermost, uniform_walk
+from lenmem.tasks.dyck import TESTS, Dyck, innermost, uniform_walk
 
 TINY = Dyck(examples=200)
 
@@ -132,7 +133,7 @@ def grammar_weights(pairs, p, q):
 def test_the_grammar_gives_every_word_its_weight():
     task = Dyck(kinds=1, longest=8, examples=5_000, p=0.4, q=0.3)
     weights = grammar_weights(4, 0.4, 0.3)
-    of_length, factors = _inside(4, 0.4, 0.3)
+    of_length, factors = inside_weights(4, 0.4, 0.3)
     for pairs in range(1, 5):
         words = {word: weight for word, weight in weights.items() if len(word) == 2 * pairs}
         assert of_length[pairs] == pytest.approx(sum(words.values()))
@@ -168,7 +169,7 @@ def test_weights_are_the_probabilities_of_the_grammar():
             drawn[pairs()] += 1
         except RecursionError:
             drawn["deep"] += 1
-    of_length, _ = _inside(6, p, q)
+    of_length, _ = inside_weights(6, p, q)
     for count in range(7):
         expected = 20_000 * of_length[count]
         assert abs(drawn[count] - expected) < 5 * math.sqrt(expected)

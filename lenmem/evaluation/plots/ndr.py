@@ -43,7 +43,11 @@ def _names(scene: Scene) -> list[str]:
     return given if len(given) == real else [str(column) for column in range(real)]
 
 
-@redraws("ndr-2", of="example", shows="attention (a) and copy gates (b) in every step; with ACT its weights (b)")
+@redraws(
+    "ndr-2",
+    of="example",
+    shows="attention (a) and copy gates (b) in every step; for ACT, the halting weights instead of the gates (b)",
+)
 def _steps(trials: Sequence[Trial], target: Target) -> None:
     for trial, (attention, gates) in zip(trials, parts(trials, "a", "b"), strict=True):
         traces, names, title = trial.scene.traces, _names(trial.scene), trial.scene.title

@@ -63,8 +63,9 @@ class Scene:
         return [self.answer_name(int(targets[slot])) if scored[slot] else "?" for slot in slots]
 
     def answer_name(self, token: int) -> str:
-        """Name of an answer token."""
-        return str(self.answer_names[token])
+        """Name of an answer token; an end symbol without a name is called `end`."""
+        name = str(self.answer_names[token])
+        return "end" if token == self.spec.end_id and name == str(token) else name
 
     @property
     def steps(self) -> list[str] | None:
