@@ -82,7 +82,8 @@ rows[:3]
 # %% [markdown]
 # ## The task
 #
-# Of the pairs, the shorter 60% are for training; a tenth of these are held out at random. `length_given` tells the
+# Of the pairs, the shorter 60% are for training; a tenth of these are held out at random. The boundary lies between
+# pairs of 10 letters, so this length is in both parts. `length_given` tells the
 # network how long the answer is. Without it a network must end the answer itself.
 
 # %%
