@@ -46,7 +46,11 @@ def holds_run(directory: Path) -> bool:
 def diverged_unsaved(directory: Path) -> bool:
     """Whether every seed of the run in the directory diverged before its first checkpoint."""
     history = read_metrics(directory)
-    return checkpoint.latest(directory / CHECKPOINTS) is None and bool(history) and not any(history[-1].get("alive", [True]))
+    return (
+        checkpoint.latest(directory / CHECKPOINTS) is None
+        and bool(history)
+        and not any(history[-1].get("alive", [True]))
+    )
 
 
 def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
