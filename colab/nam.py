@@ -17,7 +17,7 @@
 # *Neural attention memory* ([Nam & Seo 2023](https://arxiv.org/abs/2302.09422)) splits attention into two operations on
 # a matrix: writing adds an outer product, reading multiplies by a query. A sequence of writes is a linear attention; on
 # a tape, the operations make a Turing machine that learns to reverse ten digits and then reverses sixteen. This
-# notebook takes about three minutes on two idle CPU cores; the times below are those of a busy machine.
+# notebook takes about two minutes on two idle CPU cores; the times below are those of a busy machine.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as
@@ -67,7 +67,7 @@ from lenmem import ops, parallel
 from lenmem.evaluation import plots, tables, traces
 
 # Optimiser steps of the training below.
-STEPS = int(os.environ.get("LENMEM_STEPS", "600"))
+STEPS = int(os.environ.get("LENMEM_STEPS", "350"))
 
 # %% [markdown]
 # ## Write, then read
