@@ -28,7 +28,7 @@ from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
 from lenmem.experiment import Experiment
 from lenmem.records import recorded, save_record
-from lenmem.runs import without_dead
+from lenmem.runs import examples_scored, without_dead
 from lenmem.serialize import to_plain
 from lenmem.share import import_params
 from lenmem.training.environment import describe_environment
@@ -155,7 +155,7 @@ def reproduce(
             metric: cell | {"paper": printed[row.metrics[metric]] if metric in row.metrics else None}
             for metric, cell in measured.items()
         },
-        "samples": row.by_length.samples if row.by_length else _examples(experiment, "test"),
+        "samples": row.by_length.samples if row.by_length else examples_scored(experiment),
         "curves": [curve.to_dict() for curve in curves],
         **training,
         "experiment": to_plain(experiment),
@@ -215,7 +215,7 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
     evaluation, task, model = experiment.evaluation, experiment.task, experiment.bound_model
     scores = {}
     for split in dict.fromkeys(["test", *splits]):
-        examples, rows = _examples(experiment, split), evaluation.batch_size
+        examples, rows = examples_scored(experiment, split), evaluation.batch_size
         of_split = score(model, params, task, examples, rows, evaluation.seed, split=split)
         if task.scores_sets:
             whole = set_scores(model, params, task, examples, split=split, batch_size=rows)
@@ -223,12 +223,6 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
         prefix = "" if split == "test" else f"{split}/"
         scores |= {f"{prefix}{metric}": values for metric, values in of_split.items()}
     return scores
-
-
-def _examples(experiment: Experiment, split: str) -> int:
-    """The number of examples of a split that are scored."""
-    wanted = experiment.evaluation.test_examples
-    return min(wanted, experiment.task.examples_of(split) or wanted)
 
 
 def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:

@@ -47,7 +47,7 @@ COMPARED = ("percent", "sequence length", "fraction")
 NEAR = 3.0
 """Difference in points up to which a figure counts as equal to the paper's."""
 
-LEARNT = 1.0
+LEARNED = 1.0
 """Points by which accuracy at trained lengths may be below the paper's."""
 
 HEAD = """# Results
@@ -64,7 +64,7 @@ RULES = f"""
 
 A row is one printed line of a paper's table, and each number in it a figure. A row is
 
-* **not trained** if, at the training lengths, a median over seeds is more than {LEARNT:g} point below the paper's
+* **not trained** if, at the training lengths, a median over seeds is more than {LEARNED:g} point below the paper's
   number. If the paper prints none there, our mean over the training lengths is compared with its number for longer
   lengths, which is a lower bound. If *lengths* are printed, ours must reach the end of training. A row that is not
   trained is not compared.
@@ -257,7 +257,7 @@ def is_trained(record: Record, seed: int | None = None) -> bool:
     longest = _curve(record).train_lengths[1]
     for metric, cell in (inside or printed).items():
         value = cell["median"] if seed is None else cell["seeds"][seed]
-        bar = cell["paper"] - LEARNT
+        bar = cell["paper"] - LEARNED
         if metric == "longest_length":
             bar = min(cell["paper"], longest)
         elif metric not in inside:

@@ -17,7 +17,7 @@ from lenmem.fields import PositiveFloat, PositiveInt, check_fields
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
 
-LEARNT = 0.95
+LEARNED = 0.95
 """The median exact match at which a length counts as mastered."""
 BEYOND = (9 / 8, 5 / 4, 3 / 2, 7 / 4, 2, 5 / 2, 3, 4)
 """The measured lengths beyond training, relative to the longest training length."""

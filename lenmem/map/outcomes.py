@@ -12,7 +12,7 @@ import numpy as np
 from lenmem import models, tasks
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.files import make_directory, read_json, write_whole
-from lenmem.map.cells import LEARNT, NETWORKS, TASKS, Budget, Cell, plain_budget, settings_of
+from lenmem.map.cells import LEARNED, NETWORKS, TASKS, Budget, Cell, plain_budget, settings_of
 
 
 def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def reach_of(curve: LengthCurve) -> float | None:
     """The reach of a cell, relative to the longest training length; None if it has not learned its training lengths."""
     medians = np.median(np.nan_to_num(curve.values["exact_match"]), axis=0)
     longest = curve.train_lengths[1]
-    failed = curve.lengths[medians < LEARNT]
+    failed = curve.lengths[medians < LEARNED]
     first = failed.min(initial=curve.lengths.max() + 1)
     if first <= longest:
         return None
@@ -144,7 +144,7 @@ def markdown(found: Outcomes) -> str:
         ]
     lines += [
         "A cell shows how far the network generalises: the longest measured length, relative to the longest of",
-        f"training, up to which the median exact match stays at {100 * LEARNT:.0f}%. In brackets, for a network that",
+        f"training, up to which the median exact match stays at {100 * LEARNED:.0f}%. In brackets, for a network that",
         "did not learn its training lengths: the lowest exact match there. `-`: the network cannot take the task.",
         "",
         "![The map](map.png)",

@@ -49,14 +49,15 @@ def sized(network: str, task: Task, parameters: int) -> tuple[nn.Module, int]:
     ValueError if it is more than a tenth away. Sizes are multiples of twice the number of heads.
     """
     start = models.make(network, task.spec, **fields_of(network))
-    if not any(getattr(start, name, None) is not None for name in ("hidden_size", "feedforward_size")):
-        raise ValueError(f"{network} has no field that sets its size")
     unit = 2 * getattr(start, "heads", 1)
+    sizes: dict[str, Any] = {"hidden_size": unit, "feedforward_size": 2 * unit}
+    # None: there are no feed-forward networks; it stays None.
+    sizes = {name: size for name, size in sizes.items() if getattr(start, name, None) is not None}
+    if not sizes:
+        raise ValueError(f"{network} has no field that sets its size")
 
     def at(units: int) -> nn.Module:
-        wide: dict[str, Any] = {"hidden_size": units * unit, "feedforward_size": 2 * units * unit}
-        # None: there are no feed-forward networks; it stays None.
-        return start.clone(**{name: value for name, value in wide.items() if getattr(start, name, None) is not None})
+        return start.clone(**{name: units * size for name, size in sizes.items()})
 
     @functools.cache
     def count(units: int) -> int:

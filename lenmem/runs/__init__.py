@@ -15,6 +15,7 @@ from lenmem.runs.answers import (
 from lenmem.runs.comparing import compare, comparison_directory, cross, save_comparison, task_named
 from lenmem.runs.measuring import (
     Report,
+    examples_scored,
     finished,
     measure,
     own_curve,
@@ -36,6 +37,7 @@ __all__ = [
     "cross",
     "example_batch",
     "example_batches",
+    "examples_scored",
     "find_run",
     "finished",
     "fresh_directory",

@@ -71,6 +71,12 @@ def measure(
     )
 
 
+def examples_scored(experiment: Experiment, split: str = "test") -> int:
+    """The number of examples of a split that are scored: `test_examples`, or all of a smaller fixed set."""
+    wanted = experiment.evaluation.test_examples
+    return min(wanted, experiment.task.examples_of(split) or wanted)
+
+
 def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> list[str]:
     """The scores and the perplexity of the test split, of up to `test_examples` examples, for every seed, as lines of
     text. Empty for tasks without them."""
@@ -78,7 +84,7 @@ def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> l
     if not (task.forced or task.scores_sets):
         return []
     params, size, model = without_dead(params, alive), evaluation.batch_size, experiment.bound_model
-    samples = min(evaluation.test_examples, task.examples_of("test") or evaluation.test_examples)
+    samples = examples_scored(experiment)
     lines = []
     if task.forced:
         perplexity = score(model, params, task, samples, size)["perplexity"]

@@ -21,11 +21,9 @@ def rule(experiment: Experiment) -> str:
     """The selection rule of the best combination, as text."""
     training = experiment.training
     metric, split = training.selection_metric.replace("_", " "), training.scored_split
-    if training.selection_metric == "loss":
-        return f"the smallest loss on the split {split}, median over seeds"
-    if training.selection_metric in SMALLER_IS_BETTER:
-        return f"the smallest {metric} on the split {split}, median over seeds; ties by the smallest loss"
-    return f"the highest {metric} on the split {split}, median over seeds; ties by the smallest loss"
+    extreme = "smallest" if training.selection_metric in SMALLER_IS_BETTER else "highest"
+    ties = "" if training.selection_metric == "loss" else "; ties by the smallest loss"
+    return f"the {extreme} {metric} on the split {split}, median over seeds{ties}"
 
 
 def best(outcomes: Sequence[Outcome]) -> Outcome:

@@ -263,12 +263,12 @@ class Dyck(RowTask):
 
     def draw_lengths(self, key: jax.Array, split: Split, shape: tuple[int, ...]) -> jax.Array:
         """Uniform even lengths; in `test`, those of one of the four tests, each with the same probability."""
-        if split != "test":
-            shortest, longest = self.lengths_of(split)
-            return 2 * jax.random.randint(key, shape, (shortest + 1) // 2, longest // 2 + 1)
-        of_test, of_length = jax.random.split(key)
-        spans = jnp.array([self.splits[name] for name in TESTS])[jax.random.randint(of_test, shape, 0, len(TESTS))]
-        return 2 * jax.random.randint(of_length, shape, (spans[..., 0] + 1) // 2, spans[..., 1] // 2 + 1)
+        shortest, longest = self.lengths_of(split)
+        if split == "test":
+            of_test, key = jax.random.split(key)
+            spans = jnp.array([self.splits[name] for name in TESTS])
+            shortest, longest = jnp.moveaxis(spans[jax.random.randint(of_test, shape, 0, len(TESTS))], -1, 0)
+        return 2 * jax.random.randint(key, shape, (shortest + 1) // 2, longest // 2 + 1)
 
     def loss(self, outputs: jax.Array, batch: Batch) -> jax.Array:
         """Mean over brackets and bits of (sigmoid(output) - bit)^2, or of the cross-entropy."""

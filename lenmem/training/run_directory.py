@@ -45,12 +45,10 @@ def holds_run(directory: Path) -> bool:
 
 def diverged_unsaved(directory: Path) -> bool:
     """Whether every seed of the run in the directory diverged before its first checkpoint."""
+    if checkpoint.latest(directory / CHECKPOINTS) is not None:
+        return False
     history = read_metrics(directory)
-    return (
-        checkpoint.latest(directory / CHECKPOINTS) is None
-        and bool(history)
-        and not any(history[-1].get("alive", [True]))
-    )
+    return bool(history) and not any(alive_in(history, history[-1]["step"], seeds=1))
 
 
 def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
