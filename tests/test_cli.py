@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 
 import chex
 import jax
@@ -492,3 +494,16 @@ def test_a_pair_that_cannot_work_shows_its_reason():
     named = runs.cross(["lantm/double"], ["lantm", "ndr"], experiment().training)
     assert {type(cell.task).__name__ for cell in named.values() if not isinstance(cell, str)} == {"Double"}
     assert jax.devices()
+
+
+def test_tables_in_a_pipe_are_not_folded_at_80_columns():
+    program = (
+        "from lenmem.cli.terminal import console; from rich.table import Table; console.print(Table('column' * 20))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert "column" * 20 in run.stdout
+    narrow = subprocess.run(
+        [sys.executable, "-c", program], env=environment | {"COLUMNS": "60"}, capture_output=True, text=True, check=True
+    )
+    assert max(map(len, narrow.stdout.splitlines())) <= 60

@@ -31,8 +31,12 @@ class _Console(Console):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-# The commands of a notebook have FORCE_COLOR, with which rich would draw bars into a file.
-console = _Console(force_terminal=None if sys.stdout.isatty() else False)
+# The commands of a notebook have FORCE_COLOR, with which rich would draw bars into a file. Outside a terminal, rich would
+# fold tables at 80 columns.
+if sys.stdout.isatty():
+    console = _Console()
+else:
+    console = _Console(force_terminal=False, width=None if "COLUMNS" in os.environ else 200)
 bars = Bars(console)
 
 
