@@ -31,8 +31,8 @@ class _Console(Console):
         os.kill(os.getpid(), signal.SIGINT)
 
 
-# The commands of a notebook have FORCE_COLOR, with which rich would draw bars into a file. Outside a terminal, rich would
-# fold tables at 80 columns.
+# The commands of a notebook have FORCE_COLOR, with which rich would draw bars into a file. Outside a terminal, rich
+# would fold tables at 80 columns.
 if sys.stdout.isatty():
     console = _Console()
 else:
