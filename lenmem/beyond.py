@@ -322,8 +322,8 @@ def markdown(records: Iterable[Mapping[str, Any]]) -> str:
         "## The record table",
         "",
         f"The shortest training that reaches {100 * MET:.0f}% at the goal in the median: seconds of one processor for",
-        "each seed, with compilation and validation. `lenmem beyond TASK --record` repeats an entry. A star marks a",
-        "commit with changes that were not committed.",
+        "each seed, with compilation and validation (wall time, if the training was interrupted). `lenmem beyond TASK",
+        "--record` repeats an entry. A star marks a commit with changes that were not committed.",
         "",
         *_lines(best(records)),
     ]

@@ -6,7 +6,9 @@ This module needs only the standard library, since the build of the wheel uses i
 from __future__ import annotations
 
 import json
+import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,13 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(), parse_constant=lambda _: None)
     except ValueError as error:
         raise ValueError(f"{path} is not a JSON file: {error}") from None
+
+
+def json_number(value: float) -> float | None:
+    """A number for strict JSON, which has neither NaN nor infinity: None, or the largest float."""
+    if math.isnan(value):
+        return None
+    return math.copysign(sys.float_info.max, value) if math.isinf(value) else float(value)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -49,7 +49,7 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
     """The rows of a file, in its order, or all rows of a paper, a name in `lenmem.papers`.
 
     A line of the file is a configuration, optionally followed by names of its rows; the default is all rows. `#` starts
-    a comment. Raises ValueError, with the line number, for unknown names.
+    a comment. A row that is named twice is measured once. Raises ValueError, with the line number, for unknown names.
     """
     path = Path(queue)
     if not path.is_file():
@@ -65,7 +65,7 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
             entries += _entries([(words[0], words[1:])] if words else [], rows)
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
-    return entries
+    return list({(entry.paper, entry.name): entry for entry in entries}.values())
 
 
 def _entries(

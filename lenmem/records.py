@@ -30,9 +30,11 @@ SHARED_PARAMETERS = 500_000
 def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:
     """Writes a record, and the parameters next to it unless they are None or more than `SHARED_PARAMETERS`."""
     make_directory(target.parent)
+    file = target.with_suffix(".safetensors")
     if params is not None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
-        known = {"experiment": record["experiment"], "alive": record["alive"]}
-        export_params(target.with_suffix(".safetensors"), params, known)
+        export_params(file, params, {"experiment": record["experiment"], "alive": record["alive"]})
+    else:
+        file.unlink(missing_ok=True)  # those of an earlier record
     write_json(target, record)
 
 
@@ -56,13 +58,17 @@ def recorded(
 
 
 def best_seed(record: Mapping[str, Any]) -> int:
-    """The seed with the highest exact match (if measured); ties are broken by the other metrics."""
-    measured = record["measured"]
-    names = sorted(measured, key=lambda name: name != "exact_match")
-    seeds = zip(*(measured[name]["seeds"] for name in names), strict=True)
+    """The seed that is best in the first of its `ranked_metrics`; ties are broken by the others."""
+    seeds = zip(*(record["measured"][name]["seeds"] for name in ranked_metrics(record)), strict=True)
     # A diverged seed has None everywhere, which sorts below every number.
     ranks = [tuple(-1.0 if value is None else value for value in values) for values in seeds]
     return max(range(len(ranks)), key=lambda seed: ranks[seed])
+
+
+def ranked_metrics(record: Mapping[str, Any]) -> list[str]:
+    """The metrics of a record: exact match, if measured, then those that are compared with the paper, then the rest."""
+    compared = compared_metrics([record])
+    return sorted(record["measured"], key=lambda name: (name != "exact_match", name not in compared))
 
 
 def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
@@ -80,7 +86,11 @@ def results_table(records: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(caption=f"{names}{unit(records[0])}; parameters kept: {rules}", caption_justify="left")
     table.add_column("row")
     stated = [papers.find(record["paper"], record["table"], **record["where"]) for record in records]
-    with_mean = any(printed.get("std") is not None for printed in stated)
+    with_mean = any(
+        printed.get(f"{column}_std", printed.get("std")) is not None
+        for record, printed in zip(records, stated, strict=True)
+        for column in record.get("metrics", {}).values()
+    )
     for column in ("median", *(("mean ± std",) if with_mean else ()), "best seed", "paper", "seeds"):
         table.add_column(column, justify="right")
     for record in records:
@@ -131,5 +141,7 @@ def metric_name(metric: str) -> str:
 
 
 def shown(value: float | None) -> str:
-    """A percentage with one decimal, but '100.0' only for exactly 100; a dash for None."""
+    """A percentage or a length with one decimal, but '100.0' only for exactly 100; a dash for None."""
+    if value is not None and value > 100:  # a length
+        return f"{value:.1f}"
     return "-" if value is None else percent(value / 100)

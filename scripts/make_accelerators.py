@@ -56,7 +56,7 @@ replace them. Memory is the peak of one device: arguments, results, temporary ar
 estimate for one device, with the body of a loop counted once. They compare forms of one program and do not predict a
 time. Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts
 once; the records of 1c813eccc and b286d2587 counted every step. Compile times are CPU time, summed over threads. A
-dash means not measured.
+dash means not measured; for GPUs the compiler gives no cycles.
 """
 
 

@@ -28,8 +28,9 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS
 from lenmem.files import read_json
-from lenmem.records import best_seed, compared_metrics, metric_name, shown, unit
+from lenmem.records import best_seed, compared_metrics, metric_name, ranked_metrics, shown, unit
 from lenmem.serialize import from_plain
+from lenmem.training.resume import same_experiment
 
 Record = dict[str, Any]
 
@@ -66,18 +67,22 @@ A row is one printed line of a paper's table, and each number in it a figure. A 
 
 * **not trained** if, at the training lengths, a median over seeds is more than {LEARNED:g} point below the paper's
   number. If the paper prints none there, our mean over the training lengths is compared with its number for longer
-  lengths, which is a lower bound. If *lengths* are printed, ours must reach the end of training. A row that is not
-  trained is not compared.
+  lengths, which is a lower bound. If *lengths* are printed, ours must reach the end of training, or the printed length
+  if that is shorter. A network that was changed after training, such as by a larger memory, is judged before the
+  change. A row that is not trained is not compared.
 * **within {NEAR:g}** if the median of every figure is within {NEAR:g} points of the paper's (or within as many steps,
   if lengths are printed),
 * **above** if none is more than {NEAR:g} below and one is more than {NEAR:g} above,
 * **below** otherwise.
 
-If a row has several variants, the one with the highest accuracy at training lengths is counted; results beyond them are
-not used for the choice. Networks that are in no paper ({", ".join(f"`{name}`" for name in OWN)}) are counted only if
-there is no other. "Chosen on test" counts the rows whose best network, out of all variants and seeds, is within
-{NEAR:g} points or above. The best network is chosen on the test split, by exact match or by the paper's own score, as
-these papers did. The column is empty for the other papers.
+Medians are those of the seeds that did not diverge. If a row has several variants, the one with the highest accuracy at
+training lengths is counted; results beyond them are not used for the choice. Networks that are in no paper
+({", ".join(f"`{name}`" for name in OWN)}) are counted only if there is no other. "Chosen on test" counts the rows whose
+best network, out of all variants and seeds, is within {NEAR:g} points or above. The best network is chosen on the test
+split, by exact match or by the paper's own score. These papers chose on the test split, too, but among other settings.
+The column is empty for the other papers.
+
+A question mark after a number of the paper means that it was not checked: it was written down from memory.
 """
 
 EMPTY = """
@@ -126,7 +131,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def read_records(results: Path) -> list[Record]:
     """All records below a directory, in the order of the papers' tables."""
     records = [read_json(path) for path in sorted(results.glob("*/*.json")) if path.parent.name in papers.names()]
+    records = [_with_training(record, records) for record in records]
     return sorted([*records, *(other for record in records for other in _in_other_tables(record))], key=_place)
+
+
+def _with_training(record: Record, records: Sequence[Record]) -> Record:
+    """A record of a network that was changed after training, with the record before the change as its `source`, if
+    there is one; other records are unchanged."""
+    if record.get("after_training"):
+        experiment = from_plain(record["experiment"])
+        for other in records:
+            unchanged = other["paper"] == record["paper"] and not other.get("after_training")
+            if unchanged and same_experiment(other["experiment"], experiment):
+                return record | {"source": other}
+    return record
 
 
 def _in_other_tables(record: Record) -> Iterator[Record]:
@@ -192,11 +210,12 @@ def _comparison(folder: str, record: Record) -> str:
     training = record["networks"][0]["experiment"]["training"]
     environment = record["environment"]
     seeds = "one seed" if training["seeds"] == 1 else f"the median of {training['seeds']} seeds"
+    best = "" if training["seeds"] == 1 else " and in brackets the best of them,"
     lines = [
         f"\n### {folder}",
         "",
         f"`{record['command']}`: token accuracy / exact match in percent by length, {first.samples} examples each; "
-        f"{seeds} of {training['steps']} steps on lengths {first.train_lengths[0]} to {first.train_lengths[1]}. "
+        f"{seeds}{best} of {training['steps']} steps on lengths {first.train_lengths[0]} to {first.train_lengths[1]}. "
         f"On {environment['device']} with jax {environment['versions']['jax']} at {_commit(environment)}, "
         f"{environment['date'][:10]}.",
         "",
@@ -226,11 +245,17 @@ def standings(records: Sequence[Record]) -> dict[tuple[str, str, tuple[Any, ...]
     """The standing of each printed row that was measured, by paper, table and the row's columns."""
     found: dict[tuple[str, str, tuple[Any, ...]], Standing] = {}
     for key, variants in _by_row(records).items():
-        theirs = [record for record in variants if not set(OWN) & set(record["command"].split())] or variants
+        theirs = [record for record in variants if _has_numbers(record)] or variants
+        theirs = [record for record in theirs if not set(OWN) & set(record["command"].split())] or theirs
         record = max(theirs, key=_learned)  # the first of equals
         chosen = max(((variant, best_seed(variant)) for variant in theirs), key=_on_test)
         found[key] = Standing(record, verdict(record), chosen, verdict(chosen[0], chosen[1]))
     return found
+
+
+def _has_numbers(record: Record) -> bool:
+    """Whether a number of the paper stands beside one of its scores. Ablations have none."""
+    return any(cell["paper"] is not None for cell in record["measured"].values())
 
 
 def verdict(record: Record, seed: int | None = None) -> str | None:
@@ -268,8 +293,9 @@ def is_trained(record: Record, seed: int | None = None) -> bool:
 
 
 def at_trained(record: Record, metric: str, seed: int | None = None) -> float | None:
-    """Accuracy at the training lengths of the curve, averaged, in percent: the median over seeds, or one seed."""
-    curve = _curve(record)
+    """Accuracy at the training lengths of the curve, averaged, in percent: the median over seeds, or one seed. Of a
+    network that was changed after training, the accuracy before."""
+    curve = _curve(record.get("source", record))
     name = metric.rpartition("/")[2]
     values = curve.values.get(name, curve.values.get("token_accuracy"))
     first, last = curve.train_lengths
@@ -413,8 +439,8 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
     measured = f"{len(cells)} of {len(printed['rows'])} rows have been measured"
     title, _, caption = printed["caption"].partition(". ")
     title = title.rstrip(".")
-    lost = not any(cell["paper"] is not None for record in records for cell in record["measured"].values())
-    note = f"There is no printed number to compare with. {printed['notes'][0]} " if lost and printed["notes"] else ""
+    lost = not any(map(_has_numbers, records))
+    note = "".join(f"{text} " for text in ["There is no printed number to compare with."] * lost + printed["notes"])
     chosen = papers.about(paper)["chosen_on_test"]
     scores = ["at trained lengths", "median"] if chosen else ["at trained lengths", "median", "best seed"]
     if not lost:
@@ -494,13 +520,14 @@ def _selection(paper: str, records: Sequence[Record]) -> str:
     """The selection rules of the paper's numbers and of ours."""
     rules = sorted({from_plain(record["experiment"]["training"]).rule for record in records})
     ours = (
-        f"Ours are {' or '.join(rules)} of one fixed configuration, without a search: the median over seeds of "
-        "each metric, and the best seed by exact match (which is chosen on the test set, too)."
+        f"Ours are {' or '.join(rules)}, of one configuration for each variant: the median over seeds of each metric "
+        f"and the seed with the best {metric_name(ranked_metrics(records[0])[0])}, chosen on the test set, too."
     )
     if papers.about(paper)["chosen_on_test"]:
         ours = (
             f"Ours are {' or '.join(rules)}, the median over seeds. Beside it stands the best network of all variants "
-            "and seeds of the printed row, chosen on the test split, as in the paper."
+            "and seeds of the printed row, chosen on the test split. The paper chose on the test split, too, but among "
+            "other settings."
         )
     return f"{papers.about(paper)['chosen_by_paper']} {ours}"
 
@@ -518,7 +545,8 @@ def _scores(
         seed = best_seed(record)
         line.append(" / ".join(shown(cell and cell["seeds"][seed]) for cell in cells))
     if not lost:
-        line.append(" / ".join("-" if value is None else f"{value:g}" for value in paper))
+        unchecked = papers.find(record["paper"], record["table"], **record["where"]).get("checked") is False
+        line.append(" / ".join("-" if value is None else f"{value:g}{'?' * unchecked}" for value in paper))
         line.append(_compared(medians, paper, verdict(record)))
     if chosen and not lost and best is None:
         line += ["", ""]
@@ -662,12 +690,13 @@ def _beyond(records: Sequence[Record], columns: Sequence[str], metrics: Sequence
         cells = [_at(curves, longest * factor, metrics) for factor in FACTORS]
         where = [str(record["where"].get(column, "")) for column in columns]
         where += [variants[record["row"]]] if several else []
-        rows.append([*where, str(longest), *cells, _link(record)])
+        if set(cells) != {"-"}:
+            rows.append([*where, str(longest), *cells, _link(record)])
     if not rows:
         return []
     samples = sorted({curve["samples"] for record in records for curve in record["curves"]}, reverse=True)
     text = (
-        f"Beyond the paper: {names} at 2 to 16 times the longest training length, the median over seeds and in "
+        f"Far beyond training: {names} at 2 to 16 times the longest training length, the median over seeds and in "
         f"brackets the best seed of each metric ({' or '.join(map(str, samples))} examples per length)."
     )
     columns = [*columns, "variant"] if several else columns
@@ -703,7 +732,7 @@ def _origin_row(record: Record) -> list[str]:
         _link(record),
         f"`{record['command']}`",
         str(record["steps"]),
-        str(record["samples"]),
+        f"{record['samples']} per length" if "longest_length" in record["measured"] else str(record["samples"]),
         f"{minutes} min {seconds:02} s",
         environment["device"],
         _commit(environment),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 
 import pytest
 
-from lenmem.files import make_directory, read_json, write_json, write_whole
+from lenmem.files import json_number, make_directory, read_json, write_json, write_whole
 
 
 def test_json_comes_back_and_what_json_lacks_is_refused(tmp_path):
@@ -17,6 +18,12 @@ def test_json_comes_back_and_what_json_lacks_is_refused(tmp_path):
     with pytest.raises(ValueError, match="nan"):
         write_json(path, {"a": float("nan")})
     assert read_json(path) == {"a": [1, None, "é"]}, "the file is as it was"
+
+
+def test_numbers_for_json(tmp_path):
+    write_json(tmp_path / "numbers.json", [json_number(x) for x in (0.5, math.nan, math.inf, -math.inf)])
+    half, nothing, high, low = read_json(tmp_path / "numbers.json")
+    assert (half, nothing, low) == (0.5, None, -high) and high > 1e308
 
 
 def test_nan_of_an_old_record_is_none_and_damage_is_named(tmp_path):

@@ -276,6 +276,18 @@ def test_lengths_that_do_not_fit_are_left_out(tmp_path, monkeypatch):
     assert [moment["length"] for moment in network(tmp_path / "site", "panm.dyck_2-stack_rnn")[1]] == [2, 4]
 
 
+def test_lengths_that_a_network_refuses_are_named(tmp_path, monkeypatch):
+    def moments(run, lengths, **_):
+        if max(lengths) > 2:
+            raise ValueError("too long for me")
+        return [{"length": n, "views": [{}], "data": ""} for n in lengths]
+
+    monkeypatch.setattr(scenes, "moments", moments)
+    said: list[str] = []
+    site.write(tmp_path / "site", [STACK], lengths=(2, 4, 8), say=said.append)
+    assert said == [f"panm/dyck_2-stack_rnn: not shown at length {n}: too long for me" for n in (8, 4)]
+
+
 def test_text_of_the_data_cannot_leave_its_script():
     assert "<" not in site._json({"title": "</script><b>"})
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lenmem import map as maps
-from lenmem import models, workers
+from lenmem import models, tasks, workers
 from lenmem.cli import main
 from lenmem.cli.tables import Map
 from lenmem.evaluation.lengths import LengthCurve
@@ -73,6 +73,11 @@ def test_the_reach_is_the_longest_length_before_the_first_failure():
     dead = curve(1, 1, 1)
     dead.values["exact_match"][1:] = np.nan  # two of three seeds diverged
     assert reach_of(dead) is None
+
+
+def test_each_cell_has_a_record_of_its_own(tmp_path):
+    headings = (*TASKS, *tasks.names())
+    assert len({Cell(heading, "gru").path(tmp_path) for heading in headings}) == len(set(headings))
 
 
 @pytest.mark.parametrize(("network", "task"), [("gru", "S5 words"), ("transformer", "recall")])

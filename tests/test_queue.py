@@ -94,6 +94,12 @@ def test_rows_run_once_each_in_the_order_of_the_file(queue):
     assert said[0] == "2 of 3 rows were measured before; 1 left, about 60 s"
 
 
+def test_a_row_that_is_named_twice_runs_once(queue, tmp_path):
+    config, *_ = queue
+    (tmp_path / "twice.txt").write_text(f"{config} two\n{config} one two\n")
+    assert [entry.name for entry in read_queue(tmp_path / "twice.txt")] == ["two", "one"]
+
+
 def test_a_record_of_another_experiment_does_not_count(queue):
     config, entries, folders = queue
     run(entries, folders)

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lenmem import papers
+from lenmem import papers, records
 from lenmem import reproduce as reproduction
 from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.experiment import Experiment
-from lenmem.records import best_seed, compared_metrics, mean_and_std, results_table, shown
+from lenmem.records import best_seed, compared_metrics, mean_and_std, results_table, save_record, shown
 from lenmem.reproduce import ByLength, Row, reproduce, reproduce_config, rows_of, scores_by_length, select
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
@@ -353,6 +353,20 @@ def fake(fine: list[float | None], coarse: list[float | None], paper: tuple[floa
 def test_the_best_seed_is_one_seed_and_exact_match_decides():
     assert best_seed(fake([99.0, 95.0, 97.0], [10.0, 40.0, 40.0])) == 2
     assert best_seed(fake([None, 1.0], [None, 0.0])) == 1
+    cells = {"longest_length": {"seeds": [50, 40]}, "mean_accuracy": {"seeds": [70.0, 80.0]}}
+    compared = {"metrics": {"mean_accuracy": "score"}, "measured": {n: c | {"paper": None} for n, c in cells.items()}}
+    assert best_seed(compared) == 1  # without exact match, what is compared with the paper decides
+
+
+def test_a_record_replaces_the_parameters_of_an_earlier_one(tmp_path, monkeypatch):
+    """Those of a network that is too large to be stored would otherwise be those of another training."""
+    target = tmp_path / "row.json"
+    record = {"experiment": {}, "alive": [True]}
+    save_record(target, record, {"kernel": np.zeros((1, 3), np.float32)})
+    assert target.with_suffix(".safetensors").exists()
+    monkeypatch.setattr(records, "SHARED_PARAMETERS", 2)
+    save_record(target, record, {"kernel": np.zeros((1, 3), np.float32)})
+    assert target.exists() and not target.with_suffix(".safetensors").exists()
 
 
 def test_the_table_puts_the_papers_numbers_beside_ours():
@@ -370,7 +384,10 @@ def test_a_mean_and_its_deviation_stand_beside_those_of_the_paper():
     text = printed(results_table([record | {"paper": "panm", "table": "table_3", "where": where}]))
     assert "mean ± std" in text and "82.0 ± 2.8" in text and "85" in text
     assert "±" not in printed(results_table([fake([99.0], [98.0])]))
+    columns = {"metrics": {"token_accuracy": "L"}, "paper": "panm", "table": "table_7"}  # and L_std
+    assert "82.0 ± 2.8" in printed(results_table([record | columns | {"where": {"model": "panm"}}]))
     assert [mean_and_std(seeds) for seeds in ([], [None], [3.0], [99.999, 100.0])] == ["-", "-", "3.0", "99.9 ± 0.0"]
+    assert [shown(value) for value in (99.99, 100.0, 150, None)] == ["99.9", "100.0", "150.0", "-"]  # 150: a length
 
 
 def test_only_what_the_paper_prints_is_compared():

@@ -409,6 +409,38 @@ def test_the_variant_that_counts_is_chosen_at_trained_lengths():
     assert standing.record["row"] == "copy-lantm-L", "a network that is in no paper does not stand for the paper's"
 
 
+def test_a_network_that_was_changed_after_training_is_judged_by_its_training():
+    """A larger memory may break a network that has learned, and a printed 0 is no reason to call a network learned."""
+    module = script()
+    for before, paper, now, verdict in (
+        (1.0, (100, 100), 0.2, "below"),
+        (0.2, (0, 0), 0.2, "not trained"),
+        (1.0, (0, 0), 0.2, "within"),
+    ):
+        training = measured((100, 100), (100, 100), before)
+        changed = measured(paper, (0, 0), now) | {"after_training": {"memory_width": 9}}
+        other = training | {"experiment": training["experiment"] | {"task": to_plain(Copy(vocabulary=5))}}
+        assert module.verdict(module._with_training(changed, [other, changed, training])) == verdict
+        assert module._with_training(training, [training]) == training
+
+
+def test_an_ablation_does_not_stand_for_the_row_that_it_ablates():
+    module = script()
+    plain = measured((100, 100), (90, 80), 0.99, row="copy-lantm-L")
+    ablated = measured((None, None), (95, 90), 1.0, row="copy-lantm-ablated-L")
+    (standing,) = module.standings([ablated, plain]).values()
+    assert standing.record["row"] == "copy-lantm-L"
+
+
+def test_numbers_that_were_not_checked_have_a_question_mark():
+    module = script()
+    lines = module.page(module.read_records(RESULTS)).splitlines()
+    (checked,) = [line for line in lines if line.startswith("| reverse_string | RNN | 9")]
+    (unchecked,) = [line for line in lines if line.startswith("| compute_sqrt | RNN | 7")]
+    assert "| 62 |" in checked and "| 54.3? |" in unchecked
+    assert any("written down from memory of the paper" in line for line in lines)
+
+
 def test_names_of_variants_are_distinct():
     module = script()
     records = module.read_records(RESULTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import json
 import re
 
@@ -14,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from rich.console import Console
 
 import lenmem
 from lenmem import Experiment, Optimizer, cli, models, runs
 from lenmem.cli.training import _over
 from lenmem.sweep import Outcome, best, combine, plan, sweep
-from lenmem.sweep.table import rule
+from lenmem.sweep.table import rule, sweep_table
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, Result, train
@@ -232,6 +234,10 @@ def test_the_smallest_perplexity_is_the_best(swept):
     ]
     assert best(tried) is tried[1]
     assert rule(setup).startswith("the smallest perplexity on the split validation")
+    console = Console(width=200, file=io.StringIO())
+    console.print(sweep_table(tried))
+    text = console.file.getvalue()
+    assert "perplexity %" not in text and " 900 " in text and " 1.5 " in text
 
 
 CONFIG = """

@@ -149,7 +149,7 @@ def check_imdb(directory: Path) -> list[str]:
         texts, labels = imdb.read_directory(str(directory), split)
         for label, kind in enumerate(imdb.CLASSES):
             _same(directory / split / kind, labels.count(label), REVIEWS, "files *.txt")
-        lines.append(f"{split}: {len(texts):,} reviews, as published; {texts[0][:60].decode(errors='replace')}")
+        lines.append(f"{split}: {len(texts):,} reviews, as many as published; {texts[0][:60].decode(errors='replace')}")
     return lines
 
 
@@ -163,7 +163,7 @@ def check_cifar10(directory: Path) -> list[str]:
         counts = Counter(labels.tolist())
         if set(counts) != set(range(10)):
             raise ValueError(f"{directory} has the classes {sorted(counts)} in {split}; expected 0 to 9")
-        lines.append(f"{split}: {len(images):,} pictures of 10 classes, as published; the first has class {labels[0]}")
+        lines.append(f"{split}: {len(images):,} pictures, as many as published, of 10 classes; the first: {labels[0]}")
     return lines
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import math
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -32,6 +31,7 @@ from lenmem.evaluation.metrics import (
     with_perplexity,
 )
 from lenmem.fields import PositiveInt, Seed, check_fields
+from lenmem.files import json_number
 from lenmem.keys import namespaced
 from lenmem.tasks.base import Task
 from lenmem.types import Batch, PyTree
@@ -153,7 +153,7 @@ class LengthCurve:
             "label": self.label,
             "lengths": self.lengths.tolist(),
             "values": {
-                name: [[None if math.isnan(x) else x for x in row] for row in np.asarray(values).tolist()]
+                name: [list(map(json_number, row)) for row in np.asarray(values).tolist()]
                 for name, values in self.values.items()
             },
             "train_lengths": list(self.train_lengths),

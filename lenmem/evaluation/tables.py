@@ -182,12 +182,17 @@ def _cell(summary: Summary, index: int, several: bool) -> str:
     return median if not several or low == high else f"{median}  ({low} - {high})"
 
 
+def is_share(metric: str) -> bool:
+    """Whether a metric, possibly named with its split, is a fraction. Losses and perplexities are not."""
+    return not any(name in metric for name in ("loss", "perplexity"))
+
+
 def percent(value: float | np.ndarray) -> str:
-    """One decimal, but '100.0' only for exactly 1; '-' for NaN."""
+    """One decimal, but '100.0' only for 1, up to rounding in float32; '-' for NaN."""
     value = float(value)
     if np.isnan(value):
         return "-"
-    return f"{100 * (value if value == 1 else min(value, 0.999)):.1f}"
+    return f"{100 * (1.0 if value > 1 - 1e-7 else min(value, 0.999)):.1f}"
 
 
 def _died(curve: LengthCurve) -> int:

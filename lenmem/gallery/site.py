@@ -65,7 +65,8 @@ def write(
         names: runs, files and names of the zoo; none: `DEFAULT`.
         lengths: lengths of the examples; none: up to four times the longest training length.
         example: number of the example of each length, which is the same for all networks of a task.
-        seed: the seed that is shown; None: the one with the longest reach.
+        seed: the seed that is shown; None: of a network of the zoo the one with the longest reach, else the one with
+            the highest exact match, averaged over its curve.
         modules: the user's classes.
         say: called with a line of text about everything that is omitted.
 
@@ -119,7 +120,7 @@ def data_of(shown: Shown, lengths: Sequence[int], example: int, say: Callable[[s
     about = about_of(shown)
     chosen = sorted(set(lengths)) or lengths_for(shown.run.experiment.task)
     parts, size = [], len(_json(about))
-    for moment in _drawable(shown, chosen, example):
+    for moment in _drawable(shown, chosen, example, say):
         part = _json(moment)
         size += len(part.encode()) + 1
         if size > LARGEST:
@@ -137,14 +138,17 @@ def data_of(shown: Shown, lengths: Sequence[int], example: int, say: Callable[[s
     return about, f"gallery.add({_json(about)}, [\n{moments}\n]);\n"
 
 
-def _drawable(shown: Shown, lengths: Sequence[int], example: int) -> Iterable[dict[str, Any]]:
-    """The `scenes.moments` of a network, without the longest lengths if the task has no examples of these."""
+def _drawable(
+    shown: Shown, lengths: Sequence[int], example: int, say: Callable[[str], None]
+) -> Iterable[dict[str, Any]]:
+    """The `scenes.moments` of a network, without the longest lengths if task or network refuse them."""
     while True:
         try:
             return list(scenes.moments(shown.run, lengths, example=example, seed=shown.seed))
-        except ValueError:
+        except ValueError as error:
             if len(lengths) < 2:
                 raise
+            say(f"{shown.name}: not shown at length {lengths[-1]}: {error}")
             lengths = lengths[:-1]
 
 

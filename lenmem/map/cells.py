@@ -153,8 +153,9 @@ class Cell:
         return f"{self.network} on {self.task}"
 
     def path(self, results: Path) -> Path:
-        """Its record."""
-        return results / self.task.replace(" ", "_") / f"{self.network}.json"
+        """Its record. Names of tasks have folders of their own: `odd_first` is another task than `odd first`."""
+        folder = self.task.replace(" ", "_") if self.task in TASKS else f"task-{self.task}"
+        return results / folder / f"{self.network}.json"
 
     def arguments(self, budget: Budget, results: Path) -> tuple[str, ...]:
         """The arguments of lenmem that train this cell alone."""

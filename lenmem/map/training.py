@@ -19,7 +19,7 @@ from lenmem import models
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.evaluation.metrics import ApplyModel, TaskMetrics, evaluate
 from lenmem.experiment import Experiment
-from lenmem.files import make_directory, write_json
+from lenmem.files import json_number, make_directory, write_json
 from lenmem.keys import namespaced
 from lenmem.map.cells import (
     STEPS_AT_ONCE,
@@ -135,10 +135,10 @@ def run_cell(cell: Cell, budget: Budget, results: Path, say: Callable[[str], Non
         "cell": settings_of(cell),
         "model": to_plain(model),
         "parameters": parameters,
-        "losses": [None if math.isnan(loss) else loss for loss in losses.tolist()],
+        "losses": list(map(json_number, losses.tolist())),
         "rate": rate,
         "steps": steps,
-        "final_loss": [None if math.isnan(loss) else loss for loss in _losses(experiment, params, budget).tolist()],
+        "final_loss": list(map(json_number, _losses(experiment, params, budget).tolist())),
         "curve": curve.to_dict(),
         "environment": environment,
     }

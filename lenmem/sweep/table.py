@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import percent
+from lenmem.evaluation.tables import is_share, percent
 from lenmem.experiment import Experiment
 from lenmem.sweep.combinations import Outcome, as_typed, short_names
 from lenmem.training.configuration import SMALLER_IS_BETTER
@@ -93,15 +93,14 @@ def sweep_table(outcomes: Sequence[Outcome]) -> Table:
     for name in short_names(outcomes[0].combination.values).values():
         table.add_column(escape(name), justify="right")
     for title in titles:
-        table.add_column(escape(title.replace("_", " ") + ("" if title.endswith("loss") else " %")), justify="right")
+        table.add_column(escape(title.replace("_", " ") + (" %" if is_share(title) else "")), justify="right")
     table.add_column("alive", justify="right")
     table.add_column("")
     for outcome, row in zip(outcomes, cells, strict=True):
         medians = []
         for title in titles:
             value = float(summarise(row[title]).median) if title in row else np.nan
-            loss = title.endswith("loss") and not np.isnan(value)
-            medians.append(f"{value:.4g}" if loss else percent(value))
+            medians.append(percent(value) if is_share(title) or np.isnan(value) else f"{value:.4g}")
         values = [escape(as_typed(value)) for value in outcome.combination.values.values()]
         table.add_row(*values, *medians, _alive(outcome), "best" if outcome is chosen else "")
     return table

@@ -14,7 +14,7 @@ import numpy as np
 from lenmem import runs
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
-from lenmem.files import make_directory, read_json, write_json
+from lenmem.files import json_number, make_directory, read_json, write_json
 from lenmem.runs import Report, without_dead
 from lenmem.serialize import to_plain
 from lenmem.sweep.combinations import PLAN, SCORE, Combination, JointTraining, Outcome, combine, plan
@@ -185,7 +185,7 @@ def _entry_of(entry: Mapping[str, Any], lanes: slice) -> dict[str, Any]:
 
 
 def _write_scores(where: Path, scores: Mapping[str, np.ndarray]) -> None:
-    plain = {name: [None if np.isnan(x) else float(x) for x in value] for name, value in scores.items()}
+    plain = {name: list(map(json_number, value)) for name, value in scores.items()}
     write_json(where / SCORE, {"scores": plain})
 
 

@@ -288,6 +288,15 @@ def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> 
     return total / jnp.maximum(jnp.sum(mask, axis=axis), 1)
 
 
+def fraction_right(right: jax.Array, mask: jax.Array) -> jax.Array:
+    """float[B]: mean of `right`, of values from 0 to 1, over the slots where `mask` is True; 1 if there are none.
+
+    It is computed from what is wrong, so that it is exactly 1 if all is right. XLA may divide by multiplying with the
+    reciprocal, so the mean of 41 ones can be below 1.
+    """
+    return 1 - masked_mean(1 - right, mask, axis=-1)
+
+
 def slot_losses(kind: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
     """Loss of each answer slot, float[B, M], computed in float32.
 
@@ -316,7 +325,7 @@ def slot_hits(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
     """float[B]: fraction of the scored slots that are correct (LANTM's *fine* score)."""
-    return masked_mean(slot_hits(outputs, batch), batch.score_mask, axis=-1)
+    return fraction_right(slot_hits(outputs, batch), batch.score_mask)
 
 
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
@@ -328,7 +337,7 @@ def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     """For bits: `token_accuracy`, the fraction of slots with all bits right, and `exact_match`, 1 if all slots are."""
     right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
     return {
-        "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
+        "token_accuracy": fraction_right(right, batch.score_mask),
         "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
     }
 
@@ -339,4 +348,4 @@ def scaled_accuracy(accuracy: jax.Array, chance: float) -> jax.Array:
 
     The score of the work on state tracking (Beck et al. 2024, arXiv 2405.04517; Grazzi et al. 2025, arXiv 2411.12537).
     """
-    return (accuracy - chance) / (1 - chance) if chance < 1 else jnp.zeros_like(accuracy)
+    return 1 - (1 - accuracy) / (1 - chance) if chance < 1 else jnp.zeros_like(accuracy)

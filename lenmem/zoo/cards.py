@@ -20,8 +20,9 @@ import numpy as np
 
 from lenmem import papers, runs, tasks
 from lenmem.errors import nearest
+from lenmem.evaluation.tables import percent
 from lenmem.experiment import Run, export_run, load
-from lenmem.files import make_directory, write_json
+from lenmem.files import make_directory, write_json, write_whole
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.base import evenly_spaced
 from lenmem.zoo import shelf
@@ -84,7 +85,7 @@ def write_folder(entry: Entry, folder: Path) -> None:
     text = own.read_text() if own is not None and own.exists() else card(entry)
     (folder / "README.md").write_text(text)
     write_json(folder / "model.json", entry.record)
-    (folder / "model.safetensors").write_bytes(data)
+    write_whole(folder / "model.safetensors", data)
 
 
 def free(name: str, zoo: Path) -> Path:
@@ -170,17 +171,19 @@ def _task_name(plain: Mapping[str, Any]) -> str:
 
 def _head(entry: Entry, task: str) -> list[str]:
     """The YAML head. Values are written as JSON, which is valid YAML."""
-    far = max(entry.exact, default=0)
+    far = entry.reach or max(entry.exact, default=0)
     results = {
         "task": {"type": "other", "name": task},
-        "dataset": {"type": task, "name": f"{task}, length {entry.reach or far}"},
+        "dataset": {"type": task, "name": f"{task}, length {far}"},
         "metrics": [
             {
                 "type": "exact_match",
-                "value": round(entry.exact.get(entry.reach or far, [0.0])[entry.best_seed], 4),
+                "value": round(entry.exact[far][entry.best_seed], 4),
                 "name": "exact match of the best seed",
             }
-        ],
+        ]
+        if entry.exact
+        else [],
     }
     fields = {
         "library_name": "lenmem",
@@ -198,8 +201,8 @@ def _table(entry: Entry) -> list[str]:
     return [
         "| length | " + " | ".join(map(str, shown)) + " |",
         "|---" * (len(shown) + 1) + "|",
-        "| median | " + " | ".join(f"{np.median(row):.0%}" for row in cells) + " |",
-        "| best | " + " | ".join(f"{max(row):.0%}" for row in cells) + " |",
+        "| median | " + " | ".join(f"{percent(np.median(row))}%" for row in cells) + " |",
+        "| best | " + " | ".join(f"{percent(max(row))}%" for row in cells) + " |",
     ]
 
 

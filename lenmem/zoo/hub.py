@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import share
-from lenmem.files import make_directory, read_json
+from lenmem.files import make_directory, read_json, write_whole
 from lenmem.zoo import cards, shelf
 
 
@@ -65,7 +65,7 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
             raise ValueError(f"{source}: model.json is not the record of a network")
         make_directory(target)
         for file in reversed(cards.FILES):  # the parameters last
-            shutil.copyfile(directory / file, target / file)
+            write_whole(target / file, (directory / file).read_bytes())
     return name
 
 

@@ -21,6 +21,7 @@ from lenmem.tasks.base import (
     Task,
     draw,
     exact_match,
+    fraction_right,
     growing_source,
     masked_loss,
     masked_mean,
@@ -261,6 +262,14 @@ def test_metrics_are_per_example():
     metrics = Noise().metrics(outputs, batch)
     assert set(metrics) == {"token_accuracy", "exact_match"}
     assert float(Noise().loss(outputs, batch)) == pytest.approx(twin_loss("tokens", outputs, batch), rel=1e-5)
+
+
+def test_an_accuracy_is_exactly_1_if_all_is_right():
+    """A mean that XLA computes with a reciprocal is 0.99999994 for 41, 47, 55 and other numbers of slots."""
+    mask = np.arange(128) < np.arange(1, 129)[:, None]
+    assert jax.jit(fraction_right)(mask, mask).tolist() == [1.0] * 128
+    np.testing.assert_allclose(jax.jit(fraction_right)(~mask, mask), 0, atol=1e-6)
+    assert jax.jit(fraction_right)(mask, np.zeros_like(mask)).tolist() == [1.0] * 128  # nothing is asked
 
 
 def test_masked_mean_of_nothing_is_zero():

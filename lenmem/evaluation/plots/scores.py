@@ -13,6 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from lenmem.evaluation.plots.look import COLORS, INK, Path, color_bar, finish, matrix, plain, style
 from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.tables import is_share
 
 
 def plot_sweep(
@@ -35,16 +36,16 @@ def plot_sweep(
         ax.set_axis_off()
     for ax, (title, scores) in zip(axes.flat, panels.items(), strict=False):
         style(ax)
-        loss = title.endswith("loss")
+        share = is_share(title)
         if best is not None:
             ax.axhspan(best - 0.45, best + 0.45, color="#F3ECD2", linewidth=0, zorder=0)
         for row, seeds in enumerate(scores):
-            values = np.asarray(seeds, dtype=np.float64) * (1 if loss else 100)
+            values = np.asarray(seeds, dtype=np.float64) * (100 if share else 1)
             ax.plot(values, np.full(len(values), row), "o", color=COLORS[0], markersize=4, alpha=0.5)
             ax.plot([summarise(values).median], [row], "|", color=INK, markersize=11, markeredgewidth=2)
         ax.set_title(plain(textwrap.fill(title.replace("_", " "), 24)), loc="left", fontsize=9, color=INK)
         ax.set(ylim=(len(names) - 0.5, -0.5), yticks=rows)
-        if not loss:
+        if share:
             ax.set(xlim=(-4, 104))
             ax.xaxis.set_major_formatter(PercentFormatter(decimals=0))
     for ax in axes[:, 0]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.fields import between
-from lenmem.tasks.base import masked_mean
+from lenmem.tasks.base import fraction_right, masked_mean
 from lenmem.tasks.dnc.base import DncTask
 from lenmem.types import Batch, Example, Spec
 
@@ -126,7 +126,7 @@ class ChannelTask(DncTask):
         """The fraction of correct results, per channel. Their number is known, so the signal is ignored."""
         right, scored = self.right(outputs, batch), result_slots(batch)
         return {
-            "token_accuracy": masked_mean(right.mean(axis=-1), scored, axis=-1),
+            "token_accuracy": fraction_right(right.mean(axis=-1), scored),
             "exact_match": jnp.all(right.all(axis=-1) | ~scored, axis=-1).astype(jnp.float32),
         }
 
@@ -306,7 +306,7 @@ class Search(ChannelTask):
         found = self.right(outputs, batch)[..., 0]
         right = jnp.where(hits, found & ~signalled, signalled)
         return {
-            "token_accuracy": masked_mean(right, batch.score_mask, axis=-1),
+            "token_accuracy": fraction_right(right, batch.score_mask),
             "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
             "hit_rate": masked_mean(found & running, hits, axis=-1),
         }
