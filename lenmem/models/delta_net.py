@@ -18,7 +18,7 @@ keys depend on its last read, so it must be computed step by step; here they dep
 
 The eigenvalues of I - beta k k^T are 1 and 1 - beta. With c = 1 they are positive, and no such network of finite
 precision can compute parity. With c = 2 (`negative_eigenvalues`) the step may reflect. A step with n `products` can
-permute n + 1 elements. Cost per position: O(d^2 + n d d_h), in parallel over chunks (`ops.linear_recurrence`).
+permute n + 1 elements. Cost per position: O(n d^2), in parallel over chunks (`ops.linear_recurrence`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,6 @@ Cost: O(T ((N + M)^2 d + (N + M) d (d + feedforward_size))), with T of the longe
 
 from __future__ import annotations
 
-from typing import Literal
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -93,8 +91,6 @@ class LoopedTransformer(FlatModel):
     """T: number of loops; None: a row's number of columns. No parameter depends on it."""
     dropout: UnitInterval = 0.1
     """Dropout of hidden units and of the outputs of attention and feed-forward network."""
-    column: Literal["last", "first"] = "last"
-    """Whether a single answer is read at the end token or at the begin token."""
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
@@ -106,4 +102,4 @@ class LoopedTransformer(FlatModel):
             **self.dtypes,
             name="encoder",
         )
-        return sequential(encoder, self, embedding_size=self.hidden_size, column=self.column)
+        return sequential(encoder, self, embedding_size=self.hidden_size)

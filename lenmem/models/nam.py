@@ -99,6 +99,8 @@ class NAMTransformer(Numbered, Streaming, FlatModel):
             return "softmax attention needs all earlier keys; outer_product and linear store only a sum"
         if self.positions == "learned" or self.random_positions:
             return "a stream has no longest length; allowed are the positions sinusoidal and none, not random ones"
+        if not self.mask_padding:
+            return "without mask_padding, padding would be written into the memory"
         return None
 
 
@@ -181,7 +183,7 @@ class LSAMEncoder(Part):
     """The paper's two-layer LSAM. Layer 2 starts from the final memory of layer 1, so it can look up any input.
 
         layer 1   x1 = x + Wo [LSAM forward : LSAM backward], H/2 heads each;   x2 = LN(x1 + FFN(x1))
-        layer 2   LN(relu(drop(Wo LSAM(x2)))), forward, H heads, M_0 = both directions' final memories
+        layer 2   LN(Wo LSAM(x2)), forward, H heads, M_0 = both directions' final memories
 
     with Wo(x) = relu(drop(Linear(x))). If `causal`, layer 1 has H forward heads and layer 2 starts with an empty
     memory.

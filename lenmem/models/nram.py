@@ -58,7 +58,7 @@ def constant(value: int) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """A module without arguments: `value` with probability 1."""
 
     def module(tape: jax.Array, integers: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(jax.nn.one_hot(value, tape.shape[-1]), tape.shape[:-1])
+        return jnp.broadcast_to(jax.nn.one_hot(value, tape.shape[-1], dtype=tape.dtype), tape.shape[:-1])
 
     return module
 
@@ -112,7 +112,7 @@ class NRAMCell(Part):
 
     def start(self, tape: jax.Array, integers: jax.Array) -> NRAMState:
         """The controller's initial state, all registers 0, and a tape [B, M, M] with `integers` int[B] integers."""
-        zero = jax.nn.one_hot(0, tape.shape[-1])
+        zero = jax.nn.one_hot(0, tape.shape[-1], dtype=tape.dtype)
         registers = jnp.broadcast_to(zero, (len(tape), self.registers, tape.shape[-1]))
         return NRAMState(self.cell.start(tape.shape[:1], 0), registers, tape, integers)
 
@@ -204,6 +204,6 @@ class NRAM(FlatModel):
             )
         tokens = place(inputs, lengths, jnp.full((1, capacity), BLANK), spec) + 1
         cells = jnp.concatenate([lengths[:, None] + 1, jnp.where(input_mask, tokens, 0)], axis=1)
-        tape = jax.nn.one_hot(jnp.pad(cells, [(0, 0), (0, size - capacity - 1)]), size)
+        tape = jax.nn.one_hot(jnp.pad(cells, [(0, 0), (0, size - capacity - 1)]), size, dtype=jnp.float32)
         each = jnp.maximum(values, lengths + 2) if self.integers is None else jnp.full((rows,), size)
         return tape, each

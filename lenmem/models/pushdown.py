@@ -73,7 +73,7 @@ class PushdownCell(Part):
         state = linear("next_symbol", self.states, hidden).astype(jnp.float32)
         if isinstance(stack, IndexStack):
             stack = stack.act(jnp.argmax(new, axis=-1), jnp.argmax(action, axis=-1))
-            state = jax.nn.one_hot(jnp.argmax(state, axis=-1), self.states)
+            state = jax.nn.one_hot(jnp.argmax(state, axis=-1), self.states, dtype=jnp.float32)
         else:
             state, action = nn.softmax(state), nn.softmax(action)
             stack = superposition_stack(stack, nn.softmax(new), *jnp.unstack(action, axis=-1))
@@ -86,7 +86,9 @@ class PushdownCell(Part):
     @nn.nowrap
     def top(self, stack: jax.Array | IndexStack) -> jax.Array:
         """S_0, [B, W]."""
-        return jax.nn.one_hot(stack.read(), self.letters) if isinstance(stack, IndexStack) else stack[..., 0, :]
+        if isinstance(stack, IndexStack):
+            return jax.nn.one_hot(stack.read(), self.letters, dtype=jnp.float32)
+        return stack[..., 0, :]
 
 
 class Pushdown(FlatModel):

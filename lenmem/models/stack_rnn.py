@@ -77,8 +77,6 @@ class StackRNN(FlatModel):
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
-        if self.slots < 1:
-            raise ValueError(f"slots is {self.slots}; a stack needs at least 1")
         cell = StackRNNCell(
             hidden_size=self.hidden_size,
             width=self.width,

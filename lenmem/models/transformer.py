@@ -46,7 +46,8 @@ class Transformer(Numbered, FlatModel):
     """The weights of attention: `softmax`; `stick_breaking` (Tan et al. 2025), which takes the nearest match on the
     left; `forgetting` (Lin et al. 2025), where input-dependent gates reduce the weights of earlier positions."""
     column: Literal["last", "first"] = "last"
-    """Whether a single answer is read at the end token or at the begin token."""
+    """Whether a single answer is read at the end token or at the begin token, which sees the input only in softmax
+    attention."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -59,6 +60,8 @@ class Transformer(Numbered, FlatModel):
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:
         given = self.positions == "given"
+        if self.column == "first" and self.attention != "softmax":
+            raise ValueError(f"{self.attention} attention looks only to the left, so column must be 'last'")
         encoder = (GivenPositionsEncoder if given else TransformerEncoder)(
             layers=self.layers,
             heads=self.heads,

@@ -40,7 +40,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import PositiveFloat, PositiveInt, between
+from lenmem.fields import PositiveFloat, PositiveInt, at_least, between
 from lenmem.nn.index import FOLLOWED, Index
 from lenmem.nn.interfaces import EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.linear import Linear
@@ -126,8 +126,8 @@ class Machine(Part):
         """The first symbol, and heads at the ends."""
         first = jnp.zeros_like(memory.last)
         ends = jnp.stack([memory.last if h == 1 else first for h in range(self.heads)], axis=1)
-        heads = ends if self.rounded else jax.nn.one_hot(ends, memory.values.shape[1])
-        return MachineState(jax.nn.one_hot(first, self.states), heads, self.read(memory, heads))
+        heads = ends if self.rounded else jax.nn.one_hot(ends, memory.values.shape[1], dtype=jnp.float32)
+        return MachineState(jax.nn.one_hot(first, self.states, dtype=jnp.float32), heads, self.read(memory, heads))
 
     def __call__(self, carry: MachineState, step: Step, memory: InputMemory) -> tuple[MachineState, jax.Array]:
         """One step of the machine. Rows that are not valid keep their state."""
@@ -197,7 +197,8 @@ class Machine(Part):
         """The heads after jumps, moves by the index and shifts, with logits [B, H (H + 2)], `follow` [B, 3 H] and
         [B, H (2 R + 1)]."""
         count = self.heads
-        jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + STAY * jnp.eye(count, count + 2)
+        stay = STAY * jnp.eye(count, count + 2, dtype=jnp.float32)
+        jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + stay
         distances = jnp.arange(-self.reach, self.reach + 1)
         shift = shift.astype(jnp.float32).reshape(-1, count, len(distances)) + STAY * (distances == 0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
@@ -280,7 +281,7 @@ class TwoWay(FlatModel):
     index has only the channels as columns, so there is no index on a task without channels."""
     rounding: Literal["none", "evaluation"] = "evaluation"
     """Round heads and state outside training. `none`: do not round."""
-    sharpest: PositiveFloat = 1.0
+    sharpest: Annotated[float, at_least(1)] = 1.0
     """In training, all logits of a row's moves and state are multiplied by a factor between 1 and this value, drawn for
     each example log-uniformly. Answers that rely on mixtures of positions or states are then wrong in sharp rows."""
     certain: Annotated[float, between(0, 1)] = 0.0

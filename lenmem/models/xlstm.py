@@ -7,7 +7,8 @@ so all states are divided by e^{m_t}, a factor that cancels in the output:
 
 *mLSTM* (section 2.3): the matrix C maps keys to values, n is a sum of the keys, and the gates do not see the state.
 
-    C_t = f'_t C_{t-1} + i'_t v_t k_t^T,  n_t = f'_t n_{t-1} + i'_t k_t,  h_t = C_t q_t / max(|n_t . q_t|, e^{-m_t})
+    C_t = f'_t C_{t-1} + i'_t v_t k_t^T,  n_t = f'_t n_{t-1} + i'_t k_t
+    h_t = C_t q_t / (max(|n_t . q_t|, e^{-m_t}) + 1e-6)
 
 This is a linear recurrence, computed in parallel over chunks (`ops.linear_recurrence`); n is computed as another row of
 C, for a value of 1. *sLSTM* (section 2.2): the gates i, f, z, o are linear in the input and, within a head, in the last
@@ -90,14 +91,17 @@ class MatrixLSTM(Part):
         )
         joined = jnp.concatenate([query, key, value], axis=-1)
         into = gate("input_gate", joined, nn.initializers.normal(0.1))
-        log_forget = nn.log_sigmoid(gate("forget_gate", joined, lambda *_: jnp.linspace(3.0, 6.0, heads)))
+        log_forget = nn.log_sigmoid(
+            gate("forget_gate", joined, lambda key, shape, dtype: jnp.linspace(3, 6, *shape, dtype=dtype))
+        )
 
         # m_t = max_{s <= t} (i_s + log f_{s+1} + .. + log f_t), or the forgotten m_0 = 0. It cancels: no gradient.
         forgotten = jnp.cumsum(log_forget, axis=-1)
         level = forgotten + jnp.maximum(0, jax.lax.cummax(into - forgotten, axis=2))
         level = jax.lax.stop_gradient(level)
         before = jnp.pad(level, [(0, 0), (0, 0), (1, 0)])[..., :-1]
-        write, log_decay = jnp.exp(into - level), jnp.minimum(log_forget + before - level, 0)
+        # By rounding, a decay may be a little above 1. A bound would cut its gradient wherever the maximum is kept.
+        write, log_decay = jnp.exp(into - level), log_forget + before - level
 
         query, key, value = (to_heads(x, heads).astype(jnp.float32) for x in (query, key, value))
         key = key * key.shape[-1] ** -0.5
@@ -108,6 +112,11 @@ class MatrixLSTM(Part):
         skip = self.param("skip", nn.initializers.ones, (inner,), self.param_dtype)
         output = (read + skip * seen) * nn.silu(nn.Dense(inner, use_bias=False, **self.dtypes, name="gate")(states))
         return nn.Dense(width, use_bias=False, **self.dtypes, name="out")(output.astype(states.dtype))
+
+
+def _spread(key: jax.Array, shape: tuple[int], dtype: jnp.dtype) -> jax.Array:
+    """The initial biases of the forget gates, from 3 to 6."""
+    return jnp.linspace(3, 6, *shape, dtype=dtype)
 
 
 class ScalarLSTM(Part):
@@ -157,7 +166,8 @@ class ScalarLSTM(Part):
 
 
 class XLSTM(ResidualModel):
-    """Residual layers of mLSTM, as published without feed-forward networks, or of sLSTM, with them."""
+    """Residual layers of mLSTM or sLSTM, by default without feed-forward networks. The published layers of sLSTM have
+    them: set `feedforward_size`."""
 
     feedforward_size: PositiveInt | None = None
     cell: Literal["mlstm", "slstm"] = "mlstm"
@@ -169,5 +179,7 @@ class XLSTM(ResidualModel):
     def mixer(self, depth: float, name: str) -> nn.Module:
         sizes = {"heads": self.heads, "kernel_size": self.kernel_size}
         if self.cell == "mlstm":
+            if 2 * self.hidden_size % max(1, 2 * self.hidden_size // BLOCK):
+                raise ValueError(f"hidden_size is {self.hidden_size}; mLSTM needs a multiple of {BLOCK // 2}")
             return MatrixLSTM(**sizes, **self.dtypes, name=name)
         return ScalarLSTM(**sizes, depth=depth, **self.dtypes, name=name)

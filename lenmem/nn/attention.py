@@ -186,7 +186,8 @@ class MultiHeadAttention(Part):
         *,
         deterministic: bool = True,
     ) -> jax.Array:
-        """States [B, Q, e] attend to `Entries`, or to themselves -> [B, Q, d]; zeros where nothing is visible.
+        """States [B, Q, e] attend to `Entries`, or to themselves -> [B, Q, d]. Where nothing is visible, the mean of
+        the values is zero, and the output is the bias of the output map.
 
         `seen` for self-attention: bool[B, N], the real states, or bool[B or 1, Q or 1, N], the states visible to each
         query.

@@ -23,7 +23,7 @@ from lenmem.nn.transformer import feedforward, linear_start
 Update = Literal["norm", "tanh"]
 
 UNSEEN = -1e9
-"""A logit whose sigmoid and whose softmax weight are exactly 0 in float32."""
+"""A logit whose sigmoid is exactly 0 in float32."""
 
 
 class ContentAttention(MultiHeadAttention):

@@ -139,8 +139,8 @@ class PositionScores(Part):
 
     u and v are initialised as 0, T5's numbers as N(0, 1 / d). T5 shares these numbers between layers; here each layer
     has its own. Costs: O(N d^2 + N^2 d) for `relative`, with random positions `heads` times that; O(heads N^2) for the
-    others, for `fire` 32 times that. Positions of keys with a single axis, int[K], must be consecutive, and those of
-    the queries a consecutive part of them.
+    others, for `fire` 32 times that. Positions of keys with a single axis, int[K], must be consecutive, and the
+    queries all of them or a single one.
     """
 
     positions: PositionEncoding
@@ -235,6 +235,8 @@ class PositionScores(Part):
         if at.shape == keys_at.shape:
             return ops.shifted(scores)
         count = keys_at.shape[-1]
+        if at.shape != (1,):
+            raise ValueError(f"there are {at.shape[-1]} queries for {count} keys; allowed are 1 and {count}")
         return jax.lax.dynamic_slice_in_dim(scores, count - 1 - (at[0] - keys_at[0]), count, axis=-1)
 
 

@@ -163,9 +163,8 @@ def geometric_attention(
         from lenmem.ops.pallas import geometric
 
         query = query.astype(sum_type(query)) * or_default(scale, query)
-        return geometric.attention(query, key, value, direction, offset, key_mask, tolerance=tolerance).astype(
-            value.dtype
-        )
+        read = geometric.attention(query, key, value, direction, offset, key_mask, tolerance=tolerance)
+        return read.astype(result_type(value))
     if implementation == "auto" and platform() == "tpu" and block_size is None:
         block_size = TPU_BLOCK
     if tolerance is not None:

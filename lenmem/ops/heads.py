@@ -17,6 +17,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from lenmem.ops.outward import padded_sums
+
 
 def walk(head: jax.Array, weights: jax.Array, last: jax.Array) -> jax.Array:
     """The head [..., N] after a walk by -R .. R slots with weights [..., 2 R + 1]; `last` int[...].
@@ -53,19 +55,17 @@ def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Ar
     slots = jnp.arange(logits.shape[-1])
     used = slots < last[..., None]
     here, there = slots[:, None], slots
-    # The sum of log(1 - g_k) over the slots before k; slots beyond the last one never match.
-    misses = jnp.cumsum(jnp.where(used, -jax.nn.softplus(logits), 0.0), axis=-1)
-    between = misses[..., None, :] - misses[..., :, None]  # over m < k <= n
     log_match = jax.nn.log_sigmoid(logits)
-    own = jnp.where(used, -jax.nn.softplus(logits), 0.0)
+    misses = jnp.where(used, -jax.nn.softplus(logits), 0.0)[..., None, :]  # log(1 - g_k); beyond `last` nothing matches
 
-    def jumps(ahead: jax.Array, passed: jax.Array, end: jax.Array) -> jax.Array:
+    def jumps(ahead: jax.Array, end: jax.Array, to_left: bool) -> jax.Array:
+        # Summed from the head on: differences of sums over all slots would be inexact for large logits.
+        passed = padded_sums(jnp.where(ahead, misses, 0.0), reverse=to_left)
         landing = jnp.where(end, 0.0, log_match)[..., None, :]
         return jnp.where(ahead, jnp.exp(jnp.where(ahead, passed + landing, -jnp.inf)), 0.0)
 
-    at_last = slots == last[..., None]
-    right = jumps((there > here) & (there <= last[..., None, None]), between - own[..., None, :], at_last)
-    left = jumps(there < here, -between - own[..., :, None], slots == 0)
+    right = jumps((there > here) & (there <= last[..., None, None]), slots == last[..., None], False)
+    left = jumps(there < here, slots == 0, True)
     stay = jnp.eye(logits.shape[-1], dtype=logits.dtype)
     return left + stay * (slots == 0)[:, None], right + stay * (here >= last[..., None, None])
 

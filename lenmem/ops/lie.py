@@ -47,7 +47,8 @@ def rotate(
 
 def bounded(action: Float[Array, "... d"]) -> Float[Array, "... d"]:
     """a / sqrt(1 + |a|^2): the same direction with a norm below 1 (the published code's bound on shifts)."""
-    return action * jax.lax.rsqrt(1 + jnp.sum(jnp.square(action), axis=-1, keepdims=True))
+    wide = action.astype(sum_type(action))
+    return (wide * jax.lax.rsqrt(1 + jnp.sum(jnp.square(wide), axis=-1, keepdims=True))).astype(result_type(action))
 
 
 def squared_distances(position: Float[Array, "... d"], keys: Float[Array, "... T d"]) -> Float[Array, "... T"]:

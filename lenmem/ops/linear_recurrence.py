@@ -100,7 +100,7 @@ def linear_recurrence(
     if log_decay is not None:
         log_decay = finite_logarithms(log_decay, kind)
         total = jnp.cumsum(in_chunks(log_decay[..., None]), axis=-2)  # log A_t
-        ratios = jnp.exp(jnp.minimum(total - jnp.swapaxes(total, -1, -2), 0))  # G_ts; above the diagonal unused
+        ratios = jnp.exp(jnp.tril(total - jnp.swapaxes(total, -1, -2)))  # G_ts; above the diagonal unused
         since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)  # A_t, A_C / A_t
     updates_of_values, of_keys = write * values, None
     if erase is not None:

@@ -116,6 +116,13 @@ def whole_runs(length: int) -> int:
     return length if length <= RUN else length + -length % RUN
 
 
+def padded_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
+    """`running_sums` of any number of terms."""
+    count = terms.shape[-1]
+    padded = jnp.pad(terms, [(0, 0)] * (terms.ndim - 1) + [(0, whole_runs(count) - count)])
+    return running_sums(padded, reverse)[..., :count]
+
+
 def to_relative(array: jax.Array, width: int) -> jax.Array:
     """[..., n, M] -> [..., n, width]: entry (i, i + c) moves to (i, c). Past its end, a row continues in the next."""
     *leading, rows, columns = array.shape

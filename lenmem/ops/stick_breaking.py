@@ -20,9 +20,7 @@ from lenmem.ops.outward import (
     match_logits,
     or_default,
     positions,
-    running_sums,
     softplus,
-    whole_runs,
 )
 
 
@@ -79,21 +77,14 @@ def stick_breaking_attention(
 
 def _stick_breaking_forward(logits: jax.Array) -> tuple[jax.Array, tuple]:
     losses = softplus(logits)
-    weights = jnp.exp(logits - losses - _padded_sums(losses, reverse=True))
+    weights = jnp.exp(logits - losses - padded_sums(losses, reverse=True))
     return weights, (logits, weights)
 
 
 def _stick_breaking_backward(kept: tuple, cotangent: jax.Array) -> tuple[jax.Array]:
     logits, weights = kept
     shares = cotangent * weights
-    return (shares - jax.nn.sigmoid(logits) * (shares + _padded_sums(shares)),)
+    return (shares - jax.nn.sigmoid(logits) * (shares + padded_sums(shares)),)
 
 
 _stick_breaking = with_gradient(_stick_breaking_forward, _stick_breaking_backward)
-
-
-def _padded_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
-    """`running_sums` of any number of terms."""
-    count = terms.shape[-1]
-    padded = jnp.pad(terms, [(0, 0)] * (terms.ndim - 1) + [(0, whole_runs(count) - count)])
-    return running_sums(padded, reverse)[..., :count]

@@ -182,7 +182,7 @@ def few_shot(
 
 
 def _inverse_length(vectors: jax.Array) -> jax.Array:
-    """1 / |x| for any x of positive square in its dtype, else 0, with finite gradients."""
+    """1 / |x| in the dtype of sums, or 0 if the square of x is 0 there; with finite gradients."""
     square = jnp.sum(jnp.square(vectors.astype(sum_type(vectors))), axis=-1, keepdims=True)
     there = square > 0
-    return jnp.where(there, jax.lax.rsqrt(jnp.where(there, square, 1)), 0).astype(result_type(vectors))
+    return jnp.where(there, jax.lax.rsqrt(jnp.where(there, square, 1)), 0)

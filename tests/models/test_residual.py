@@ -192,6 +192,30 @@ def test_the_encoder_is_its_twin(name):
         assert not np.any(got[row, length:])
 
 
+@pytest.mark.parametrize("name", ["gated", "mamba", "mlstm"])
+def test_gradients_with_decay_are_those_of_the_twin(name):
+    """Along one direction, by differences of the twin in float64. Decays near 1, where float32 rounds, count too."""
+    model = MODELS[name].clone(layers=1)
+    encoder, states, mask = encoder_of(model), normal(1, 40, WIDTH), np.ones((1, 40), bool)
+    params = drawn(encoder.init, states, mask)
+    rng = np.random.default_rng(1)
+    weights = rng.normal(size=(40, WIDTH))
+    loss = briefly(jax.grad(lambda params: jnp.sum(weights * encoder.apply({"params": params}, states, mask)[0])))
+    gradients = loss(params)["mixer_0"]
+    changed = {"gated": "decay_signal", "mamba": "decay", "mlstm": "forget_gate"}[name]
+    wide = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), wide["mixer_0"][changed])
+
+    def twin(step):
+        moved = jax.tree.map(lambda x, d: x + step * d, wide["mixer_0"][changed], direction)
+        mixer = wide["mixer_0"] | {changed: moved}
+        return np.sum(weights * encoder_twin(model, wide | {"mixer_0": mixer}, np.asarray(states[0], np.float64)))
+
+    expected = (twin(1e-6) - twin(-1e-6)) / 2e-6
+    got = sum(np.sum(g * d) for g, d in zip(*map(jax.tree.leaves, (gradients[changed], direction)), strict=True))
+    assert got == pytest.approx(expected, rel=2e-3)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_a_position_sees_nothing_after_it(name):
     """In one layer, and so in all."""
@@ -231,6 +255,12 @@ def test_the_convolution_shifts():
     params = {"kernel": np.float32([[0], [0], [1]])}
     got = np.asarray(jax.jit(module.apply)({"params": params}, states))
     np.testing.assert_allclose(got[0, :, 0], silu(np.array([0.0, 0.0, 1.0, 2.0, 3.0])), rtol=1e-6)
+
+
+def test_blocks_of_mlstm_that_do_not_fit_are_one_clear_line():
+    batch = (jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool), jnp.ones((1, 3), bool))
+    with pytest.raises(ValueError, match="hidden_size is 7; mLSTM needs a multiple of 2"):
+        models.make("mlstm", Copy().spec, hidden_size=7, heads=1).init(jax.random.key(0), *batch)
 
 
 def test_heads_that_do_not_fit_are_one_clear_line():

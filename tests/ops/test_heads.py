@@ -55,6 +55,14 @@ def test_jumps_equal_the_twin_and_lead_somewhere():
             np.testing.assert_allclose(np.asarray(got[row, : last + 1]).sum(-1), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("scale", [30.0, 2000.0])
+def test_jumps_of_large_logits_lead_somewhere(scale):
+    """Differences of sums over all slots would be off by 0.04 at 2,000."""
+    logits = scale * np.random.default_rng(0).normal(size=(1, 512)).astype(np.float32)
+    for jumps in nearest_match(jnp.asarray(logits), jnp.asarray([511])):
+        np.testing.assert_allclose(np.asarray(jumps[0]).sum(-1), 1, atol=1e-5)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_rounded_jumps_are_those_of_a_sure_pattern(seed):
     _, logits = drawn(seed)
