@@ -221,10 +221,8 @@ def test_a_record_is_that_of_its_configuration(path):
     assert record["curves"][0]["samples"] == 256
 
 
-@pytest.mark.parametrize("path", RECORDS)
+@pytest.mark.parametrize("path", [record for record in RECORDS if read_json(record.values[0])["network"] == "two_way"])
 def test_a_rounded_machine_that_is_exact_at_twice_the_length_is_exact_at_the_goal(path):
     """As `docs/beyond.md` says."""
-    record = read_json(path)
-    if record["network"] == "two_way":
-        near, far = beyond.shares(record)[:, 0], beyond.shares(record)[:, -1]
-        np.testing.assert_array_equal(near >= beyond.MET, far >= beyond.MET)
+    shares = beyond.shares(read_json(path))
+    np.testing.assert_array_equal(shares[:, 0] >= beyond.MET, shares[:, -1] >= beyond.MET)

@@ -304,7 +304,7 @@ def test_data_of_ones_own_from_the_command_line(folder, capsys):
     (folder / "own.jsonl").write_text("".join(json.dumps({"in": a, "out": b}) + "\n" for a, b in rows))
     (folder / "own.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in rows))
     run(capsys, "train", "pairs", "--task.path", "own.jsonl", "--model", "gru", *QUICK, *TINY)
-    assert run(capsys, "predict", "pairs-gru", "--input", "a b").strip() is not None
+    assert set(run(capsys, "predict", "pairs-gru", "--input", "a b").split()) <= {"x0", "x1", "x2"}
     assert "out of a b c d e; got 'ab'" in fails(capsys, "predict", "pairs-gru", "--input", "ab")
     run(capsys, "compare", "--tasks", "pairs", "--models", "gru", "--task.path", "own.tsv", *QUICK)
     of_table = lenmem.load("runs/compare/pairs-gru").experiment.task

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+HANGS = 1800
+"""Seconds after which a process is taken to hang, on any machine and beside anything."""
 START = """
 import hashlib, sys, time
 from lenmem import stopping
@@ -49,7 +51,7 @@ def stopped(body: str, *numbers: int, patience: float = 600) -> tuple[int, str, 
                 if index:
                     said += process.stderr.readline()
                 process.send_signal(number)
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=HANGS)
         finally:
             process.kill()
     return process.returncode, out, said + err
@@ -139,7 +141,7 @@ def test_what_is_ignored_stays_so():
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
+    process.communicate(timeout=HANGS)
     assert process.returncode == 143
 
 
@@ -170,7 +172,7 @@ main()
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert err == "stopping\nnothing was changed; start again with\n  lenmem train quickstart --training.steps '1 0'\n"
 

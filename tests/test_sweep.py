@@ -27,7 +27,7 @@ from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, Result, train
 from lenmem.training.lanes import advance_lanes, initial_lanes, lanes_program, replaced, untraceable
 from lenmem.training.loop import run
-from lenmem.training.run_directory import Recorder
+from lenmem.training.run_directory import Recorder, read_metrics
 from tests.training.tiny import Poisoned, experiment, with_steps
 
 RATE, DECAY = "training.optimizer.learning_rate", "training.optimizer.weight_decay"
@@ -200,7 +200,17 @@ def test_numbers_of_the_models_can_be_traced():
 
 def test_a_combination_that_dies_is_not_the_best_and_the_others_go_on(tmp_path):
     setup = experiment(Poisoned(limit=0.2), steps=2, devices=1, optimizer=Optimizer("sgd", learning_rate=0.1))
-    outcomes = sweep(setup, {RATE: (1e-4, 9.0), "model.output_size": (5,)}, tmp_path / "together")
+    told = []
+    over = {RATE: (1e-4, 9.0), "model.output_size": (5,)}
+    outcomes = sweep(setup, over, tmp_path / "together", report=lambda _: told.append)
+    good, bad = (outcome.combination.name for outcome in outcomes)
+    deaths = [(death["combination"], death["seed"]) for entry in told for death in entry["died"]]
+    assert sorted(deaths) == [(bad, 0), (bad, 1)]
+    kept = [
+        sorted(death["seed"] for entry in read_metrics(tmp_path / "together" / name) for death in entry.get("died", []))
+        for name in (good, bad)
+    ]
+    assert kept == [[], [0, 1]], "seeds of the combination, not lanes of the program"
     assert np.isfinite(outcomes[0].scores["loss"]).all()
     assert np.isnan(outcomes[1].scores["loss"]).all()
     assert best(outcomes) is outcomes[0]

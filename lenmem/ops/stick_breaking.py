@@ -19,6 +19,7 @@ from lenmem.ops.outward import (
     check,
     match_logits,
     or_default,
+    padded_sums,
     positions,
     softplus,
 )

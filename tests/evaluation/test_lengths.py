@@ -6,12 +6,14 @@ import csv
 import dataclasses
 import json
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import lenmem
-from lenmem import Experiment
+from lenmem import Experiment, tasks
 from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve, score
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Copy, Favourite, Oracle, favourites, reaches
@@ -110,6 +112,41 @@ def test_merged_curves_have_all_lengths_and_the_metrics_of_both():
         for length in curve.lengths.tolist():
             np.testing.assert_array_equal(both.at(length)["token_accuracy"], curve.at(length)["token_accuracy"])
     assert near.lengths.tolist() == [3, 9] and "exact_match" in near.values, "the curves themselves have changed"
+
+
+class Ambiguous(Copy):
+    """Has no certain answer at lengths above 4."""
+
+    unit = "letters"
+
+    def ceiling_at(self, length):
+        return 1.0 if length < 5 else 2 / length
+
+
+class Answer(nn.Module):
+    """The same answer in every slot."""
+
+    @nn.compact
+    def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
+        bias = self.param("bias", nn.initializers.zeros, (2,))
+        return jnp.broadcast_to(bias, (*target_mask.shape, 2))
+
+
+def test_a_curve_says_what_is_possible_and_of_which_task_it_is():
+    def of(task, *lengths):
+        return length_curve(Favourite(), favourites(0), task, lengths, 2, KEY)
+
+    np.testing.assert_allclose(of(Ambiguous(), 8, 3, 5).ceiling, [1, 0.4, 0.25])
+    assert of(Ambiguous(), 3, 4).ceiling is None and of(Copy(), 8).ceiling is None
+    both = LengthCurve.merged([of(Ambiguous(), 8), of(Ambiguous(), 5)])
+    np.testing.assert_allclose(both.ceiling, [0.4, 0.25])
+    assert LengthCurve.merged([of(Ambiguous(), 8), of(Copy(), 5)]).ceiling is None
+    parity = length_curve(Answer(), {"bias": np.zeros((1, 2))}, tasks.make("parity_check"), [3], 2, KEY)
+    counted = length_curve(Favourite(), favourites(0), Ambiguous(), [3], 2, KEY)
+    assert [(curve.task, curve.unit) for curve in (parity, counted)] == [
+        ("parity_check", "symbols"),
+        ("Ambiguous", "letters"),
+    ]
 
 
 def test_csv(tmp_path):

@@ -255,6 +255,8 @@ def check_bfloat16(case: Case) -> None:
     outputs = real(got.answers, batch), real(got.outputs, batch)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((outputs, got.loss, got.gradients)))
     same(got.loss, exact.loss, 0.05, "bfloat16 changes the loss")
+    rounded = np.asarray(outputs[0], np.float64) != real(exact.answers, batch)
+    assert np.any(rounded), "everything is computed in float32"
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

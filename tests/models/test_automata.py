@@ -98,6 +98,11 @@ def test_forced_answers_are_those_of_a_machine_that_answered_so():
     forced = run(params, *given, targets=np.argmax(own, axis=-1), train=True)
     real = np.asarray(batch.target_mask)
     np.testing.assert_array_equal(np.asarray(own)[real], np.asarray(forced)[real])
+    others = (np.argmax(own, axis=-1) + 1) % 3
+    told, table = np.asarray(run(params, *given, targets=others, train=True)), np.asarray(params["params"]["table"])
+    for row, length in enumerate((3, 6)):
+        before = [3, *others[row, : length - 1].tolist()]  # 3: nothing was answered yet
+        np.testing.assert_array_equal(told[row, :length], table[np.asarray(batch.inputs)[row, :length], before])
 
 
 @pytest.mark.parametrize(

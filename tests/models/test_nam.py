@@ -687,6 +687,10 @@ def test_traces_and_their_picture(tmp_path):
     figure = plots.plot_tape(found, 1, tmp_path / "tape.png", layer=1, rows=list("abcdef"))
     assert [ax.get_title(loc="left") for ax in figure.axes[:3]] == ["write head", "read head", "jump table"]
     assert (tmp_path / "tape.png").stat().st_size > 1000
+    for ax, name in zip(figure.axes, ("write_position", "read_position", "jump_target"), strict=False):
+        np.testing.assert_allclose(
+            ax.images[0].get_array(), layer[name][1, :, 0][:, tape_of(found, 1, layer=1).cells + 6]
+        )
     with pytest.raises(ValueError, match="layer must lie between 0 and 1, got 2"):
         plots.plot_tape(found, 0, layer=2)
     with pytest.raises(ValueError, match="needs the trace 'read_position'; this model has x"):

@@ -132,7 +132,7 @@ def test_a_row_is_read_to_its_end_and_no_further(rounding):
             np.testing.assert_allclose(row, expected, atol=1e-5)
 
 
-def test_heads_of_a_rounded_machine_start_at_the_ends_and_stay_inside():
+def test_heads_of_a_rounded_machine_are_slots_in_use():
     heads = heads_of(MODEL, parameters())
     last = np.asarray(BATCH.input_mask).sum(-1) + 1
     assert heads.dtype == np.int32

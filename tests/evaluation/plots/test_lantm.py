@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.collections import PathCollection
 
 from lenmem.evaluation import plots
 from lenmem.evaluation.plots.lantm import memory_of
@@ -39,6 +40,25 @@ def test_memory(tmp_path, d, writes, reads):
         np.testing.assert_allclose(figure.axes[0].collections[0].get_offsets(), found["write_head"][1, :writes])
     plots.plot_rows(found, 1, tmp_path / "b.png")
     assert is_png(tmp_path / "b.png")
+
+
+def test_rows_are_keys_and_reads_on_their_principal_axis():
+    """Up to its sign; each write in a row of its own, filled by its strength."""
+    found = traces(2)
+    keys, reads = found["write_head"][1, :9], found["read_head"][1, 9:21]
+    points = np.concatenate([keys, reads])
+    _, axes = np.linalg.eigh(np.cov(points.T))
+    along = (points - points.mean(0)) @ axes[:, -1]
+    (ax, *_) = plots.plot_rows(found, 1).axes
+    (dots,) = [shown for shown in ax.collections if isinstance(shown, PathCollection)]
+    places = np.asarray(dots.get_offsets())
+    sign = 1 if np.dot(places[:, 0], along[:9]) > 0 else -1
+    np.testing.assert_allclose(places[:, 0], sign * along[:9], atol=1e-6)
+    np.testing.assert_array_equal(places[:, 1], np.arange(9))
+    np.testing.assert_allclose(dots.get_array(), found["write_strength"][1, :9])
+    path = ax.lines[1]
+    np.testing.assert_allclose(path.get_xdata(), sign * along[9:], atol=1e-6)
+    assert np.all(np.diff(path.get_ydata()) > 0) and path.get_ydata()[0] > 8, "below the writes, with time"
 
 
 def test_coincident_keys(tmp_path):

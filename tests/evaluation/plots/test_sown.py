@@ -135,6 +135,17 @@ def test_pointers_are_drawn(tmp_path):
     assert [file.name for file in files] == ["pointer_weights.png", "address.png"]
 
 
+@pytest.mark.parametrize(("which", "head"), [("pointer_weights", "pointer"), ("relation_weights", "content head")])
+def test_each_pointer_has_a_panel_with_its_weights(which, head):
+    weights = np.random.default_rng(0).dirichlet(np.ones(5), size=(2, 4, 3))  # [B, M, heads, slots]
+    figure = plots.plot_pointers({which: weights}, 1, which=which, rows=list("wxyz"), columns=list("abcde"))
+    panels = figure.axes[:3]
+    assert [ax.get_title() for ax in panels] == [f"{head} {number}" for number in (1, 2, 3)]
+    for number, ax in enumerate(panels):
+        np.testing.assert_allclose(ax.images[0].get_array(), weights[1, :, number])
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == list("wxyz")
+
+
 def test_what_names_could_belong_to_several_axes_is_numbered():
     known = scene({}, answers=(3, 1, 2), end_id=None, output_size=4)
     assert known.naming(3) == (None, 3)
