@@ -73,15 +73,17 @@ MOVED = {
     "lenmem.nn.transformer_decoder.PostNormEncoder": "lenmem.nn.transformer.TransformerEncoder",
 }
 """Path of a class of lenmem in older runs -> its present path."""
-CHANGED: Mapping[str, tuple[Mapping[str, str], Mapping[str, Any]]] = {
+CHANGED: Mapping[str, tuple[Mapping[str, str | None], Mapping[str, Any]]] = {
     "lenmem.evaluation.lengths.Evaluation": ({"scored": "test_examples"}, {}),
+    "lenmem.models.looped.LoopedTransformer": ({"column": None}, {}),
     "lenmem.models.nam_baselines.UniversalEncoder": ({"steps": "layers"}, {}),
     "lenmem.nn.transformer_decoder.PostNormEncoder": (
         {"shared_layers": "shared_weights"},
         {"initialization": "glorot"},
     ),
 }
-"""Path of a class in older runs -> (old names of fields -> present names, values of fields that were added since)."""
+"""Path of a class in older runs -> (old names of fields -> present names, None if the field is gone; values
+of fields that were added since)."""
 
 
 def class_path(kind: type) -> str:
@@ -176,7 +178,8 @@ def _from_plain(data: Any, known: dict[str, type], depth: int) -> Any:
     rest = {key: item for key, item in data.items() if key != "class"}
     if isinstance(path, str) and path in CHANGED:
         names, more = CHANGED[path]
-        rest = {**more, **{names.get(key, key): item for key, item in rest.items()}}
+        kept = {names.get(key, key): item for key, item in rest.items()}
+        rest = {**more, **{key: item for key, item in kept.items() if key is not None}}
     if isinstance(path, str) and path in _SPECIAL:
         return _SPECIAL[path](rest)
     kind = _resolve(path, known)

@@ -216,3 +216,5 @@ def test_a_transformer_takes_any_weighting(kind):
     _, traces = run({"params": params}, inputs, mask, mask)
     found = [leaf for leaf in jax.tree.leaves(traces) if leaf.ndim == 4]
     assert len(found) == 2 and all(np.all(np.triu(np.asarray(weights), k=1) == 0) for weights in found)
+    with pytest.raises(ValueError, match=f"{kind} attention looks only to the left, so column must be 'last'"):
+        model.clone(column="first").init(jax.random.key(0), inputs, mask, mask)
