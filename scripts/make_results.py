@@ -209,13 +209,14 @@ def _comparison(folder: str, record: Record) -> str:
     lengths = [int(length) for length in first.lengths if length >= first.train_lengths[1]]
     training = record["networks"][0]["experiment"]["training"]
     environment = record["environment"]
-    seeds = "one seed" if training["seeds"] == 1 else f"the median of {training['seeds']} seeds"
-    best = "" if training["seeds"] == 1 else " and in brackets the best of them,"
+    seeds = f"the median of {training['seeds']} seeds and in brackets the best of them,"
+    if training["seeds"] == 1:
+        seeds = "one seed"
     lines = [
         f"\n### {folder}",
         "",
         f"`{record['command']}`: token accuracy / exact match in percent by length, {first.samples} examples each; "
-        f"{seeds}{best} of {training['steps']} steps on lengths {first.train_lengths[0]} to {first.train_lengths[1]}. "
+        f"{seeds} of {training['steps']} steps on lengths {first.train_lengths[0]} to {first.train_lengths[1]}. "
         f"On {environment['device']} with jax {environment['versions']['jax']} at {_commit(environment)}, "
         f"{environment['date'][:10]}.",
         "",

@@ -1,10 +1,13 @@
-"""Marks of tests."""
+"""Marks and limits of tests."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+
+HANGS = 1800
+"""Seconds after which a process is taken to hang, on any machine and beside anything."""
 
 
 def thorough(*cases: tuple[Any, ...]) -> list[Any]:

@@ -436,7 +436,8 @@ def test_an_ablation_does_not_stand_for_the_row_that_it_ablates():
 
 def test_numbers_that_were_not_checked_have_a_question_mark():
     module = script()
-    lines = module.page(module.read_records(RESULTS)).splitlines()
+    chomsky = [record for record in module.read_records(RESULTS) if record["paper"] == "chomsky"]
+    lines = module.page(chomsky).splitlines()
     (checked,) = [line for line in lines if line.startswith("| reverse_string | RNN | 9")]
     (unchecked,) = [line for line in lines if line.startswith("| compute_sqrt | RNN | 7")]
     assert "| 62 |" in checked and "| 54.3? |" in unchecked

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import HANGS
+
 ROOT = Path(__file__).parent.parent
-HANGS = 1800
-"""Seconds after which a process is taken to hang, on any machine and beside anything."""
 START = """
 import hashlib, sys, time
 from lenmem import stopping

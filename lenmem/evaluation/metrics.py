@@ -27,6 +27,8 @@ PARTS = 20
 """Number of calls a computation is divided into when its progress is reported."""
 SEEDS = "seeds"
 """Name of the mapped axis of seeds."""
+SMALLER_IS_BETTER = ("loss", "perplexity")
+"""Metrics whose smallest value is the best. All others are fractions."""
 Apply = Callable[..., jax.Array]
 """`(params, inputs, input_mask, target_mask, targets=None) -> outputs`: the network of one seed. Traced under the axis
 `SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
@@ -85,6 +87,11 @@ def nats_and_slots(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     losses = slot_losses("tokens", outputs, batch.targets)
     nats = jnp.sum(jnp.where(batch.score_mask, losses, 0), axis=-1)
     return {NATS: nats, SLOTS: jnp.sum(batch.score_mask, axis=-1).astype(nats.dtype)}
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric, possibly named with its split, is a fraction."""
+    return not any(name in metric for name in SMALLER_IS_BETTER)
 
 
 def with_perplexity(means: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -182,11 +182,6 @@ def _cell(summary: Summary, index: int, several: bool) -> str:
     return median if not several or low == high else f"{median}  ({low} - {high})"
 
 
-def is_share(metric: str) -> bool:
-    """Whether a metric, possibly named with its split, is a fraction. Losses and perplexities are not."""
-    return not any(name in metric for name in ("loss", "perplexity"))
-
-
 def percent(value: float | np.ndarray) -> str:
     """One decimal, but '100.0' only for 1, up to rounding in float32; '-' for NaN."""
     value = float(value)

@@ -10,11 +10,11 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
+from lenmem.evaluation.metrics import SMALLER_IS_BETTER, is_share
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import is_share, percent
+from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.sweep.combinations import Outcome, as_typed, short_names
-from lenmem.training.configuration import SMALLER_IS_BETTER
 
 
 def rule(experiment: Experiment) -> str:

@@ -14,9 +14,6 @@ from lenmem.fields import NonNegativeInt, PositiveInt, Seed, check_fields
 from lenmem.tasks.base import Split, Task
 from lenmem.training.optimizer import Optimizer, built
 
-SMALLER_IS_BETTER = ("loss", "perplexity")
-"""Metrics whose smallest value is the best."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Training:

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import progress, stopping
-from lenmem.evaluation.metrics import Apply, TaskMetrics, evaluate
+from lenmem.evaluation.metrics import SMALLER_IS_BETTER, Apply, TaskMetrics, evaluate
 from lenmem.keys import bits
 from lenmem.tasks.base import draw
 from lenmem.training import processes
-from lenmem.training.configuration import SMALLER_IS_BETTER, TrainableExperiment
+from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.program import Program, seeds_program
 from lenmem.training.run_directory import Recorder
 from lenmem.training.step import Record, State, keep_best, selected

@@ -23,14 +23,13 @@ import lenmem
 from lenmem import cli
 from lenmem.runs import measuring
 from lenmem.training import processes, train
+from tests.marks import HANGS
 from tests.training.tiny import SGD, experiment
 
 ROOT = Path(__file__).parent.parent.parent
 EXPERIMENT = experiment(optimizer=SGD, selection="validation", validate_every=2, validation_batches=1, keep_steps=(2,))
 CONFIG = "from tests.training.test_processes import EXPERIMENT as experiment\n"
 STOPPED = 4
-HANGS = 1800
-"""Seconds after which a process is taken to hang, on any machine and beside anything."""
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
+from lenmem.evaluation.metrics import is_share
 from lenmem.evaluation.plots.look import COLORS, INK, Path, color_bar, finish, matrix, plain, style
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import is_share
 
 
 def plot_sweep(
