@@ -381,10 +381,11 @@ def test_the_table_puts_the_papers_numbers_beside_ours():
 def test_a_mean_and_its_deviation_stand_beside_those_of_the_paper():
     where = {"task": "babi", "model": "panm", "split": "0.8-0.2"}
     record = fake([80.0, None, 84.0], [60.0, None, 60.0], (85, None))
-    text = printed(results_table([record | {"paper": "panm", "table": "table_3", "where": where}]))
+    columns = {"metrics": {"token_accuracy": "mean"}, "paper": "panm", "table": "table_3"}
+    text = printed(results_table([record | columns | {"where": where}]))
     assert "mean ± std" in text and "82.0 ± 2.8" in text and "85" in text
     assert "±" not in printed(results_table([fake([99.0], [98.0])]))
-    columns = {"metrics": {"token_accuracy": "L"}, "paper": "panm", "table": "table_7"}  # and L_std
+    columns = {"metrics": {"token_accuracy": "length_9"}, "paper": "panm", "table": "table_7"}  # and length_9_std
     assert "82.0 ± 2.8" in printed(results_table([record | columns | {"where": {"model": "panm"}}]))
     assert [mean_and_std(seeds) for seeds in ([], [None], [3.0], [99.999, 100.0])] == ["-", "-", "3.0", "99.9 ± 0.0"]
     assert [shown(value) for value in (99.99, 100.0, 150, None)] == ["99.9", "100.0", "150.0", "-"]  # 150: a length
