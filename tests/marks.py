@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 HANGS = 1800
 """Seconds after which a process is taken to hang, on any machine and beside anything."""
+
+FLAGSHIPS = frozenset({"lantm", "ndr", "nam_tm", "dnc", "panm", "transformer", "lstm"})
+"""Networks that are checked in every run of the suite; `.ci/run` also checks all others."""
+
+
+def often(names: Iterable[str], always: Iterable[str] = FLAGSHIPS) -> list[Any]:
+    """Names as cases of a parametrised test, of which plain `pytest` runs those in `always`, and `.ci/run` all."""
+    return [pytest.param(name, marks=[] if name in always else pytest.mark.thorough) for name in names]
 
 
 def thorough(*cases: tuple[Any, ...]) -> list[Any]:

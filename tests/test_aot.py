@@ -130,6 +130,7 @@ def test_rows_of_a_large_data_set_are_left_out_for_a_device_that_is_not_here():
     assert lowered.out_info.shape == (2, 2, 2, 4) and lowered.out_info.dtype == np.int32
 
 
+@pytest.mark.thorough
 def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
     """What the file has is kept, what a configuration lacks is said in its record. At another commit, what has changed
     is compiled again, after what was missing."""

@@ -273,11 +273,13 @@ def try_tasks(name, examples):
     try_examples(lambda fields: try_task(name, fields), examples, of_task(name))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CLASSES.values())
 def test_a_model_with_any_fields(name):
     try_models(name, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(set(tasks.names()) - MADE_AT_LENGTH))
 def test_a_task_with_any_fields(name):
     try_tasks(name, 3)

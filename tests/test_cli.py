@@ -307,6 +307,7 @@ def test_a_comparison_has_a_directory_of_its_own(folder, capsys):
     assert not (folder / "runs" / "tiny" / "comparison-3").exists()
 
 
+@pytest.mark.thorough
 def test_a_comparison_finds_its_numbered_runs(folder, capsys):
     (folder / "other.py").write_text(CONFIG)
     command = ("compare", "other.py", "--models", "gru", "--directory", "shared")
@@ -494,6 +495,7 @@ def test_a_pair_that_cannot_work_shows_its_reason():
     assert {type(cell.task).__name__ for cell in named.values() if not isinstance(cell, str)} == {"Double"}
 
 
+@pytest.mark.thorough
 def test_tables_in_a_pipe_are_not_folded_at_80_columns():
     program = (
         "from lenmem.cli.terminal import console; from rich.table import Table; console.print(Table('column' * 20))"

@@ -62,6 +62,7 @@ def test_a_network_of_ones_own_ignores_padding(example):
     np.testing.assert_array_equal(outputs[batch.target_mask], other[batch.target_mask])
 
 
+@pytest.mark.thorough
 def test_a_tracker_gets_every_line():
     example = run(DOCS / "examples/tracker.py")
     lines = [
@@ -95,6 +96,7 @@ def test_digits_are_learned_by_writes(tmp_path: Path):
     assert (tmp_path / "digits.png").stat().st_size > 10_000
 
 
+@pytest.mark.thorough
 def test_a_document_is_read_by_sentence_and_word(tmp_path: Path):
     """Every word is found, one is replaced, and more random keys need more width."""
     example = run(DOCS / "examples/document_memory.py")
@@ -107,6 +109,7 @@ def test_a_document_is_read_by_sentence_and_word(tmp_path: Path):
     assert (tmp_path / "document.png").stat().st_size > 10_000
 
 
+@pytest.mark.thorough
 def test_a_stream_is_measured():
     """The memory of the page's network: 4 layers of 4 matrices 32 x 32, and a counter."""
     example = run(DOCS / "examples/streaming_memory.py")
@@ -114,6 +117,7 @@ def test_a_stream_is_measured():
     assert example.whole(64) > 64 * 256 * 4
 
 
+@pytest.mark.thorough
 @pytest.mark.learning
 def test_a_module_inside_an_nnx_model_is_trained_with_it(learns):
     """The bridged module computes the same as the Linen module, and a few steps teach it to look to the left."""

@@ -76,10 +76,10 @@ def folder(tmp_path_factory) -> Path:
     ("name", "runs", "length", "files"),
     [
         ("lantm-2", ["priority_sort-lantm"], 3, ["a", "b"]),
-        ("ndr-2", ["ctl-ndr"], 3, ["a", "b"]),
-        ("panm-2", ["copy-panm"], 3, ["pointers", "content"]),
         ("dnc-3", ["sort-dnc", "sort-dnc_stateless"], None, [""]),
         *thorough(
+            ("ndr-2", ["ctl-ndr"], 3, ["a", "b"]),
+            ("panm-2", ["copy-panm"], 3, ["pointers", "content"]),
             ("lantm-3", ["repeat_copy-slantm"], 2, [""]),
             ("ndr-3", ["ctl-ndr"], 3, ["head-1", "head-2"]),
             ("ndr-4", ["ctl-ndr"], 3, [""]),

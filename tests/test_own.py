@@ -256,6 +256,7 @@ def test_what_cannot_be_meant_is_one_message(folder, capsys, words, message):
 # Resuming -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_run_knows_how_it_goes_on(folder, capsys, monkeypatch):
     monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
     words = ("train", "copy", "--model", "gru", *QUICK, *SHORT, *TINY, "--task.vocabulary", "4", "--directory", "cut")

@@ -99,6 +99,7 @@ def test_a_diverged_network_is_below_all(played, tmp_path):
     assert (params, facts["alive"]) == ([2.1, 1.1, 1.2], [True, True, True])
 
 
+@pytest.mark.thorough
 def test_rounds_that_are_there_are_not_trained_again(tmp_path):
     """With the real training: an Elman network of 4 units does not learn parity in one step."""
     first = run_real(tmp_path)

@@ -88,6 +88,7 @@ def test_an_optax_transformation_is_not_swept_over():
     assert [c.name for c in combine(setup, {"training.seed": (1, 2)})] == ["seed=1", "seed=2"]
 
 
+@pytest.mark.thorough
 def test_members_equal_runs_trained_alone(swept, tmp_path):
     outcomes, directory = swept
     outcome = outcomes[1]
@@ -118,6 +119,7 @@ def trained(setup: Experiment) -> Result:
     return run(lanes_program(setup, {RATE: (0.01, 0.05)}, key), setup, Recorder(None, setup, key))
 
 
+@pytest.mark.thorough
 def test_seeds_in_groups_give_what_all_at_once_give():
     groups, whole = (trained(with_steps(experiment(Bag(), seeds_at_once=n), 2)) for n in (1, None))
     np.testing.assert_allclose(groups.history[-1]["loss"], whole.history[-1]["loss"], rtol=1e-5)
@@ -198,6 +200,7 @@ def test_numbers_of_the_models_can_be_traced():
     assert untraceable(experiment(models.make("lantm", hidden_size=4)), "model.read_gate_bias") is None
 
 
+@pytest.mark.thorough
 def test_a_combination_that_dies_is_not_the_best_and_the_others_go_on(tmp_path):
     setup = experiment(Poisoned(limit=0.2), steps=2, devices=1, optimizer=Optimizer("sgd", learning_rate=0.1))
     told = []
@@ -262,6 +265,7 @@ experiment = Experiment(
 """
 
 
+@pytest.mark.thorough
 def test_from_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.py").write_text(CONFIG)

@@ -203,6 +203,7 @@ def test_an_address_is_read_once_and_checked(wheel, capsys, monkeypatch, tmp_pat
 # Cards, and the Hub ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_run_joins_the_zoo_with_a_card(here, capsys, trained):
     printed = run(capsys, "zoo", "add", str(trained), "--notes", "A test.", "--command", "lenmem train tiny.py")
     assert "its name is zoo:own/tiny" in printed.replace("\n", " ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Set
 from typing import Any
 
 import flax.linen as nn
@@ -55,6 +56,7 @@ from lenmem.models import (
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy, Reverse
 from lenmem.types import Spec
+from tests.marks import FLAGSHIPS
 from tests.models import contract
 from tests.models.columns import Runs
 from tests.models.contract import Case, Learning
@@ -309,21 +311,15 @@ VARIANTS = {
 }
 """Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
 
-SECOND = {"stack_lstm", "dnc_constrained", "panm_beyond", "delta_net_negative"}
-"""Further settings whose checks `.ci/run` has."""
-
-FLAGSHIPS = {"lantm", "ndr", "nam_tm", "dnc", "panm", "transformer", "lstm"}
-"""Who learns in every run of the suite: `.ci/run` has the others."""
-
-HALF_PRECISION = {"lantm", "ndr", "transformer", "lstm"}
-"""Who is checked in bfloat16, which takes a program of its own, in every run of the suite."""
+QUICK = {"lantm", "ndr", "transformer", "lstm"}
+"""Flagships that also learn and are checked in bfloat16, with programs of their own, in every run of the suite."""
 
 
-def marks_of(case: Case, always: bool) -> list[pytest.MarkDecorator]:
-    """Where a check of this case runs; `always`: in every run of the suite, unless the case is of further settings."""
+def marks_of(case: Case, always: Set[str]) -> list[pytest.MarkDecorator]:
+    """Where a check of this case runs: in every run of the suite if it is one of `always`."""
     if case.name in VARIANTS:
         return [pytest.mark.slow]
-    return [] if always and case.name not in SECOND else [pytest.mark.thorough]
+    return [] if case.name in always else [pytest.mark.thorough]
 
 
 def checks_of(case: Case) -> list[Any]:
@@ -333,7 +329,7 @@ def checks_of(case: Case) -> list[Any]:
             case,
             check,
             id=f"{case.name}-{check.__name__.removeprefix('check_')}",
-            marks=marks_of(case, check is not contract.check_bfloat16 or case.name in HALF_PRECISION),
+            marks=marks_of(case, QUICK if check is contract.check_bfloat16 else FLAGSHIPS),
         )
         for check in contract.CHECKS
     ]
@@ -357,7 +353,7 @@ def test_contract(case, check):
 @pytest.mark.learning
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=marks_of(case, case.name in FLAGSHIPS)) for case in CASES],
+    [pytest.param(case, marks=marks_of(case, QUICK)) for case in CASES],
     ids=lambda case: case.name,
 )
 def test_it_learns(case, learns):
@@ -365,9 +361,8 @@ def test_it_learns(case, learns):
 
 
 def test_every_named_model_is_under_contract():
-    assert {case.name for case in CASES} >= VARIANTS | SECOND | FLAGSHIPS | HALF_PRECISION
-    always = {type(case.model) for case in CASES if case.name not in VARIANTS | SECOND}
-    assert always >= {kind for kind, _ in MODELS.values()}
+    assert {case.name for case in CASES} >= VARIANTS | FLAGSHIPS | QUICK
+    assert {type(case.model) for case in CASES if case.name not in VARIANTS} >= {kind for kind, _ in MODELS.values()}
 
 
 class Aligner(nn.Module):

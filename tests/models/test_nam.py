@@ -495,6 +495,7 @@ small: dict[str, Any] = {"hidden_size": 8, "dropout": 0.0}
 layers: dict[str, Any] = {**small, "layers": 1, "heads": 2, "feedforward_size": 12}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "model",
     [

@@ -48,10 +48,10 @@ def parameters(model, call=CALL):
 @pytest.mark.parametrize(
     ("positions", "shared", "fields"),
     [
-        ("absolute", False, {}),
         ("relative", True, {}),
         ("relative", False, {"decoder_positions": "absolute", "pointers": True}),
         *thorough(
+            ("absolute", False, {}),
             ("none", False, {}),
             ("alibi", True, {"random_positions": True, "max_positions": 30}),
             ("absolute", True, {"decoder_layers": 1, "pointers": True}),

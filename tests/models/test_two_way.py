@@ -75,6 +75,7 @@ def test_only_evaluation_is_rounded():
     assert not np.allclose(trained, answers(MODEL, params))
 
 
+@pytest.mark.thorough
 def test_certain_rows_train_the_rounded_machine_with_the_gradient_of_the_soft_one():
     """With sure patterns, which are not rounded; a gradient flows to every choice but those."""
     params = parameters()
@@ -221,6 +222,7 @@ def test_a_head_that_follows_an_index_sorts():
     np.testing.assert_array_equal(sorter(), 1)
 
 
+@pytest.mark.thorough
 def test_channels_are_seen_by_the_index_alone():
     """With an order that stays the same, other scores change nothing; without an index they do."""
     batch = sorting([4, 4])

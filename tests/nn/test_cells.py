@@ -123,7 +123,13 @@ def test_flax_cells_run_unchanged():
     np.testing.assert_allclose(carry, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("cell", [nn.GRUCell(SIZE), Stacked([nn.GRUCell(SIZE), nn.LSTMCell(SIZE)])], ids=["one", "two"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(nn.GRUCell(SIZE), marks=pytest.mark.thorough, id="one"),
+        pytest.param(Stacked([nn.GRUCell(SIZE), nn.LSTMCell(SIZE)]), id="two"),
+    ],
+)
 def test_flax_cells_are_scanned_and_trained(cell):
     task = Copy(vocabulary=4, train_lengths=(1, 2))
     result = train(Experiment(task, Transducer(cell), Training(steps=1, batch_size=2, log_every=1)))

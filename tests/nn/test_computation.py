@@ -78,6 +78,7 @@ def reading(name: str, spec: Spec, one_answer: bool):
     return model, drawn(model.init, *a_batch(spec, 3)), jax.jit(model.apply)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "spec"), CASES)
 def test_a_model_reads_them_as_if_they_were_written_out(name, spec):
     """The parameters are those of a model for a task with one more token."""
@@ -99,6 +100,7 @@ def test_a_model_reads_them_as_if_they_were_written_out(name, spec):
         np.testing.assert_allclose(found[row][asked[row]], expected[row][asked[row]], atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "spec"), CASES)
 def test_padding_does_not_matter(name, spec):
     """Neither its contents nor its amount."""

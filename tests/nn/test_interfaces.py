@@ -89,6 +89,7 @@ def a_batch(spec, input_lengths, answer_lengths, inputs_capacity, answers_capaci
     return Batch(*map(jax.device_put, (*parts, target_mask, target_mask)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", READERS)
 def test_nothing_depends_on_padding(name):
     """Illegal padding and more capacity: the same outputs at real slots, and the same gradients."""

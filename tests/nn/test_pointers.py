@@ -224,6 +224,7 @@ def test_relations_are_dropped_in_training_only():
     assert 0 < np.sum(cut == 0) < cut.size and np.all(still != 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "fields", [{}, {"attention": "cosine"}, {"hard": True, "candidates": "space", "pointer_unit": "feedforward"}]
 )
@@ -289,6 +290,7 @@ def test_hard_pointers_are_at_one_address(candidates):
             assert len(dict(moves)) == len(moves)
 
 
+@pytest.mark.thorough
 def test_a_decoder_under_pointers():
     """z_t of another decoder reaches the answer, and both get gradients."""
     spec = Spec(vocabulary=6, output_size=6)
@@ -379,6 +381,7 @@ def grown(cell, params, base, inputs):
     return outputs
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", CELLS.values(), ids=CELLS.keys())
 def test_growing_memory_is_causal_and_its_scan_right(fields):
     cell = PointerCell(**SIZES, **fields, memory_width=D)

@@ -286,6 +286,7 @@ MODELS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MODELS)
 def test_models_take_them(name):
     """Padding and other rows have no effect, and a row as long as `max_positions` allows is answered."""

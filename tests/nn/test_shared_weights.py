@@ -24,6 +24,7 @@ from lenmem.ops import products
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from tests.drawing import drawn
+from tests.marks import often
 
 TASK = Copy(vocabulary=8, train_lengths=(1, 6))
 BATCH = jax.jit(lambda key: draw(TASK, key, jnp.asarray([6, 2]), 6))(jax.random.key(7))
@@ -46,13 +47,7 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
 """name -> (network, inputs and mask, number of products found in all its loops)."""
 
 
-OFTEN = {"lstm", "gru", "lantm", "dnc"}
-"""Whose check is in every run of the suite."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name not in OFTEN)) for name in CASES]
-)
+@pytest.mark.parametrize("name", often(CASES, {"lstm", "lantm"}))
 def test_gradients_equal_plain_differentiation(name, monkeypatch):
     """In float32 at opt level 0. The difference is that of the order of a sum, relative to the largest entry."""
     model, inputs, expected = CASES[name]

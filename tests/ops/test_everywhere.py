@@ -42,6 +42,7 @@ def test_zeros_in_float16():
     np.testing.assert_allclose(ops.dot_product_weights(zeros, keys, zeros), 1 / 3, atol=0.02)
 
 
+@pytest.mark.thorough
 def test_gradients_inside_and_through_shards():
     """One device has the types of many: an array varies over the axis, or is replicated."""
     mesh = jax.make_mesh((1,), ("batch",), axis_types=(AxisType.Auto,))
@@ -76,6 +77,6 @@ def test_what_init_returns_can_be_applied(name):
     task = Copy(vocabulary=4, train_lengths=(1, 3))
     batch = draw(task, jax.random.key(0), jnp.array([2, 3]), 3)
     model, arguments = models.make(name, task.spec), (batch.inputs, batch.input_mask, batch.target_mask)
-    variables = model.init(jax.random.key(0), *arguments)
+    variables = jax.eval_shape(model.init, jax.random.key(0), *arguments)
     assert list(variables) == ["params"]
-    assert model.apply(variables, *arguments).shape[:2] == batch.target_mask.shape
+    assert jax.eval_shape(model.apply, variables, *arguments).shape[:2] == batch.target_mask.shape

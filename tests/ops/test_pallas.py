@@ -16,6 +16,7 @@ import pytest
 
 from lenmem import ops
 from lenmem.placement import on_platform
+from tests.marks import thorough
 
 N, D, V, BATCH = 300, 5, 3, (2,)
 TILES = 3
@@ -67,9 +68,7 @@ def with_gradients(arrays, mask, cotangent, **options):
     return result, pull(cotangent)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, pytest.param({"tolerance": 0.0}, marks=pytest.mark.thorough), {"one_sided": True}], ids=str
-)
+@pytest.mark.parametrize("options", [{"one_sided": True}, *thorough([{}], [{"tolerance": 0.0}])], ids=str)
 def test_several_blocks(options):
     """Values are the twin's, slopes its finite differences, gradients those of the form for XLA."""
     arrays, mask = example()

@@ -37,6 +37,7 @@ def pictures(directory: Path) -> None:
         records.tofile(directory / name)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("config", "row", "write", "fields"),
     [

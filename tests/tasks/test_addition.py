@@ -85,9 +85,8 @@ def test_sums_are_right(form, padded):
     assert len(seen) > (1 if padded else 3)
 
 
-@pytest.mark.parametrize(
-    ("form", "padded"), [pytest.param(*case, marks=[pytest.mark.thorough] * case[1]) for case in CASES]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize(("form", "padded"), CASES)
 def test_more_capacity_changes_only_the_padding(form, padded):
     few = rows(format=form, padded=padded)
     assert rows(20, MORE, format=form, padded=padded)[: len(few)] == few

@@ -173,6 +173,7 @@ def test_bleu_is_that_of_the_library():
     assert "tok:13a" in near.told
 
 
+@pytest.mark.thorough
 def test_bleu_is_that_of_the_first_examples_and_a_dead_seed_has_none():
     """Answers that are right on the first rows of the test, and on no others; more are asked for than there are."""
     task, model, params = network("transformer_panm")

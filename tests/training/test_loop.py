@@ -43,6 +43,7 @@ from lenmem.training.step import (
     replicated,
     selected,
 )
+from tests.marks import thorough
 from tests.training import tiny
 from tests.training.tiny import TASK, Bag, Cusp, Poisoned, Telling
 
@@ -518,6 +519,7 @@ def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
     assert load(tmp_path / "run").experiment.training.devices == 2
 
 
+@pytest.mark.thorough
 def test_seeds_are_spread_where_the_batch_cannot_be():
     """Devices then need no communication during training."""
     setup = experiment(batch_size=3, seeds=4, devices=2)
@@ -539,8 +541,7 @@ def test_seeds_are_spread_where_the_batch_cannot_be():
 @pytest.mark.parametrize(
     ("at_once", "fields"),
     [
-        (1, {"devices": 1}),
-        (1, {}),
+        *thorough((1, {"devices": 1}), (1, {})),
         (2, {"seeds": 4, "devices": 1, "selection": "validation", "validate_every": 2}),
     ],
 )
@@ -562,6 +563,7 @@ def test_seeds_in_groups_are_spread_over_devices():
     np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (groups, whole)), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_one_seed_at_a_time_needs_less_memory():
     setup = experiment(Bag(width=64), seeds=4, batch_size=256)
     optimizer = setup.training.optimizer.build(6)
@@ -588,7 +590,8 @@ ALIGNED = Dyck(kinds=1, longest=6, examples=16)
 
 
 @pytest.mark.parametrize(
-    ("task", "fields"), [(TASK, {}), (TASK, {"seeds_at_once": 1}), (TASK, {"devices": 1}), (ALIGNED, {})]
+    ("task", "fields"),
+    [(TASK, {}), *thorough((TASK, {"seeds_at_once": 1}), (TASK, {"devices": 1}), (ALIGNED, {}))],
 )
 def test_narrow_batches_give_the_losses_of_wide_ones(task, fields):
     """On two devices, one seed at a time on them, on one device, and for answers that are cut with the inputs."""
@@ -608,6 +611,7 @@ class Width(nn.Module):
         return scores.at[..., -1].set(0)
 
 
+@pytest.mark.thorough
 def test_a_batch_is_as_narrow_as_those_of_all_seeds_allow():
     task = TableLookup(batches="balanced")  # up to 6 tokens
     setup = Experiment(task, Width(), Training(steps=16, batch_size=1, seeds=2, log_every=1, widths=5))

@@ -65,6 +65,7 @@ def old(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_a_run_of_the_format_before_is_loaded_and_resumed(old):
     run, file = lenmem.load(old / "run"), lenmem.load(old / "run.safetensors")
     assert run.step == file.step == 4

@@ -15,6 +15,7 @@ from lenmem.evaluation import plots
 from lenmem.evaluation.plots.registry import CONTEXT, PICTURES, draws
 from lenmem.evaluation.traces import _flatten
 from lenmem.types import Batch, Spec
+from tests.marks import often
 from tests.models.columns import Runs
 
 TASKS = [*(tasks.make(name) for name in ("copy", "ctl", "dyck", "word_problem")), Runs()]
@@ -56,7 +57,7 @@ def sown(model, task, batch) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in traces.items()}
 
 
-@pytest.mark.parametrize("name", models.names())
+@pytest.mark.parametrize("name", often(models.names()))
 def test_whatever_a_model_sows_is_drawn_or_listed(name, asked, tmp_path):
     model = models.make(name)
     repeated = ("layers", "encoder_layers", "decoder_layers", "steps")  # two are traced sooner, and sow the same names
