@@ -32,6 +32,14 @@ version = release = lenmem.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings", "summary"]
 exclude_patterns = ["_build", "vendor", "static"]
 
+# A reference to a name of lenmem without documentation is a warning, but for internals that docstrings mention.
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:.*", r"(?!lenmem\.).*"),  # other projects' pages are not linked
+    ("py:class", r"lenmem\..*\.[A-Z]"),  # type variables
+    ("py:obj", r"lenmem\.(gallery\.\w+|data\.rows\.take|runs\.answers\.typed_batch)"),
+]
+
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 nb_execution_mode = "off"
 
