@@ -71,7 +71,7 @@ class Entry:
     @property
     def goal(self) -> int:
         """The longest measured length."""
-        return self.experiment.evaluation.lengths_for(self.experiment.task)[-1]
+        return max(self.experiment.evaluation.lengths_for(self.experiment.task))
 
     def record(self, results: Path) -> dict[str, Any] | None:
         """The record of this exact experiment, if there is one."""
@@ -145,7 +145,10 @@ def shares(record: Mapping[str, Any]) -> np.ndarray:
 
 
 def met(record: Mapping[str, Any]) -> bool:
-    """Whether the median exact match at the goal is at least 99%. False for an ablation that is not measured there."""
+    """Whether the median exact match at the goal is at least 99%. False for an ablation that is not measured there, and
+    for a task that there is no longer."""
+    if record["task"] not in task_names():
+        return False
     reaches = record["curves"][0]["lengths"][-1] >= entry_of(record["task"]).goal
     return bool(reaches and np.median(shares(record)[:, -1]) >= MET)
 

@@ -58,7 +58,7 @@ def readable(path: str | os.PathLike[str], expected: str = "") -> Iterator[None]
     except OSError as error:
         raise ValueError(f"{path} cannot be read ({error.strerror or error}){wanted}") from None
     except ValueError as error:
-        if "null byte" not in str(error):
+        if "embedded null byte" not in str(error):
             raise
         raise ValueError(f"{str(path)!r} cannot be read{wanted}") from None
 

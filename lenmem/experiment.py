@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -232,6 +233,9 @@ def _load_file(
     params, metadata = share.import_params(path)
     if "experiment" not in metadata:
         raise ValueError(f"{path} holds parameters but no experiment; read it with import_params")
+    for name, kind in (("run", dict), ("alive", list), ("step", int), ("metrics", list)):
+        if not isinstance(metadata.get(name, kind()), kind):
+            raise ValueError(f"{path} is damaged: its {name} is {json.dumps(metadata[name])[:40]}")
     experiment = _experiment_in(metadata, path, modules, optimizer)
     at = metadata.get("step", experiment.training.steps)
     if step not in (None, at):

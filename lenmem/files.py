@@ -14,7 +14,7 @@ from typing import Any
 
 
 def read_json(path: Path) -> Any:
-    """The contents of a JSON file. NaN, which old records have for diverged seeds, is read as None.
+    """The contents of a JSON file. NaN, which old records have for diverged seeds, and infinity are read as None.
 
     Raises ValueError if the file is damaged.
     """
@@ -33,16 +33,21 @@ def json_number(value: float) -> float | None:
 
 def write_json(path: Path, data: Any) -> None:
     """Writes plain data as strict JSON, atomically."""
-    write_whole(path, (json.dumps(data, indent=1, allow_nan=False) + "\n").encode())
+    write_whole(path, as_json(data))
+
+
+def as_json(data: Any) -> bytes:
+    """Plain data as a file of strict JSON. Raises ValueError for NaN and infinity."""
+    return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file atomically: under another name, followed by a rename."""
-    partial = path.with_name(f"{path.name}.partial")
+    """Writes a file atomically: under a name of this process, followed by a rename."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         partial.write_bytes(data)
         os.replace(partial, path)
-    except OSError:
+    except BaseException:
         partial.unlink(missing_ok=True)
         raise
 

@@ -10,7 +10,8 @@ import dataclasses
 import functools
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class Entry:
         """The job that measures it."""
         folders = ("--results", os.fspath(results), "--runs", os.fspath(runs))
         log = runs / self.paper / f"{self.name}.log"
-        return Job(self.name, ("reproduce", self.config, "--rows", self.name, *folders), log)
+        run = runs / self.paper / (self.row.trained_as or self.name)
+        return Job(self.name, ("reproduce", self.config, "--rows", self.name, *folders), log, os.fspath(run))
 
 
 def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
@@ -121,7 +123,7 @@ def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:
     found = {}
     for entry in entries:
         if entry.paper not in known:
-            records = [read_json(path) for path in sorted((results / entry.paper).glob("*.json"))]
+            records = [*_readable(results / entry.paper)]
             known[entry.paper] = [
                 (record["where"], record["wall_seconds"] / (record["steps"] * len(record["alive"])))
                 for record in records
@@ -138,3 +140,10 @@ def estimates(entries: Iterable[Entry], results: Path) -> dict[str, float]:
                 found[entry.name] = statistics.median(alike) * training.steps * training.seeds
                 break
     return found
+
+
+def _readable(folder: Path) -> Iterator[Mapping[str, Any]]:
+    """The records in a folder, without damaged ones, whose rows are measured again."""
+    for path in sorted(folder.glob("*.json")):
+        with suppress(ValueError):
+            yield read_json(path)

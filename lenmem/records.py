@@ -18,7 +18,8 @@ from rich.table import Table
 from lenmem import papers
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
-from lenmem.files import make_directory, read_json, write_json
+from lenmem.files import as_json, make_directory, read_json, write_whole
+from lenmem.serialize import to_plain
 from lenmem.share import export_params
 from lenmem.training.resume import same_experiment
 from lenmem.types import PyTree
@@ -29,13 +30,14 @@ SHARED_PARAMETERS = 500_000
 
 def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) -> None:
     """Writes a record, and the parameters next to it unless they are None or more than `SHARED_PARAMETERS`."""
+    text = as_json(record)  # before the parameters of an earlier record are replaced
     make_directory(target.parent)
     file = target.with_suffix(".safetensors")
     if params is not None and sum(x.size for x in jax.tree.leaves(params)) <= SHARED_PARAMETERS:
         export_params(file, params, {"experiment": record["experiment"], "alive": record["alive"]})
     else:
         file.unlink(missing_ok=True)  # those of an earlier record
-    write_json(target, record)
+    write_whole(target, text)
 
 
 def recorded(
@@ -51,7 +53,7 @@ def recorded(
         record = read_json(path)
         same = same_experiment(record["experiment"], experiment)
         if after_training is not None:
-            same = same and record.get("after_training", {}) == dict(after_training)
+            same = same and record.get("after_training", {}) == to_plain(dict(after_training))
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None

@@ -23,10 +23,11 @@ import numpy as np
 from lenmem import configs, papers
 from lenmem.errors import choices, nearest
 from lenmem.evaluation.lengths import LengthCurve, length_curve
-from lenmem.evaluation.metrics import score
+from lenmem.evaluation.metrics import is_share, score
 from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
 from lenmem.experiment import Experiment
+from lenmem.files import json_number
 from lenmem.records import recorded, save_record
 from lenmem.runs import examples_scored, without_dead
 from lenmem.serialize import to_plain
@@ -140,7 +141,7 @@ def reproduce(
     else:
         curves = far_curves(measured_as, living, row.lengths)
         scores = split_scores(measured_as, living, splits)
-        measured = {metric: _in_percent(values) for metric, values in scores.items()}
+        measured = {metric: _cell(metric, values) for metric, values in scores.items()}
     missing = [metric for metric in row.metrics if metric not in measured]
     if missing:
         raise ValueError(f"row {name!r} needs the metric {missing[0]!r}; there are {', '.join(measured)}")
@@ -249,7 +250,7 @@ def scores_by_length(curve: LengthCurve, how: ByLength) -> dict[str, dict[str, A
         "median": longest_length(curve.lengths, shares, threshold=how.threshold),
         "best": max((length for length in reached if length is not None), default=None),
     }
-    return {"longest_length": longest, "mean_accuracy": _in_percent(means)}
+    return {"longest_length": longest, "mean_accuracy": _cell("mean_accuracy", means)}
 
 
 def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
@@ -335,17 +336,18 @@ def _printed(paper: str, row: Row) -> dict[str, Any]:
     return printed
 
 
-def _in_percent(shares: np.ndarray) -> dict[str, Any]:
-    """Fractions, float[S], as percentages for a record: those of all seeds, the median and the best."""
-    summary = summarise(shares)
+def _cell(metric: str, values: np.ndarray) -> dict[str, Any]:
+    """A metric, float[S], for a record: the values of all seeds, the median and the best. Fractions are in percent."""
+    share = is_share(metric)
+    summary = summarise(values)
+    best = summary.high if share else summary.low
+
+    def number(value: float | np.ndarray) -> float | None:
+        # Four decimals, so that one wrong token in 3,200 long answers is visible.
+        return json_number(round((100 if share else 1) * float(value), 4))
+
     return {
-        "seeds": [_percent(x) for x in shares],
-        "median": _percent(summary.median),
-        "best": _percent(summary.best),
+        "seeds": [number(value) for value in values],
+        "median": number(summary.median),
+        "best": number(best),
     }
-
-
-def _percent(share: float | np.ndarray) -> float | None:
-    """A percentage for a record; None for NaN, which strict JSON does not have."""
-    # Four decimals, so that one wrong token in 3,200 long answers is visible.
-    return None if np.isnan(share) else round(100 * float(share), 4)

@@ -9,20 +9,25 @@ lowest final loss).
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from lenmem.experiment import Experiment
+from lenmem.files import read_json, write_json
 from lenmem.keys import namespaced
 from lenmem.reproduce import trained
+from lenmem.training import DivergedError
 from lenmem.training.run_directory import read_metrics
 from lenmem.training.step import where_seeds
 from lenmem.types import PyTree
+
+T = TypeVar("T")
 
 
 def trained_until_exact(
@@ -36,32 +41,51 @@ def trained_until_exact(
     """The parameters of all seeds, and the part of a record about the training, as in `lenmem.reproduce.trained`.
 
     The record also has `tries`, the number of networks that were trained for each seed, and `validation`, the best
-    exact match of the selected network. The first round is the run in `directory`, the others are in its folders
-    `round-2`, ...; existing rounds are not trained again. No round is started after `seconds` of processor time for
-    each seed. Rounds differ only in their random key. Raises the same errors as `trained`.
+    exact match of the selected network (None if it diverged), which should be selected by it. The first round is the
+    run in `directory`, the others are in its folders `round-2`, ...; existing rounds are not trained again. No round is
+    started after `seconds` of processor time for each seed, counted over all sessions. Rounds differ only in their
+    random key. Raises the same errors as `trained` for the first round; a later one may diverge.
     """
-    training, started = experiment.training, time.process_time()
-    params, facts = trained(experiment, directory, report)
+    training = experiment.training
+    (params, facts), spent = _timed(directory, lambda: trained(experiment, directory, report))
     best, tries = _ranks(experiment, directory, facts), np.ones(training.seeds, int)
     for number in range(2, rounds + 1):
         stuck = np.flatnonzero(best[:, 0] < 1)
-        if not len(stuck) or time.process_time() - started > seconds * training.seeds:
+        if not len(stuck) or spent > seconds * training.seeds:
             break
         key = namespaced(jax.random.key(training.seed), "round", number)
         folder = directory / f"round-{number}"
-        more, found = trained(experiment, folder, report, key)
+        its_seeds = [stuck[lane % len(stuck)] for lane in range(training.seeds)]
+        np.add.at(tries, its_seeds, 1)
+        try:
+            (more, found), took = _timed(folder, functools.partial(trained, experiment, folder, report, key))
+        except DivergedError:  # all networks of this round; those of earlier ones remain
+            continue
+        spent += took
         facts["wall_seconds"] = round(facts["wall_seconds"] + found["wall_seconds"], 1)
         ranks = _ranks(experiment, folder, found)
-        for lane in range(training.seeds):
-            seed = stuck[lane % len(stuck)]
-            tries[seed] += 1
+        for lane, seed in enumerate(its_seeds):
             if tuple(ranks[lane]) > tuple(best[seed]):
                 best[seed] = ranks[lane]
                 one = np.arange(training.seeds) == seed
                 moved = jax.tree.map(lambda x, lane=lane: x[[lane] * training.seeds], more)
                 params = jax.tree.map(np.asarray, where_seeds(one, moved, params))
                 facts["alive"][seed] = found["alive"][lane]
-    return params, facts | {"tries": tries.tolist(), "validation": best[:, 0].tolist()}
+    validation = [score if np.isfinite(score) else None for score in best[:, 0].tolist()]
+    return params, facts | {"tries": tries.tolist(), "validation": validation}
+
+
+def _timed(directory: Path, train: Callable[[], T]) -> tuple[T, float]:
+    """The result, and the seconds of processor time that the run in `directory` took, also in earlier sessions."""
+    note, started = directory / "processor_time.json", time.process_time()
+    before = read_json(note)["seconds"] if note.exists() else 0.0
+    try:
+        result = train()
+    finally:
+        seconds = before + time.process_time() - started
+        if directory.is_dir():
+            write_json(note, {"seconds": round(seconds, 2)})
+    return result, seconds
 
 
 def _ranks(experiment: Experiment, directory: Path, facts: dict[str, Any]) -> np.ndarray:

@@ -111,7 +111,8 @@ class Spec:
     end_id: int | None = None
     """The end symbol among the answer ids, if there is one."""
     chance: float = 0.0
-    """Expected token accuracy of a model that has only learned the most frequent answer."""
+    """Expected token accuracy of a model that has only learned the most frequent answer; where a paper takes chance to
+    be one over the number of answers, that."""
     ceiling: float | None = None
     """Best possible token accuracy on the split `test` if the task is ambiguous; None: 1."""
     answers_are_columns: bool = False

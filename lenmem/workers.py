@@ -37,6 +37,8 @@ class Job:
     """The arguments of lenmem."""
     log: Path
     """The file to which its output is appended."""
+    alone_with: str = ""
+    """What it needs for itself, such as a run; jobs that need the same are never run at the same time."""
 
 
 def is_worker() -> bool:
@@ -73,8 +75,9 @@ def run_jobs(
     with stopping.heeded() as stop, _stopped_at_the_end(running):
         stop.alone = False
         while (waiting or running) and not stop.is_set():
-            while waiting and len(running) < workers:
-                job = waiting.pop(0)
+            while len(running) < workers and (free := ready(waiting, (job for job, _ in running.values()))):
+                job = free[0]
+                waiting.remove(job)
                 say(f"start {job.name}")
                 running[_start(job, command)] = job, time.monotonic()
             time.sleep(POLL_SECONDS)
@@ -100,6 +103,12 @@ def _stopped_at_the_end(running: Iterable[subprocess.Popen[bytes]]) -> Iterator[
             process.terminate()
         for process in running:
             process.wait()
+
+
+def ready(waiting: Iterable[Job], running: Iterable[Job]) -> list[Job]:
+    """The waiting jobs that need nothing of the running ones."""
+    taken = {job.alone_with for job in running} - {""}
+    return [job for job in waiting if job.alone_with not in taken]
 
 
 def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> str:

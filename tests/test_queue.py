@@ -13,6 +13,7 @@ import pytest
 from lenmem.progress import duration
 from lenmem.queue import Entry, estimates, read_queue, run_queue
 from lenmem.serialize import to_plain
+from lenmem.workers import ready
 
 # A stand-in for `lenmem`: records its arguments, and writes the record of every row except those called `bad`.
 WORKER = """
@@ -92,6 +93,15 @@ def test_rows_run_once_each_in_the_order_of_the_file(queue):
     assert [line.split()[1] for line in started] == ["bad"]
     # 6 s a step of two seeds in the records: 20 steps take 120 s, shared by two workers.
     assert said[0] == "2 of 3 rows were measured before; 1 left, about 60 s"
+
+
+def test_rows_of_one_run_wait_for_each_other():
+    """A network that is changed after training is measured with the run of another row."""
+    entries = {entry.name: entry for entry in read_queue("dnc")}
+    train, extended = (entries[name].job(Path("results"), Path("runs")) for name in ("add-dnc", "add-dnc-extended"))
+    other = entries["sort-dnc"].job(Path("results"), Path("runs"))
+    assert ready([extended, other], [train]) == [other]
+    assert ready([extended, other], []) == [extended, other]
 
 
 def test_a_row_that_is_named_twice_runs_once(queue, tmp_path):

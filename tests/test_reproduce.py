@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -398,3 +399,9 @@ def test_only_what_the_paper_prints_is_compared():
 
 def test_no_number_is_rounded_up_to_all():
     assert [shown(x) for x in (None, math.nan, 0.0, 99.999, 100.0)] == ["-", "-", "0.0", "99.9", "100.0"]
+
+
+def test_a_perplexity_is_no_percentage_and_the_smallest_is_the_best():
+    cell = reproduction._cell("perplexity", np.array([8.0, np.nan, 20.0, sys.float_info.max]))
+    assert cell["seeds"] == [8, None, 20, sys.float_info.max] and (cell["median"], cell["best"]) == (20, 8)
+    assert reproduction._cell("exact_match", np.array([0.25, 0.5])) == {"seeds": [25, 50], "median": 37.5, "best": 50}

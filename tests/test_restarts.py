@@ -12,9 +12,10 @@ import pytest
 from lenmem import restarts
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment
+from lenmem.files import as_json
 from lenmem.models import make
 from lenmem.tasks.chomsky import ParityCheck
-from lenmem.training import Training
+from lenmem.training import DivergedError, Training
 from lenmem.training.run_directory import write_metrics
 
 TINY = Experiment(
@@ -97,6 +98,37 @@ def test_a_diverged_network_is_below_all(played, tmp_path):
     played([([0.9, 1.0, 1.0], [0.5, 0.5, 0.5]), ([0.1, 0.1, 0.1], [0.5, 0.5, 0.5])], alive=(False, True, True))
     params, facts = run(tmp_path, rounds=2)
     assert (params, facts["alive"]) == ([2.1, 1.1, 1.2], [True, True, True])
+
+
+def test_a_seed_that_stays_dead_has_no_validation(played, tmp_path):
+    played([([0.9, 1.0, 1.0], [0.5, 0.5, 0.5])], alive=(False, True, True))
+    _, facts = run(tmp_path, rounds=1)
+    assert facts["validation"] == [None, 1.0, 1.0]
+    as_json(facts)
+
+
+def test_a_later_round_without_a_living_network_loses_nothing(played, tmp_path, monkeypatch):
+    played([([0.5, 1.0, 1.0], [0.5, 0.5, 0.5])])
+    first = restarts.trained
+
+    def diverges(experiment, directory, report=None, key=None):
+        if key is not None:
+            raise DivergedError("every seed")
+        return first(experiment, directory, report, key)
+
+    monkeypatch.setattr(restarts, "trained", diverges)
+    params, facts = run(tmp_path, rounds=3)
+    assert (params, facts["tries"]) == ([1.0, 1.1, 1.2], [7, 1, 1])
+
+
+def test_processor_time_is_counted_over_sessions(tmp_path, monkeypatch):
+    now = iter(range(0, 1000, 10))
+    monkeypatch.setattr(restarts.time, "process_time", lambda: next(now))
+    for expected in (10, 20, 30):
+        assert restarts._timed(tmp_path, lambda: "done") == ("done", expected)
+    with pytest.raises(KeyboardInterrupt):
+        restarts._timed(tmp_path, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert restarts._timed(tmp_path, lambda: "done")[1] == 50
 
 
 @pytest.mark.thorough

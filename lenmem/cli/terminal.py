@@ -73,6 +73,8 @@ def plain_report(steps: int) -> Callable[[dict[str, Any]], None]:
 
     def report(entry: dict[str, Any]) -> None:
         nonlocal printed
+        if entry["step"] < printed:  # another training, such as a restart
+            printed = 0
         if entry["step"] - printed >= steps / 10 or entry["step"] >= steps:
             printed = entry["step"]
             console.print(f"step {entry['step']}/{steps}  {_losses(entry)}  {entry['seconds']:.0f} s", highlight=False)

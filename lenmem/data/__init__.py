@@ -9,9 +9,13 @@ from lenmem import lazy
 if TYPE_CHECKING:
     from lenmem.data import (
         babi,
+        brackets,
         cache,
         cifar10,
         ctl,
+        digits,
+        expressions,
+        files,
         flare,
         imdb,
         listops,
@@ -32,9 +36,13 @@ else:
 
 __all__ = [
     "babi",
+    "brackets",
     "cache",
     "cifar10",
     "ctl",
+    "digits",
+    "expressions",
+    "files",
     "flare",
     "imdb",
     "listops",

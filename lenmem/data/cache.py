@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str,
             arrays = {entry: file[entry] for entry in file.files}
         if arrays.pop(_DIGEST).tobytes() == _digest(arrays):
             return arrays
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, zlib.error, zipfile.BadZipFile):
         pass
     with progress.track(f"making the data of {name}, once"):
         arrays = build()
@@ -52,7 +53,7 @@ def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str,
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{name}-", delete=False) as file:
             try:
                 contents = {**arrays, _DIGEST: np.frombuffer(_digest(arrays), np.uint8)}
-                np.savez(file, allow_pickle=False, **contents)
+                np.savez(file, **contents)  # NumPy before 2.2 would store `allow_pickle` as an array
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(file.name, path)

@@ -26,7 +26,7 @@ def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
         path = Path(directory) / name
         try:
             data = np.fromfile(path, np.uint8)
-        except OSError:
+        except FileNotFoundError:
             raise ValueError(
                 f"there is no {path}; {directory!r} should be the unpacked cifar-10-batches-bin directory (the binary "
                 f"version) of https://www.cs.toronto.edu/~kriz/cifar.html, with {', '.join(sum(FILES.values(), ()))}"

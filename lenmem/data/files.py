@@ -26,8 +26,11 @@ def text_of(path: str | os.PathLike[str], expected: str) -> str:
 
 
 def lines_of(path: str | os.PathLike[str], expected: str) -> list[str]:
-    """The lines of a file, without their ends. Raises ValueError as `text_of` does."""
+    """The lines of a file, without their ends. Raises ValueError as `text_of` and `decoded` do."""
     text = text_of(path, expected).replace("\r\n", "\n")
+    before, cr, _ = text.partition("\r")
+    if cr:
+        raise _carriage_return(path, before.count("\n") + 1)
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -38,10 +41,14 @@ def decoded(lines: Iterable[bytes], path: str | os.PathLike[str]) -> Iterator[tu
         try:
             text = raw.decode("utf-8").rstrip("\r\n")
             if "\r" in text:
-                raise ValueError(f"{path}, line {number}: a carriage return; lines must end with a line feed")
+                raise _carriage_return(path, number)
             yield number, text.removeprefix(BOM) if number == 1 else text
         except UnicodeDecodeError as error:
             raise _not_utf8(path, number, error.start) from None
+
+
+def _carriage_return(path: str | os.PathLike[str], line: int) -> ValueError:
+    return ValueError(f"{path}, line {line}: a carriage return; lines must end with a line feed")
 
 
 def _not_utf8(path: str | os.PathLike[str], line: int, byte: int) -> ValueError:

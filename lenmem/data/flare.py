@@ -89,7 +89,7 @@ def _following(path: Path, number: int, line: str, tokens: tuple[str, ...]) -> t
     where = f"{path}, line {number}"
     try:
         prefixes: Any = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: it is not valid JSON ({error})") from None
     if not isinstance(prefixes, list) or len(prefixes) != len(tokens) + 1:
         got = f"{len(prefixes)} objects" if isinstance(prefixes, list) else type(prefixes).__name__

@@ -24,7 +24,10 @@ def read_directory(directory: str, split: str) -> tuple[list[bytes], list[int]]:
                 f"{folder} has no *.txt; {directory!r} should be the unpacked aclImdb directory of "
                 "https://ai.stanford.edu/~amaas/data/sentiment, with train/neg, train/pos, test/neg and test/pos"
             )
-        texts += [file.read_bytes() for file in files]
+        found = {file: file.read_bytes() for file in files}
+        for file in (file for file, review in found.items() if not review):
+            raise ValueError(f"{file} is empty; expected a review")
+        texts += found.values()
         labels += [label] * len(files)
     return texts, labels
 

@@ -8,6 +8,8 @@ tab, `Target`, and in each line an expression with a bracket around each applica
 from __future__ import annotations
 
 import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -144,7 +146,7 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
     path = Path(directory) / FILES[split]
     try:
         lines = path.read_bytes().removeprefix(BOM.encode()).decode("ascii").splitlines()
-    except OSError:
+    except FileNotFoundError:
         raise ValueError(
             f"there is no {path}; {directory!r} should be the listops-1000 directory of the Long Range Arena's files "
             f"(https://github.com/google-research/long-range-arena), with {', '.join(FILES.values())}"
@@ -159,12 +161,15 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
         words = source.replace("(", " ").replace(")", " ").split()
         unknown = next((word for word in words if word not in _IDS), None)
         ids = [_IDS[word] for word in words if word in _IDS]
+        computed = value_of(ids)
         if unknown is not None:
             problem = f"{unknown!r} is not a symbol; allowed are {', '.join(_IDS)}"
-        elif not _is_expression(np.array(ids, int)):
+        elif computed is None:
             problem = f"{_shown(source)} is not a complete expression"
         elif len(value) != 1 or value not in "0123456789":
             problem = f"got {_shown(value)} after the tab; a value is one digit"
+        elif int(value) != computed:
+            problem = f"got the value {value} after the tab; that of {_shown(source)} is {computed}"
         else:
             rows.append(ids)
             values.append(int(value))
@@ -175,12 +180,29 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
     return rows, values
 
 
-def _is_expression(ids: np.ndarray) -> bool:
-    """Whether all brackets are closed, the first one last."""
-    if not len(ids):
-        return False
-    depth = np.cumsum(np.where(ids == CLOSE, -1, ids >= FIRST_OPERATOR))
-    return bool(depth[-1] == 0 and np.all(depth[:-1] > 0))
+def value_of(ids: Iterable[int]) -> int | None:
+    """The value of an expression; None if it is not complete, or an operator has no argument."""
+    open_calls: list[list[int]] = [[]]  # for each open bracket the operator and its arguments, below them the results
+    for token in ids:
+        if token == CLOSE:
+            operator, *arguments = open_calls.pop() or [-1]
+            if not (arguments and open_calls):
+                return None
+            token = _result(operator, arguments)
+        elif token >= FIRST_OPERATOR:
+            open_calls.append([token])
+            continue
+        elif len(open_calls) == 1:
+            return None  # a digit outside of all brackets
+        open_calls[-1].append(token)
+    return open_calls[0][0] if len(open_calls) == len(open_calls[0]) == 1 else None
+
+
+def _result(operator: int, arguments: Sequence[int]) -> int:
+    name = OPERATORS[operator - FIRST_OPERATOR]
+    if name == "[MED":
+        return int(statistics.median(arguments))
+    return {"[MIN": min, "[MAX": max, "[SM": lambda digits: sum(digits) % 10}[name](arguments)
 
 
 def _shown(text: str) -> str:

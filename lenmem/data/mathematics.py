@@ -164,6 +164,8 @@ def read_release(module: Module, directory: str) -> dict[str, list[Pair]]:
 
 def _read_lines(path: Path) -> list[Pair]:
     lines = lines_of(path, "the unpacked mathematics_dataset-v1.0")
+    if not lines:
+        raise ValueError(f"{path} is empty; questions and answers must alternate")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             raise ValueError(f"{path}, line {number}: it is empty; questions and answers must alternate")

@@ -96,7 +96,7 @@ def _fields(line: str) -> list[str]:
 def _object(line: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not valid JSON ({error})") from None
     if not isinstance(row, dict):
         raise ValueError(f"it holds {type(row).__name__}; expected an object")

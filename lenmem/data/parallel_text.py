@@ -24,13 +24,15 @@ PARTS = {"train": 29_000, "val": 1014, "test_2016_flickr": 1000}
 
 
 def read_directory(directory: str | os.PathLike[str], parts: Iterable[str], source: str, target: str) -> list[Pair]:
-    """The pairs of all parts, in order. The directory `example` is in memory.
+    """The pairs of all parts, in order. The directory `example` is in memory: one part, in English and German.
 
     Raises:
         ValueError: if a file is missing or wrong, with its name and line.
     """
     if os.fspath(directory) == "example":
-        return example()
+        if {source, target} != {"en", "de"}:
+            raise ValueError(f"the example is in 'en' and 'de'; got {source!r} and {target!r}")
+        return example() if source == "en" else [(german, english) for english, german in example()]
     pairs = []
     for part in parts:
         paths = [path_of(directory, f"{part}.{language}") for language in (source, target)]

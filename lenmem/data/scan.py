@@ -32,6 +32,8 @@ def read_file(path: str | os.PathLike[str]) -> list[Pair]:
         if pair is None:
             raise ValueError(f"{path}, line {number}: got {line!r}; a line is `IN: <command> OUT: <actions>`")
         pairs.append(pair)
+    if not pairs:
+        raise ValueError(f"{path} is empty; a line is `IN: <command> OUT: <actions>`")
     return pairs
 
 

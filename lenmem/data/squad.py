@@ -47,7 +47,10 @@ def read_directory(directory: str | os.PathLike[str]) -> list[Question]:
 
 
 def read_file(path: str | os.PathLike[str]) -> list[Question]:
-    """The questions of a file, in order. Raises ValueError with the file and the place in it."""
+    """The questions of a file, in order. An answer that is not at its `answer_start` is taken from the nearest place.
+
+    Raises ValueError with the file and the place in it.
+    """
     text = text_of(path, f"a directory with {' and '.join(FILES)}")
     try:
         contents = json.loads(text)
@@ -55,6 +58,8 @@ def read_file(path: str | os.PathLike[str]) -> list[Question]:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated")
         what = "it is cut off" if cut else error.msg
         raise ValueError(f"{path}, line {error.lineno}, column {error.colno}: it is not JSON ({what})") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or brackets as deep
+        raise ValueError(f"{path}: it cannot be read as JSON ({error})") from None
     return list(parsed(contents, str(path)))
 
 
@@ -94,6 +99,12 @@ def _of(entry: Any, name: str, kind: type, place: str, dot: str = ".") -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         wanted = {str: "a text", list: "a list", int: "a whole number"}[kind]
         raise ValueError(f"{place}{dot or ', '}{name}: got {json.dumps(value)[:60]}; expected {wanted}")
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            got = json.dumps(value)[:60]
+            raise ValueError(f"{place}{dot or ', '}{name}: got {got}, which has half of a surrogate pair") from None
     return value
 
 
@@ -101,7 +112,9 @@ def _answer(answer: Any, context: str, place: str) -> tuple[int, str]:
     start, text = _of(answer, "answer_start", int, place), _of(answer, "text", str, place)
     if not text.strip():
         raise ValueError(f"{place}: its text is empty")
-    if start >= 0 and context.startswith(text, start):
+    if not 0 <= start < len(context):
+        raise ValueError(f"{place}: answer_start is {start}; its context has {len(context)} characters")
+    if context.startswith(text, start):
         return start, text
     places = list(_occurrences(text, context))
     if not places:

@@ -31,7 +31,7 @@ class Summary:
 
     @property
     def best(self) -> np.ndarray:
-        """The best seed: `high`, since every metric of the library is better when larger."""
+        """The best seed: `high`, for metrics that are better when larger."""
         return self.high
 
 

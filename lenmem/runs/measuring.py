@@ -87,7 +87,7 @@ def whole_scores(experiment: Experiment, params: PyTree, alive: np.ndarray) -> l
     samples = examples_scored(experiment)
     lines = []
     if task.forced:
-        perplexity = score(model, params, task, samples, size)["perplexity"]
+        perplexity = score(model, params, task, samples, size, evaluation.seed)["perplexity"]
         told = f"{samples} answers, per {task.unit.removesuffix('s')}"
         lines.append(f"perplexity on the test: {_two_places(perplexity)} ({told})")
     try:

@@ -160,7 +160,7 @@ ABOUT: dict[tuple[str, ...], str] = {
     ("dnc_search",): "the positions of a numeral",
     ("dnc_logic",): "the truth value of a formula",
     ("panm_copy", "panm_reverse"): "the input, and the input backwards, without an end symbol",
-    ("panm_mix",): "the first token and the middle token in turn",
+    ("panm_mix",): "the middle token and the first token in turn",
     ("panm_dynamic_recall",): "the neighbour of a token",
     ("panm_priority_sort",): "the tokens in order of score",
     ("panm_id_sort",): "for each token, the token with the same id",

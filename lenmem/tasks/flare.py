@@ -29,7 +29,7 @@ class Flare(RowTask):
     """A string of a FLaRe directory -> 1 if it belongs to the language, else 0. Length: tokens, at least 1.
 
     With `answer="next_symbols"` the answers are the tokens that may follow each prefix, and whether the string may end
-    there, only for strings of the language; a begin token stands for the empty prefix.
+    there, only for strings of the language; a begin token stands for the empty prefix, and counts.
 
     Splits: `train` and `validation` (short strings), `validation_long`, `test_short` and `test` (all lengths).
     """
@@ -131,7 +131,7 @@ class Flare(RowTask):
         return tables
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
-        """Tokens; the empty string has length 1."""
+        """Tokens of the input, with the begin token if there is one; the empty string has length 1."""
         return np.maximum(rows.input_lengths, 1)
 
     def example(self, row: tuple[jax.Array, ...], capacity: int) -> Example:

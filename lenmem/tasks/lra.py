@@ -28,6 +28,9 @@ from lenmem.tasks.base import Split
 from lenmem.tasks.rows import RowTask, share_of, split_off
 from lenmem.types import Example, Spec
 
+_BARREN_BLOCKS = 100
+"""Number of consecutive blocks of trees without a new one after which the search ends."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Classification(RowTask):
@@ -164,6 +167,7 @@ class ListOps(Classification):
         wanted = self.train_size + self.validation_size + self.test_size
         seen: set[bytes] = set()
         parts: list[tuple[np.ndarray, int, int]] = []
+        barren = 0
         while len(parts) < wanted:
             before = len(parts)
             tokens, lengths, values = listops.expressions(rng, grammar, 4096, self.min_length + 1, self.max_length - 1)
@@ -173,7 +177,8 @@ class ListOps(Classification):
                 if digest not in seen:
                     seen.add(digest)
                     parts.append((tree, length, value))
-            if len(parts) - before < 4:
+            barren = 0 if len(parts) > before else barren + 1
+            if barren == _BARREN_BLOCKS:
                 raise ValueError(
                     f"{wanted} different trees of {self.min_length + 1} to {self.max_length - 1} tokens, depth "
                     f"{self.max_depth} and {self.max_arguments} arguments are too many to be found; got {len(parts)}"

@@ -47,6 +47,8 @@ class MathematicsTask(RowTask):
     digits: ClassVar[tuple[int, int]]
     """Most digits of a question in training, and in the test."""
     chance: ClassVar[float]
+    curve: ClassVar[tuple[int, int]]
+    """Smallest and largest length that small sets have, too."""
 
     examples: Annotated[int, at_least(3)] = 2_000_000
     """Number of training questions, a third of each difficulty. The released set has the same number."""
@@ -68,6 +70,11 @@ class MathematicsTask(RowTask):
     def test_lengths(self) -> tuple[int, int]:
         """1 .. the most digits in the test, which also has questions with few digits."""
         return 1, self.digits[1]
+
+    @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """Lengths that occur in data of any size."""
+        return tuple(range(self.curve[0], self.curve[1] + 1))
 
     @property
     def splits(self) -> dict[Split, tuple[int, int]]:
@@ -177,6 +184,7 @@ class AddOrSub(MathematicsTask):
     extra: ClassVar[int] = 3
     # A number of entropy e has up to ceil(e) digits, and a zero before the point.
     digits: ClassVar[tuple[int, int]] = (20, 24)
+    curve: ClassVar[tuple[int, int]] = (2, 22)
     chance: ClassVar[float] = 0.109  # the end symbol, measured on training
 
 
@@ -188,6 +196,7 @@ class PlaceValue(MathematicsTask):
     phrase: ClassVar[int] = len(PLACE_QUESTION) + max(map(len, mathematics.PLACES))
     extra: ClassVar[int] = 0
     digits: ClassVar[tuple[int, int]] = (11, 13)
+    curve: ClassVar[tuple[int, int]] = (1, 12)  # 13 digits: 10^12 and 10^12 + 1 alone
     chance: ClassVar[float] = 0.5  # the end symbol, every other slot
 
 

@@ -350,8 +350,8 @@ class IDSort(PanmTask):
     @property
     def chance(self) -> float:
         """The expected frequency of token 0, which for `zero` is certain for one token if their number is odd."""
-        odd = np.arange(self.train_lengths[0], self.train_lengths[1] + 1)
-        sure = np.mean(odd % 2 / odd) if self.alone == "zero" else 0
+        lengths = np.arange(self.train_lengths[0], self.train_lengths[1] + 1)
+        sure = np.mean(lengths % 2 / lengths) if self.alone == "zero" else 0
         return float(sure + (1 - sure) / self.vocabulary)
 
     def problem(self, key, tokens, length):

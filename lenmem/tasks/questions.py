@@ -42,7 +42,7 @@ class Babi(TextTask):
     train_share: UnitInterval = 0.8
     """Fraction of each task for training and validation, those with the shortest stories. The rest is the test."""
     validation_share: UnitInterval = 0.1
-    """Fraction of the shorter questions that is held out, at random. 0: none, and there is no split `validation`."""
+    """Fraction of the shorter questions that is held out, at random. 0: none, and the split `validation` is empty."""
     last_sentences: PositiveInt = 130
     """Most sentences of a story; only the last are read. The default is that of Le et al. (2020), whose protocol Le et
     al. (2024) follow."""

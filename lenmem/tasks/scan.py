@@ -101,7 +101,7 @@ class Scan(RowTask):
     max_actions: Annotated[int, between(1, MOST_ACTIONS - 1)] = 22
     """Most actions of a training answer. 22 is the published split."""
     validation_share: UnitInterval = 0.1
-    """Fraction of the pairs up to the cut-off that is held out. 0: none, and there is no split `validation`."""
+    """Fraction of the pairs up to the cut-off that is held out. 0: none, and the split `validation` is empty."""
     validation_seed: NonNegativeInt = 1234
     """Seed of the choice of held-out pairs."""
     length_given: bool = False

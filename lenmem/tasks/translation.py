@@ -49,7 +49,7 @@ class Translation(TextTask):
     """Fraction of the pairs for training and validation, those with the fewest words in the input. The rest is the
     test."""
     validation_share: UnitInterval = 0.1
-    """Fraction of the shorter pairs that is held out, at random. 0: none, and there is no split `validation`."""
+    """Fraction of the shorter pairs that is held out, at random. 0: none, and the split `validation` is empty."""
     vocabulary_size: Annotated[int, at_least(subwords.BYTES)] = 8000
     """Number of subword ids. Small texts may have fewer subwords."""
     data_seed: NonNegativeInt = 0

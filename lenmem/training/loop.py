@@ -74,7 +74,7 @@ def train(
         key: seed i is drawn from `namespaced(key, i)`; default `jax.random.key(experiment.training.seed)`.
         directory: where to write metrics and checkpoints; None: nowhere.
         resume: continue from the latest checkpoint of the run in the directory, or start it again if it was killed
-            before the first. The result equals that of an uninterrupted run.
+            before the first, but after it wrote metrics. The result equals that of an uninterrupted run.
         report: called with every entry of the history.
         tensorboard: also write TensorBoard events to the directory.
 
@@ -105,7 +105,7 @@ def run(
         step = int(state.step)
         alive = np.asarray(state.members.alive)
         speeds: list[float] = []
-        pace = 0.0
+        pace, before = 0.0, 0
         while step < training.steps and not processes.on_any(stop.is_set()):
             count = min(training.log_every, training.steps - step)
             validates = bool(training.validate_every) and (
@@ -113,7 +113,8 @@ def run(
             )
             called = time.perf_counter()
             # The call donates the buffers of the state. If it may take long, a copy is saved in case of an early stop.
-            long = stop.watched and (validates or pace > stopping.PATIENCE / 4)
+            compiles = bool(speeds) and count != before
+            long = stop.watched and (validates or compiles or pace > stopping.PATIENCE / 4)
             copy = jax.tree.map(np.array, bits(state)) if long else None
             stop.withdraw(copy and functools.partial(recorder.save, copy, earlier + called - started))
             with progress.track("compiling the training") if not speeds else nullcontext():
@@ -121,6 +122,7 @@ def run(
                 record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()
             speeds.append(count / (now - called))
+            before = count
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
             if validates:
@@ -202,7 +204,8 @@ def check_selection(experiment: TrainableExperiment) -> None:
     """Raises ValueError before the training if the task lacks the split or the metric for selection."""
     task, training = experiment.task, experiment.training
     _, longest = task.lengths_of(training.scored_split)
-    task.source(training.scored_split, 1)  # raises for a split without examples
+    source = task.source(training.scored_split, training.batch_size)  # raises for a split without examples
+    jax.eval_shape(source.batch, jax.random.key(0), 0)  # or with fewer than a batch
 
     def metrics() -> dict[str, jax.Array]:
         batch = draw(task, jax.random.key(0), jnp.array([longest]), longest)
@@ -220,6 +223,8 @@ def _validate(
     training = experiment.training
     split, metric = training.scored_split, training.selection_metric
     scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")
+    alive = np.asarray(state.members.alive)
+    scores = {name: np.where(alive, values, np.nan) for name, values in scores.items()}
     if training.selection != "last":
         state = keep_best(state, jnp.asarray(scores[metric] * (-1 if metric in SMALLER_IS_BETTER else 1)))
     return state, {f"{split}/{name}": [_number(x) for x in values] for name, values in scores.items()}

@@ -76,7 +76,7 @@ class Cosine:
         """The multiplier of the learning rate at update `count` of `steps`."""
         warmup = _updates(self.warmup, steps)
         after = self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * _progress(count, warmup, steps))) / 2
-        return jnp.minimum(_warm(count, warmup), after)
+        return jnp.where(jnp.asarray(count) < warmup, _warm(count, warmup), after)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class LinearDecay:
         """The multiplier of the learning rate at update `count` of `steps`."""
         warmup = _updates(self.warmup, steps)
         after = 1 - (1 - self.final) * _progress(count, warmup, steps)
-        return jnp.minimum(_warm(count, warmup), after)
+        return jnp.where(jnp.asarray(count) < warmup, _warm(count, warmup), after)
 
 
 @dataclasses.dataclass(frozen=True)

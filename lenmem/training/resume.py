@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from lenmem.serialize import classes_in, from_plain, to_plain
+from lenmem.training.optimizer import Optimizer
 
 FREE = ("devices", "seeds_at_once", "widths")
 """Fields of the training that only affect how it is computed. They may change when a run is resumed.
@@ -18,8 +19,12 @@ _ABSENT = object()
 
 
 def same_experiment(saved: Any, experiment: Any) -> bool:
-    """Whether `saved`, plain data, describes the experiment, except for the fields in `FREE`."""
-    return not experiment_differences(saved, experiment)
+    """Whether `saved`, plain data, describes the experiment, except for the fields in `FREE`.
+
+    Of an Optax transformation only the class is saved, so an experiment with one is not known to be the same.
+    """
+    known = isinstance(experiment.training.optimizer, Optimizer)
+    return known and not experiment_differences(saved, experiment)
 
 
 def experiment_differences(saved: Any, experiment: Any) -> list[str]:

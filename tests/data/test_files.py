@@ -89,6 +89,8 @@ def test_list_operations(tmp_path):
         (b"Source\tTarget\n", "has no expressions, only a header"),
         (b"Source\tTarget\n[MAX 1 2 ]\t2\n[MAX 1 \n", r"line 3: '\[MAX 1 ' is not a complete expression"),
         (b"Source\tTarget\n[MAX 1 2 ] 3\t2\n", "line 2: .* is not a complete expression"),
+        (b"Source\tTarget\n[MED 1 [SM ] 4 ]\t1\n", "line 2: .* is not a complete expression"),
+        (b"Source\tTarget\n[MAX 1 2 ]\t9\n", r"line 2: got the value 9 after the tab; that of '\[MAX 1 2 \]' is 2"),
         (b"Source\tTarget\n[MAX 1 2 ]", "line 2: got '' after the tab; a value is one digit"),
         (b"Source\tTarget\n[MAX 1 2 ]\t12", "line 2: got '12' after the tab"),
         (b"Source\tTarget\n[MAX 1 12 ]\t2", "line 2: '12' is not a symbol; allowed are 0, 1, .*, ]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,13 @@ def test_a_wrong_entry_is_one_line_with_its_place(tmp_path, change, message):
         (lambda raw: raw[: raw.index(b"took") + 2], r"line 1, column \d+: it is not JSON \(it is cut off\)"),
         (lambda raw: raw.replace(b"}", b"", 1), r"line 1, column \d+: it is not JSON \(Expecting"),
         (lambda raw: b"{\n\n" + raw.replace(b"mill", b"m\xefll"), r"dev-v1\.1\.json, line 3: it is not UTF-8"),
+        (lambda raw: b"[" * 200_000, "it cannot be read as JSON"),
+        (lambda raw: b"[" + b"1" * 5000 + b"]", "it cannot be read as JSON"),
+        (lambda raw: raw.replace(b'"id": "', b'"id": "\\ud800', 1), "which has half of a surrogate pair"),
+        (
+            lambda raw: re.sub(rb'"answer_start": \d+', b'"answer_start": -7', raw, count=1),
+            "answer_start is -7",
+        ),
         (lambda raw: b"", r"line 1, column 1: it is not JSON \(it is cut off\)"),
         (None, r"dev-v1\.1\.json cannot be read \(No such file .*\); expected a directory with train-v1\.1\.json and"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -23,7 +24,7 @@ import optax.contrib
 import pytest
 
 import lenmem
-from lenmem import Experiment, Optimizer, Training, runs
+from lenmem import Experiment, Optimizer, Training, runs, stopping, tasks
 from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
 from lenmem.tasks.dyck import Dyck
@@ -428,6 +429,45 @@ def test_the_pace_is_that_of_the_calls_after_the_first_which_compiles(monkeypatc
     assert whole.updates_per_second == 1 and whole.seconds == 107
     assert [entry["seconds"] for entry in whole.history] == [100, 104, 105, 107]
     assert np.isnan(ran(2).updates_per_second), "there was only the first call"
+
+
+def test_a_call_that_compiles_again_can_be_stopped(monkeypatch):
+    """The last call is shorter, so it compiles; a copy of the state is ready in case of a signal."""
+    member = Member({"x": jnp.zeros(1)}, (), jnp.ones(1, bool), (), (), jnp.full(1, -jnp.inf), ())  # pyright: ignore
+    ready = []
+
+    class Stop(stopping.Stop):
+        def withdraw(self, save=None):
+            ready.append(save is not None)
+
+    @contextlib.contextmanager
+    def heeded():
+        yield Stop(watched=True)
+
+    def advance(state, count):
+        rows = np.ones((count, 1))
+        return State(state.step + count, state.members), Record(rows, rows, rows > 0)  # pyright: ignore
+
+    monkeypatch.setattr(stopping, "heeded", heeded)
+    setup = experiment(steps=7, seeds=1)
+    pretended = program.Program(lambda: State(jnp.zeros((), int), member), advance, len)  # pyright: ignore
+    loop.run(pretended, setup, Recorder(None, setup, jax.random.key(0), resume=False, tensorboard=False))
+    assert ready[:4] == [False, False, False, True]
+
+
+def test_a_dead_seed_has_no_validation():
+    fast = Optimizer("sgd", learning_rate=0.3)
+    died = train(experiment(Poisoned(limit=0.2), seeds=8, steps=6, validate_every=2, optimizer=fast))
+    assert 0 < died.alive.sum() < 8
+    scores = np.array(died.history[-1]["validation/token_accuracy"], float)
+    np.testing.assert_array_equal(np.isnan(scores), ~died.alive)
+
+
+def test_a_fixed_set_smaller_than_a_batch_is_refused_before_the_training():
+    task = tasks.make("reduce", fixed_set=True, test_size=8)
+    setup = dataclasses.replace(experiment(batch_size=16, validate_every=2, validation_split="test"), task=task)
+    with pytest.raises(ValueError, match="a fixed set of 8 examples is smaller than a batch of 16"):
+        loop.check_selection(setup)
 
 
 def test_a_seed_without_a_score_keeps_its_last_parameters():

@@ -238,3 +238,9 @@ def test_on_the_command_line():
     assert parsed == Optimizer("rmsprop", 0.5, StepDecay(every=7), clip_norm=3.0)
     assert tyro.cli(Optimizer, args=[], default=Optimizer("sgd", 0.1, Cosine(3))) == Optimizer("sgd", 0.1, Cosine(3))
     assert hash(dataclasses.replace(parsed)) == hash(parsed)
+
+
+@pytest.mark.parametrize("schedule", [Cosine, LinearDecay])
+def test_a_rate_may_end_above_its_peak(schedule):
+    multiplier = schedule(warmup=10, final=2.0)
+    assert [float(multiplier(count, 110)) for count in (4, 9, 110)] == pytest.approx([0.5, 1.0, 2.0])

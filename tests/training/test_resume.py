@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import jax.numpy as jnp
+import optax
 
 from lenmem import models, tasks
 from lenmem.serialize import to_plain
@@ -76,6 +77,9 @@ def test_what_only_says_how_it_is_computed_may_differ():
     run = experiment(devices=1, seeds_at_once=1, widths=2)
     assert same_experiment(saved(run), experiment())
     assert not same_experiment(saved(run), experiment(log_every=1))
+    for transformation in (optax.adam(0.1), optax.sgd(0.5)):  # saved alike, without their numbers
+        unknown = experiment(optimizer=transformation)
+        assert not same_experiment(saved(unknown), unknown) and not experiment_differences(saved(unknown), unknown)
     assert not same_experiment(None, run) and not same_experiment({"class": "float", "value": "inf"}, run)
     own = experiment(Poisoned())
     assert same_experiment(saved(own), own) and not same_experiment(saved(own), run)

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lenmem.tasks.chomsky.base import ChomskyTask, ModularTask, single
 from lenmem.tasks.lantm import reversed_prefix
-from lenmem.types import Example
+from lenmem.types import Example, Spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,6 +233,13 @@ class MissingPalindrome(ChomskyTask):
     def input_names(self) -> tuple[str, ...]:
         """Bits and the hidden symbol."""
         return ("0", "1", "?")
+
+    @property
+    def spec(self) -> Spec:
+        """That of the other tasks, and the ceiling of the split `test`."""
+        first, last = self.test_lengths
+        ceiling = np.mean([self.ceiling_at(length) for length in range(first, last + 1)])
+        return dataclasses.replace(super().spec, ceiling=float(ceiling))
 
     def ceiling_at(self, length: int) -> float:
         """If the length is odd, the hidden symbol is the middle one with probability 1 / length; it is then guessed."""
