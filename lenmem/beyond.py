@@ -90,7 +90,7 @@ def entries_of(task: str) -> Mapping[str | None, Entry]:
     The result is cached, since the goal of a task is needed for each of its records.
     """
     if task not in task_names():
-        raise ValueError(f"beyond has no task {task!r}.{choices(task, task_names())}")
+        raise ValueError(f"beyond has no task {task!r}.{choices(task, task_names(), listed='lenmem beyond')}")
     ideas: Mapping[str, Experiment] = getattr(configs.module_of(f"beyond/{task}"), "ideas", {})
     own = Entry(task, None, configs.load_config(f"beyond/{task}"))
     return {None: own} | {name: Entry(task, name, experiment) for name, experiment in ideas.items()}

@@ -166,7 +166,9 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
     """
     saved = Path(directory) / CHECKPOINTS
     if not holds_run(Path(directory)):
-        raise ValueError(f"{directory} holds no run that could be resumed")
+        file = os.fspath(directory).endswith(".safetensors")
+        hint = f"; lenmem import {directory} makes a run of the file" if file else ""
+        raise ValueError(f"{directory} holds no run that could be resumed{hint}")
     if checkpoint.latest(saved) is None:
         raise ValueError(
             f"the run in {directory} was interrupted before its first checkpoint, which stores its experiment; "

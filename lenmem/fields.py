@@ -58,7 +58,9 @@ PositiveFloat = Annotated[float, Rule("above 0", lambda value: value > 0)]
 """A number above 0."""
 UnitInterval = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
 """A fraction or a probability below 1."""
-Lengths = Annotated[tuple[int, int], Rule("(shortest, longest) with both >= 1", lambda ends: 1 <= ends[0] <= ends[1])]
+Lengths = Annotated[
+    tuple[int, int], Rule("(shortest, longest), ascending, from 1", lambda ends: 1 <= ends[0] <= ends[1])
+]
 """A range of lengths, both ends included."""
 
 

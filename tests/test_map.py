@@ -265,7 +265,7 @@ def test_a_worker_gets_the_same_cell_and_budget(tmp_path):
 
 
 def test_wrong_names_and_budgets_are_errors():
-    with pytest.raises(ValueError, match=r"the map has no 'lstn'. Did you mean 'lstm'"):
+    with pytest.raises(ValueError, match=r"the map has no network 'lstn'. Did you mean 'lstm'"):
         cells(["lstn"])
     with pytest.raises(ValueError, match=r"the map has no 'S6 words'. Did you mean 'S5 words'"):
         cells([], ["S6 words"])

@@ -87,7 +87,10 @@ def test_common_options_are_options(verb):
         ("--training.steps", "--training.steps takes an integer, at least 0, got nothing$"),
         ("--training.steps 3 4", "--training.steps takes an integer, at least 0, got '3 4'$"),
         ("--training.steps -1", "Training.steps is -1; it must be an integer, at least 0$"),
-        ("--task.train_lengths 5", "--task.train-lengths takes .shortest, longest. with both >= 1, got '5'$"),
+        (
+            "--task.train_lengths 5",
+            "--task.train-lengths takes .shortest, longest., ascending, from 1, got '5'$",
+        ),
         ("--model.dtype float31", "--model.dtype takes a floating dtype or None, got 'float31'$"),
         ("--training.optimizer.name adm", "takes one of .*, got 'adm'. Did you mean 'adam' or 'adamw'\\?$"),
         ("--directory", "--directory takes a path or None, got nothing$"),

@@ -20,7 +20,7 @@ class Beyond:
 
     Forms:
       lenmem beyond                         the tables of all records
-      lenmem beyond TASK                    train and measure a task's entry
+      lenmem beyond TASK                    a task's entry, or its record
       lenmem beyond TASK --idea NAME        another network, or an ablation
       lenmem beyond --record                the record table
       lenmem beyond TASK --record           repeat a record in a new run
@@ -61,6 +61,8 @@ def go_beyond(arguments: list[str]) -> None:
         entry = beyond.fastest(task, beyond.read_records(results))
         results = runs = beyond.again(entry, runs)
     record = None if options.again or options.record else entry.record(results)
+    if record is not None and options.rounds != Beyond.rounds:
+        raise ValueError(f"--rounds has no effect: {entry.name} has a record; --again trains it once more")
     if record is None:
         if options.again and (runs / entry.name).exists():
             runs = beyond.again(entry, runs)

@@ -36,8 +36,8 @@ class Compile(Asked, CompileAll):
       --task NAME --model NAME                any task with any model
       --all                                   every configuration at a paper's scale
       --json FILE                             file of the records of --all
-    It prints the compiler's figures: memory, operations, collectives. The compilers are in the extra `aot`. Exit
-    status 1: a program does not compile, or does not fit.
+    It prints the compiler's figures: memory, operations, collectives. The compilers are in the extra `aot`. The
+    exit status is 1 if a program does not fit, and 2 if one does not compile.
     """
 
     topologies: tuple[str, ...] = ("v5e:2x2",)
@@ -59,6 +59,8 @@ def compile_ahead(arguments: list[str]) -> None:
     arguments = ["--topologies" if word == "--topology" else word for word in arguments]
     about = training_ahead(arguments, "compile", "CONFIG | TASK --model MODEL", Compile)
     options = parse(Compile, f"compile {about.words}", about.options, **about.experiment)
+    if options.json != Compile.json:
+        raise ValueError("--json goes with --all")
     targets = {name: aot.target_named(name) for name in options.topologies}
     fit = True
     for name, target in targets.items():

@@ -74,7 +74,10 @@ class Predict:
 
 @dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw a run: training, curve, traces; or a figure of a paper."""
+    """Draw a run: training, curve, traces; or a figure of a paper.
+
+    Pictures are written to the run; for a network of the zoo to runs/zoo/NAME.
+    """
 
     figure: str | None = None
     """Draw only this figure of a paper, such as lantm-2 or dnc-4; docs/figures.md has all of them."""
@@ -182,6 +185,8 @@ def plot(arguments: list[str]) -> None:
         raise ValueError("--input is an example of its own; leave out --length and --example")
     if options.output is not None and options.figure is None:
         raise ValueError("--output goes with --figure; other pictures go to the run")
+    if options.figure is not None and (options.trace or options.states):
+        raise ValueError("--trace and --states go without --figure")
     of_states = (options.states or options.tsne) and options.figure is None
     if of_states and (options.trace or options.input is not None or options.example):
         raise ValueError("--states has examples of its own; leave out --trace, --input and --example")

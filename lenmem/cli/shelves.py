@@ -86,13 +86,19 @@ class List:
     """Print models and tasks as two Markdown tables, as in docs/networks_and_tasks.md."""
 
 
+def _refuse_unused(options: Zoo, command: str, uses: Sequence[str]) -> None:
+    for field in dataclasses.fields(Zoo):
+        if field.name not in (*uses, "modules") and getattr(options, field.name) != field.default:
+            raise ValueError(f"--{field.name} has no effect on {command}")
+
+
 def zoo(arguments: list[str]) -> None:
     """`lenmem zoo [WORD]`, and `lenmem zoo card | add | push | pull ...`."""
     what, *rest = arguments or [""]
     takes = {"card": ("NAME",), "add": ("RUN",), "push": ("NAME", "TARGET"), "pull": ("SOURCE",)}
     if what not in takes:
         words, rest = names_ahead(arguments)
-        parse(Zoo, "zoo [WORD]", rest)
+        _refuse_unused(parse(Zoo, "zoo [WORD]", rest), "zoo", ())
         _say_zoo(words)
         return
     given, rest = ahead(rest, modules="+")
@@ -101,9 +107,7 @@ def zoo(arguments: list[str]) -> None:
     if len(words) != len(takes[what]):
         raise ValueError(f"usage: lenmem zoo {what} {' '.join(takes[what])}; lenmem zoo --help says more")
     uses = {"add": ("name", "licence", "notes", "command"), "pull": ("name",)}.get(what, ())
-    for field in dataclasses.fields(Zoo):
-        if field.name not in (*uses, "modules") and getattr(options, field.name) != field.default:
-            raise ValueError(f"--{field.name} has no effect on zoo {what}")
+    _refuse_unused(options, f"zoo {what}", uses)
     from lenmem.zoo import cards, hub
 
     if what == "card":
@@ -125,7 +129,8 @@ def _say_zoo(words: Sequence[str]) -> None:
     short = {entry.name for entry in shelf.short_names(known.values()).values()}
     chosen = [entry for name, entry in known.items() if all(word.removeprefix(shelf.PREFIX) in name for word in words)]
     if not chosen:
-        raise ValueError(f"no network of the zoo is called {' '.join(words)}.{nearest(' '.join(words), known)}")
+        near = nearest(" ".join(words), known)
+        raise ValueError(f"no network of the zoo is called {' '.join(words)}.{near} lenmem zoo lists all of them")
     table = Table(box=None, pad_edge=False)
     table.add_column("network", overflow="fold")  # in a narrow terminal names fold, and the numbers stay whole
     for title in ("", "trained", "95% up to", "kB", ""):

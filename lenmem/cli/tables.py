@@ -71,8 +71,10 @@ def reproduce(arguments: list[str]) -> None:
     if "--queue" in arguments:
         _run_queue(parse(Reproduce, "reproduce", arguments))
         return
-    name, rest = subject_ahead(arguments, "reproduce", "CONFIG", Reproduce)
+    name, rest = subject_ahead(arguments, "reproduce", "CONFIG | --queue PAPER", Reproduce)
     options = parse(Reproduce, f"reproduce {shlex.quote(name)}", rest)
+    if options.workers != Reproduce.workers:
+        raise ValueError("--workers goes with --queue")
 
     def report(row: str, experiment: Experiment) -> Callable[[dict[str, Any]], None]:
         console.print(f"measuring {row}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import models, tasks
-from lenmem.errors import choices
+from lenmem.errors import choices, nearest
 from lenmem.fields import PositiveFloat, PositiveInt, check_fields
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
@@ -174,10 +174,13 @@ def cells(networks: Iterable[str] = (), headings: Iterable[str] = ()) -> list[Ce
     Every model and every task with its default lengths has a place, too. ValueError for an unknown name.
     """
     networks, headings = tuple(networks) or tuple(NETWORKS), tuple(headings) or tuple(TASKS)
-    for names, known in ((networks, (*NETWORKS, *models.names())), (headings, (*TASKS, *tasks.names()))):
-        for name in names:
-            if name not in known:
-                raise ValueError(f"the map has no {name!r}.{choices(name, known, listed='lenmem list')}")
+    for name in networks:
+        if name not in (known := (*NETWORKS, *models.names())):
+            raise ValueError(f"the map has no network {name!r}.{choices(name, known, listed='lenmem list')}")
+    for name in headings:
+        if name not in (known := (*TASKS, *tasks.names())):
+            headings_of_the_map = f"the headings {', '.join(map(repr, TASKS))}, and tasks: lenmem list"
+            raise ValueError(f"the map has no {name!r}.{nearest(name, known)} Allowed are {headings_of_the_map}")
     return [Cell(heading, network) for heading in dict.fromkeys(headings) for network in dict.fromkeys(networks)]
 
 

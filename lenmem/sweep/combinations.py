@@ -53,7 +53,9 @@ class Outcome:
 def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[Combination, ...]:
     """All combinations of the values; the last field changes fastest. Raises ValueError for invalid values."""
     if not over:
-        raise ValueError("nothing to sweep over: give fields with their values")
+        raise ValueError(
+            "nothing to sweep over; name fields with values: --over training.optimizer.learning_rate 0.01 0.02"
+        )
     for path, values in over.items():
         owner_of(experiment, path)
         if not values:
