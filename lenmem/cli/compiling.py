@@ -36,8 +36,10 @@ class Compile(Asked, CompileAll):
       --task NAME --model NAME                any task with any model
       --all                                   every configuration at a paper's scale
       --json FILE                             file of the records of --all
-    It prints the compiler's figures: memory, operations, collectives. The compilers are in the extra `aot`. The
-    exit status is 1 if a program does not fit, and 2 if one does not compile.
+
+    It prints the compiler's figures: memory, operations, collectives. The
+    compilers are in the extra `aot`. The exit status is 1 if a program does not
+    fit, and 2 if one does not compile.
     """
 
     topologies: tuple[str, ...] = ("v5e:2x2",)
