@@ -49,6 +49,15 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
     assert os.listdir(tmp_path) == ["curve.json"]
 
 
+def test_two_processes_write_under_different_names(tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(os, "replace", lambda partial, _: names.append(partial.name))
+    for process in (1, 2):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        write_whole(tmp_path / "curve.json", b"new")
+    assert len(set(names)) == 2
+
+
 @pytest.mark.parametrize("below", ["file", "file/runs/copy"])
 def test_a_file_where_a_directory_is_wanted_is_named(tmp_path, below):
     (tmp_path / "file").write_text(json.dumps(1))

@@ -154,6 +154,10 @@ def test_who_is_alive_is_known_of_what_was_saved_before(folder, known, whole):
     share.export_params("old.safetensors", whole.params, plain | {"alive": [True]})
     with pytest.raises(ValueError, match="says which of 1 seeds diverged; it has 8"):
         lenmem.load("old.safetensors", modules=known)
+    for name, value in {"run": None, "alive": 3, "step": "a", "metrics": 5}.items():
+        share.export_params("old.safetensors", whole.params, plain | {name: value})
+        with pytest.raises(ValueError, match=f"old.safetensors is damaged: its {name} is "):
+            lenmem.load("old.safetensors", modules=known)
 
 
 # Own task -------------------------------------------------------------------------------------------------------------

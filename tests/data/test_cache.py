@@ -55,6 +55,16 @@ def test_damaged_files_are_made_anew(directory, damage):
     assert len(calls) == 2
 
 
+def test_no_damaged_byte_is_an_error(directory):
+    calls = []
+    first = cached("x", {}, build(calls))
+    (path,) = directory.iterdir()
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        same(cached("x", {}, build(calls)), first)
+
+
 def test_a_failed_build_leaves_nothing(directory):
     def fail():
         raise RuntimeError("no")

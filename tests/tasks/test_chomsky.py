@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -258,6 +259,7 @@ def test_what_is_hidden_in_the_middle_is_a_guess():
     right = np.where(hidden == 2, 0, mirrored) == np.asarray(batch.targets[:, 0])
     assert abs(right.mean() - task.ceiling_at(5)) < 0.02
     assert (task.ceiling_at(1), task.ceiling_at(4)) == (0.5, 1)
+    assert dataclasses.replace(task, test_lengths=(4, 5)).spec.ceiling == pytest.approx((1 + task.ceiling_at(5)) / 2)
 
 
 def test_padding_after_the_end_is_trained_and_not_scored():
