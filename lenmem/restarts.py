@@ -28,6 +28,7 @@ from lenmem.training.step import where_seeds
 from lenmem.types import PyTree
 
 T = TypeVar("T")
+TIME = "processor_time.json"
 
 
 def trained_until_exact(
@@ -47,21 +48,22 @@ def trained_until_exact(
     random key. Raises the same errors as `trained` for the first round; a later one may diverge.
     """
     training = experiment.training
-    (params, facts), spent = _timed(directory, lambda: trained(experiment, directory, report))
+    folders = [directory]
+    params, facts = _timed(directory, lambda: trained(experiment, directory, report))
     best, tries = _ranks(experiment, directory, facts), np.ones(training.seeds, int)
     for number in range(2, rounds + 1):
         stuck = np.flatnonzero(best[:, 0] < 1)
-        if not len(stuck) or spent > seconds * training.seeds:
+        if not len(stuck) or sum(map(_seconds_in, folders)) > seconds * training.seeds:
             break
         key = namespaced(jax.random.key(training.seed), "round", number)
         folder = directory / f"round-{number}"
+        folders.append(folder)
         its_seeds = [stuck[lane % len(stuck)] for lane in range(training.seeds)]
         np.add.at(tries, its_seeds, 1)
         try:
-            (more, found), took = _timed(folder, functools.partial(trained, experiment, folder, report, key))
+            more, found = _timed(folder, functools.partial(trained, experiment, folder, report, key))
         except DivergedError:  # all networks of this round; those of earlier ones remain
             continue
-        spent += took
         facts["wall_seconds"] = round(facts["wall_seconds"] + found["wall_seconds"], 1)
         ranks = _ranks(experiment, folder, found)
         for lane, seed in enumerate(its_seeds):
@@ -75,17 +77,19 @@ def trained_until_exact(
     return params, facts | {"tries": tries.tolist(), "validation": validation}
 
 
-def _timed(directory: Path, train: Callable[[], T]) -> tuple[T, float]:
-    """The result, and the seconds of processor time that the run in `directory` took, also in earlier sessions."""
-    note, started = directory / "processor_time.json", time.process_time()
-    before = read_json(note)["seconds"] if note.exists() else 0.0
+def _timed(directory: Path, train: Callable[[], T]) -> T:
+    """The result. The processor time that it took is noted in `directory`, where there is one now."""
+    before, started = _seconds_in(directory), time.process_time()
     try:
-        result = train()
+        return train()
     finally:
-        seconds = before + time.process_time() - started
         if directory.is_dir():
-            write_json(note, {"seconds": round(seconds, 2)})
-    return result, seconds
+            write_json(directory / TIME, {"seconds": round(before + time.process_time() - started, 2)})
+
+
+def _seconds_in(directory: Path) -> float:
+    """Seconds of processor time that the training in `directory` took, in all sessions."""
+    return read_json(directory / TIME)["seconds"] if (directory / TIME).exists() else 0.0
 
 
 def _ranks(experiment: Experiment, directory: Path, facts: dict[str, Any]) -> np.ndarray:

@@ -126,7 +126,7 @@ def run(
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
             if validates:
-                state, scores = _validate(program, experiment, state)
+                state, scores = _validate(program, experiment, state, alive)
                 entry |= scores
             history.append(entry)
             recorder.log(entry)
@@ -217,13 +217,12 @@ def check_selection(experiment: TrainableExperiment) -> None:
 
 
 def _validate(
-    program: Program, experiment: TrainableExperiment, state: State
+    program: Program, experiment: TrainableExperiment, state: State, alive: np.ndarray
 ) -> tuple[State, dict[str, list[float | str]]]:
     """Scores the current parameters, and stores them for the seeds for which they are the best."""
     training = experiment.training
     split, metric = training.scored_split, training.selection_metric
     scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")
-    alive = np.asarray(state.members.alive)
     scores = {name: np.where(alive, values, np.nan) for name, values in scores.items()}
     if training.selection != "last":
         state = keep_best(state, jnp.asarray(scores[metric] * (-1 if metric in SMALLER_IS_BETTER else 1)))
