@@ -53,7 +53,7 @@ def trained_until_exact(
     best, tries = _ranks(experiment, directory, facts), np.ones(training.seeds, int)
     for number in range(2, rounds + 1):
         stuck = np.flatnonzero(best[:, 0] < 1)
-        if not len(stuck) or sum(map(_seconds_in, folders)) > seconds * training.seeds:
+        if not len(stuck) or sum(map(_seconds_in, folders)) >= seconds * training.seeds:
             break
         key = namespaced(jax.random.key(training.seed), "round", number)
         folder = directory / f"round-{number}"
