@@ -92,7 +92,7 @@ def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[
     chosen = {}
     for name in names:
         if name not in rows:
-            raise ValueError(f"there is no row {name!r}.{nearest(name, rows)} There are {', '.join(rows)}")
+            raise ValueError(f"there is no row {name!r}.{nearest(name, rows)} There are {', '.join(rows) or 'none'}")
         chosen[name] = rows[name]
     return chosen
 
