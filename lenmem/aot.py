@@ -24,7 +24,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from lenmem import configs
 from lenmem.compiled import GIB, Compiled, reason, summary, summed_up
-from lenmem.errors import nearest
+from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
@@ -114,7 +114,7 @@ class CompileError(ValueError):
 def target_named(name: str) -> Target:
     """The topology with this name. Raises ValueError if it is unknown, or if its compiler is not installed."""
     if name not in TARGETS:
-        raise ValueError(f"there is no topology {name!r}; allowed are {', '.join(TARGETS)}.{nearest(name, TARGETS)}")
+        raise ValueError(f"there is no topology {name!r}.{choices(name, TARGETS, every=True)}")
     missing = [package for package in _COMPILERS[TARGETS[name].platform][0] if not _installed(package)]
     if missing:
         raise ValueError(f"to compile for {name}, install {' and '.join(missing)}: pip install 'lenmem[aot]'")

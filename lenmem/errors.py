@@ -33,13 +33,14 @@ def nearest(got: object, allowed: Iterable[str]) -> str:
     return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
 
 
-def choices(got: object, allowed: Iterable[str], listed: str = "") -> str:
+def choices(got: object, allowed: Iterable[str], listed: str = "", *, every: bool = False) -> str:
     """Suggestions: ` Did you mean 'this'? Allowed: this, that.`
 
-    If there are many names, only the nearest are given; `listed` is the command that lists them all.
+    If there are many names, only the nearest are given; `listed` is the command that lists them all. `every`: all names
+    are given, since no command lists them.
     """
     names = list(dict.fromkeys(allowed))
-    if len(names) <= FEW:
+    if every or len(names) <= FEW:
         return f"{nearest(got, names)} Allowed: {', '.join(names) or 'none'}."
     some = nearest(got, names) or f" There are {len(names)}, such as {', '.join(names[:3])}."
     return f"{some} All of them: {listed}" if listed else some

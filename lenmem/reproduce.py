@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from lenmem import configs, papers
-from lenmem.errors import nearest
+from lenmem.errors import choices, nearest
 from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import is_share, score
 from lenmem.evaluation.sets import set_scores
@@ -92,7 +92,7 @@ def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[
     chosen = {}
     for name in names:
         if name not in rows:
-            raise ValueError(f"there is no row {name!r}.{nearest(name, rows)} There are {', '.join(rows) or 'none'}")
+            raise ValueError(f"there is no row {name!r}.{choices(name, rows, every=True)}")
         chosen[name] = rows[name]
     return chosen
 

@@ -9,11 +9,11 @@ lowest final loss).
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -27,8 +27,8 @@ from lenmem.training.run_directory import read_metrics
 from lenmem.training.step import where_seeds
 from lenmem.types import PyTree
 
-T = TypeVar("T")
 TIME = "processor_time.json"
+"""File in the directory of a run with the processor time of its training."""
 
 
 def trained_until_exact(
@@ -49,7 +49,8 @@ def trained_until_exact(
     """
     training = experiment.training
     folders = [directory]
-    params, facts = _timed(directory, lambda: trained(experiment, directory, report))
+    with _timed(directory):
+        params, facts = trained(experiment, directory, report)
     best, tries = _ranks(experiment, directory, facts), np.ones(training.seeds, int)
     for number in range(2, rounds + 1):
         stuck = np.flatnonzero(best[:, 0] < 1)
@@ -61,7 +62,8 @@ def trained_until_exact(
         its_seeds = [stuck[lane % len(stuck)] for lane in range(training.seeds)]
         np.add.at(tries, its_seeds, 1)
         try:
-            more, found = _timed(folder, functools.partial(trained, experiment, folder, report, key))
+            with _timed(folder):
+                more, found = trained(experiment, folder, report, key)
         except DivergedError:  # all networks of this round; those of earlier ones remain
             continue
         facts["wall_seconds"] = round(facts["wall_seconds"] + found["wall_seconds"], 1)
@@ -77,11 +79,12 @@ def trained_until_exact(
     return params, facts | {"tries": tries.tolist(), "validation": validation}
 
 
-def _timed(directory: Path, train: Callable[[], T]) -> T:
-    """The result. The processor time that it took is noted in `directory`, where there is one now."""
+@contextmanager
+def _timed(directory: Path) -> Iterator[None]:
+    """Adds the processor time of a training to that noted in its `directory`, if there is one at the end."""
     before, started = _seconds_in(directory), time.process_time()
     try:
-        return train()
+        yield
     finally:
         if directory.is_dir():
             write_json(directory / TIME, {"seconds": round(before + time.process_time() - started, 2)})

@@ -362,7 +362,7 @@ def test_list_names_everything(capsys):
         (("zoo", "lantm/reverse", "--name", "mine"), "--name has no effect on zoo"),
         (("zoo", "list"), "no network of the zoo is called list. lenmem zoo lists all of them"),
         (("reproduce", "lantm/copy", "--workers", "4"), "--workers goes with --queue"),
-        (("reproduce", "lantm/copy", "--rows", "all"), "there is no row 'all'. There are copy-lantm-L, copy-lantm-pub"),
+        (("reproduce", "lantm/copy", "--rows", "all"), "there is no row 'all'. Allowed: copy-lantm-L, copy-lantm-publ"),
         (("compile", "quickstart", "--json", "tiny.json"), "--json goes with --all"),
         (("train", "--resume", "tiny.safetensors"), "lenmem import tiny.safetensors makes a run of the file"),
         (("zoo", "card", "lantm/reverse", "--licence", "mit"), "--licence has no effect on zoo card"),

@@ -125,10 +125,11 @@ def test_processor_time_is_counted_over_sessions(tmp_path, monkeypatch):
     now = iter(range(0, 1000, 10))
     monkeypatch.setattr(restarts.time, "process_time", lambda: next(now))
     for expected in (10, 20, 30):
-        assert restarts._timed(tmp_path, lambda: "done") == "done"
+        with restarts._timed(tmp_path):
+            pass
         assert restarts._seconds_in(tmp_path) == expected
-    with pytest.raises(KeyboardInterrupt):
-        restarts._timed(tmp_path, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt), restarts._timed(tmp_path):
+        raise KeyboardInterrupt
     assert restarts._seconds_in(tmp_path) == 40
 
 

@@ -24,10 +24,10 @@ def read_directory(directory: str, split: str) -> tuple[list[bytes], list[int]]:
                 f"{folder} has no *.txt; {directory!r} should be the unpacked aclImdb directory of "
                 "https://ai.stanford.edu/~amaas/data/sentiment, with train/neg, train/pos, test/neg and test/pos"
             )
-        found = {file: file.read_bytes() for file in files}
-        for file in (file for file, review in found.items() if not review):
-            raise ValueError(f"{file} is empty; expected a review")
-        texts += found.values()
+        reviews = [file.read_bytes() for file in files]
+        if not all(reviews):
+            raise ValueError(f"{files[reviews.index(b'')]} is empty; expected a review")
+        texts += reviews
         labels += [label] * len(files)
     return texts, labels
 

@@ -105,7 +105,7 @@ def run(
         step = int(state.step)
         alive = np.asarray(state.members.alive)
         speeds: list[float] = []
-        pace, before = 0.0, 0
+        pace = 0.0
         while step < training.steps and not processes.on_any(stop.is_set()):
             count = min(training.log_every, training.steps - step)
             validates = bool(training.validate_every) and (
@@ -113,7 +113,7 @@ def run(
             )
             called = time.perf_counter()
             # The call donates the buffers of the state. If it may take long, a copy is saved in case of an early stop.
-            compiles = bool(speeds) and count != before
+            compiles = bool(speeds) and count < training.log_every  # the last call, which is shorter
             long = stop.watched and (validates or compiles or pace > stopping.PATIENCE / 4)
             copy = jax.tree.map(np.array, bits(state)) if long else None
             stop.withdraw(copy and functools.partial(recorder.save, copy, earlier + called - started))
@@ -122,7 +122,6 @@ def run(
                 record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()
             speeds.append(count / (now - called))
-            before = count
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
             if validates:

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from lenmem.errors import nearest
+from lenmem.errors import choices
 from lenmem.evaluation.plots.registry import Target
 from lenmem.evaluation.plots.scene import Scene
 
@@ -66,7 +66,7 @@ def redraws(
 def figure(name: str) -> PaperFigure:
     """The figure with this name. Raises ValueError for an unknown one."""
     if name not in FIGURES:
-        raise ValueError(f"there is no figure {name!r}.{nearest(name, FIGURES)} They are {', '.join(sorted(FIGURES))}.")
+        raise ValueError(f"there is no figure {name!r}.{choices(name, sorted(FIGURES), every=True)}")
     return FIGURES[name]
 
 
