@@ -5,15 +5,19 @@ lenmem reproduce panm/mix_small --rows mix-panm-small
 
 The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8, so they cannot be compared.
 
-Rows `mix-<model>-long` are the same with 20,000 steps.
+Rows: `mix-<model>-small`, with 20,000 steps `mix-<model>-long`, and `mix-panm_a3_c1-small`, whose third pointer starts
+at the middle address. The paper describes that pointer for an ablation of copy only. Base and end are where copy and
+reverse start; the middle is where mix does.
 
-Records: `results/panm/mix-panm-small.json`, after 2,000 steps, and `mix-panm-long.json`, after 20,000; the paper trains
-for 50,000. With ten times the steps PANM extrapolates no better, so the paper's 100% at L + 1 needs something else.
+Records: `results/panm/mix-panm-small.json`, after 2,000 steps, `mix-panm-long.json`, after 20,000, and
+`mix-panm_a3_c1-small.json`; the paper trains for 50,000. With two pointers and ten times the steps PANM extrapolates no
+better.
 """
 
 from lenmem.tasks.panm import Mix
 
-from ._recipe import small, small_rows
+from ._recipe import TABLES, ablation_rows, small, small_rows
 
 experiment = small(Mix(), steps=2000)
 rows = small_rows(Mix(), "mix", steps=2000)
+rows |= ablation_rows(Mix(), "mix", {TABLES["mix"]: [(3, 1)]}, steps=2000)
