@@ -182,8 +182,10 @@ def trained(
     result = train(experiment, key, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
-    rate = result.updates_per_second
-    return result.params, {
+    rate, scores, validation = result.updates_per_second, result.best_scores, {}
+    if scores is not None and experiment.training.selection == "validation":
+        validation["validation"] = [float(x) if math.isfinite(x) else None for x in scores]
+    return result.params, validation | {
         "alive": result.alive.tolist(),
         "steps": result.step,
         "wall_seconds": round(result.seconds, 1),
@@ -204,8 +206,8 @@ def _stored_training(name: str, row: Row, results: Path) -> tuple[PyTree, dict[s
         return None
     if row.trained_as is None and record.get("after_training", {}) == dict(row.after_training):
         return None
-    facts = ("alive", "steps", "wall_seconds", "updates_per_second", "parameters")
-    return import_params(params)[0], {fact: record[fact] for fact in facts}
+    facts = ("validation", "alive", "steps", "wall_seconds", "updates_per_second", "parameters")
+    return import_params(params)[0], {fact: record[fact] for fact in facts if fact in record}
 
 
 def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()) -> dict[str, np.ndarray]:

@@ -76,7 +76,8 @@ A row is one printed line of a paper's table, and each number in it a figure. A 
 * **below** otherwise.
 
 Medians are those of the seeds that did not diverge. If a row has several variants, the one with the highest accuracy at
-training lengths is counted; results beyond them are not used for the choice. Networks that are in no paper
+training lengths is counted, among equals the one with the best validation, which for PANM is at length L + 1, as in the
+paper. Test results are not used for this choice. Networks that are in no paper
 ({", ".join(f"`{name}`" for name in OWN)}) are counted only if there is no other. "Chosen on test" counts the rows whose
 best network, out of all variants and seeds, is within {NEAR:g} points or above. The best network is chosen on the test
 split, by exact match or by the paper's own score. These papers chose on the test split, too, but among other settings.
@@ -316,8 +317,10 @@ def _within_training(record: Record, metric: str) -> bool:
 
 
 def _learned(record: Record) -> tuple[float, ...]:
-    """Accuracy at training lengths, which decides between several variants."""
-    return tuple(at_trained(record, metric) or 0.0 for metric in reversed(METRICS))
+    """Accuracy at training lengths, then the validation, if it was recorded; these decide between variants."""
+    validation = [score for score in record.get("validation", []) if score is not None]
+    learned = tuple(at_trained(record, metric) or 0.0 for metric in reversed(METRICS))
+    return (*learned, float(np.median(validation)) if validation else -np.inf)
 
 
 def _on_test(network: tuple[Record, int]) -> tuple[float, ...]:

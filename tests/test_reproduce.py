@@ -334,6 +334,18 @@ def test_a_configuration_without_rows_names_those_with_some(tmp_path):
     assert "copy-lantm-L" in rows_of("lantm/copy")
 
 
+@pytest.mark.parametrize(("selection", "recorded"), [("validation", True), ("running_ood", False), ("last", False)])
+def test_the_validation_of_the_selected_networks_is_recorded(tmp_path, selection, recorded):
+    """It decides between variants, so a score on the test lengths is none."""
+    chosen = {"selection": selection, "validate_every": 4, "selection_metric": "token_accuracy"}
+    experiment = dataclasses.replace(tiny().experiment, training=dataclasses.replace(TRAINING, **chosen))
+    _, facts = reproduction.trained(experiment, tmp_path)
+    assert ("validation" in facts) == recorded
+    if recorded:
+        assert len(facts["validation"]) == 2 and all(0 <= score <= 1 for score in facts["validation"])
+        assert reproduction.trained(experiment, tmp_path)[1]["validation"] == facts["validation"], "a finished run"
+
+
 def fake(fine: list[float | None], coarse: list[float | None], paper: tuple[float | None, ...] = (90.0, 50.0)):
     def cell(values, value):
         living = [x for x in values if x is not None]

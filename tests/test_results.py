@@ -403,6 +403,8 @@ def test_the_variant_that_counts_is_chosen_at_trained_lengths():
     (standing,) = module.standings([weak, plain]).values()
     assert (standing.record["row"], standing.verdict) == ("copy-lantm-L", "below")
     assert standing.chosen[0]["row"] == "copy-lantm-weak-L"  # as the paper chose, on the test split
+    worse, better = plain | {"validation": [0.2, None]}, plain | {"row": "copy-lantm-x-L", "validation": [0.3, 0.3]}
+    assert [x.record["row"] for x in module.standings([plain, worse, better]).values()] == ["copy-lantm-x-L"]
     assert module.variant_names([weak, plain]) == {"copy-lantm-weak-L": "weak", "copy-lantm-L": "plain"}
     beyond = measured((100, 100), (100, 100), row="a-beyond", command="lenmem reproduce panm/copy_beyond --rows a")
     (standing,) = module.standings([beyond, plain]).values()

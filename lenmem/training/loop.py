@@ -52,6 +52,9 @@ class Result:
     updates_per_second: float
     """Median over the compiled calls of this session after the first; NaN if there was only one."""
     directory: Path | None
+    best_scores: np.ndarray | None = None
+    """float[S]: the scores by which the parameters were selected (a loss is negative; -inf before the first); None if
+    the last parameters are kept."""
 
 
 class DivergedError(ValueError):
@@ -157,6 +160,7 @@ def run(
         seconds=seconds,
         updates_per_second=float(np.median(speeds[1:])) if len(speeds) > 1 else math.nan,
         directory=recorder.path,
+        best_scores=None if training.selection == "last" else np.asarray(state.members.best_score),
     )
 
 

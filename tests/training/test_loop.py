@@ -492,6 +492,7 @@ def test_the_selected_parameters_are_those_of_the_best_score(rule, split):
     seen = np.array([entry[f"{split}/token_accuracy"] for entry in result.history])
     got = score(setup.bound_model, result.params, TASK, 8, 4, 0, split=split)
     np.testing.assert_allclose(got["token_accuracy"], seen.max(axis=0), atol=1e-6)
+    np.testing.assert_allclose(result.best_scores, seen.max(axis=0), atol=1e-6)
 
 
 def test_sown_losses_are_added_and_not_logged():
