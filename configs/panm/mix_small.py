@@ -6,8 +6,7 @@ lenmem reproduce panm/mix_small --rows mix-panm-small
 The printed rows of LSTM, Transformer, NTM and ESBN repeat those of Table 8, so they cannot be compared.
 
 Rows: `mix-<model>-small`, with 20,000 steps `mix-<model>-long`, and `mix-panm_a3_c1-small`, whose third pointer starts
-at the middle address. The paper describes that pointer for an ablation of copy only. Base and end are where copy and
-reverse start; the middle is where mix does.
+at the middle address. The paper has that pointer in an ablation only (Figure 7). See `docs/papers/panm.md`.
 
 Records: `results/panm/mix-panm-small.json`, after 2,000 steps, `mix-panm-long.json`, after 20,000, and
 `mix-panm_a3_c1-small.json`; the paper trains for 50,000. With two pointers and ten times the steps PANM extrapolates no
