@@ -206,7 +206,7 @@ class DynamicRecall(PanmTask):
     such positions are not drawn. Wrapping is our choice. A single token is its own neighbour in either case."""
     answer: Literal["one", "rest"] = "one"
     """`one`: only the neighbour, as in Table 6. `rest`: the neighbour and all tokens after it, another reading of the
-    text; the number of slots then reveals the place, so nothing is ambiguous."""
+    text. The number of slots then reveals the place to networks that see all slots at once."""
 
     def input_size(self, length):
         return length + 1
