@@ -182,16 +182,17 @@ def trained(
     result = train(experiment, key, directory=directory, resume=resume, report=report)
     if result.interrupted:
         raise KeyboardInterrupt(f"stopped at step {result.step}; the same command resumes it")
-    rate, scores, validation = result.updates_per_second, result.best_scores, {}
-    if scores is not None and experiment.training.selection == "validation":
-        validation["validation"] = [float(x) if math.isfinite(x) else None for x in scores]
-    return result.params, validation | {
+    rate = result.updates_per_second
+    facts = {
         "alive": result.alive.tolist(),
         "steps": result.step,
         "wall_seconds": round(result.seconds, 1),
         "updates_per_second": round(rate, 2) if math.isfinite(rate) else None,
         "parameters": sum(x.size for x in jax.tree.leaves(result.params)) // len(result.alive),
     }
+    if experiment.training.selection == "validation":
+        facts["validation"] = list(map(json_number, result.best_scores.tolist()))
+    return result.params, facts
 
 
 def _stored_training(name: str, row: Row, results: Path) -> tuple[PyTree, dict[str, Any]] | None:
@@ -206,7 +207,7 @@ def _stored_training(name: str, row: Row, results: Path) -> tuple[PyTree, dict[s
         return None
     if row.trained_as is None and record.get("after_training", {}) == dict(row.after_training):
         return None
-    facts = ("validation", "alive", "steps", "wall_seconds", "updates_per_second", "parameters")
+    facts = ("alive", "steps", "wall_seconds", "updates_per_second", "parameters", "validation")
     return import_params(params)[0], {fact: record[fact] for fact in facts if fact in record}
 
 

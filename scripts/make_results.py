@@ -318,9 +318,9 @@ def _within_training(record: Record, metric: str) -> bool:
 
 def _learned(record: Record) -> tuple[float, ...]:
     """Accuracy at training lengths, then the validation, if it was recorded; these decide between variants."""
-    validation = [score for score in record.get("validation", []) if score is not None]
     learned = tuple(at_trained(record, metric) or 0.0 for metric in reversed(METRICS))
-    return (*learned, float(np.median(validation)) if validation else -np.inf)
+    validation = summarise(np.array(record.get("validation", [None]), float)).median  # None becomes NaN
+    return (*learned, float(np.nan_to_num(validation, nan=-np.inf)))
 
 
 def _on_test(network: tuple[Record, int]) -> tuple[float, ...]:

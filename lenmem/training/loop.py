@@ -52,8 +52,8 @@ class Result:
     updates_per_second: float
     """Median over the compiled calls of this session after the first; NaN if there was only one."""
     directory: Path | None
-    best_scores: np.ndarray | None = None
-    """float[S]: the scores by which the parameters were selected (a loss is negative; -inf before the first); None if
+    best_scores: np.ndarray
+    """float[S]: the scores by which the parameters were selected (a loss is negative); NaN for a diverged seed, and if
     the last parameters are kept."""
 
 
@@ -150,6 +150,7 @@ def run(
         if step != recorder.start:
             with stop.writing():
                 recorder.save(state, seconds)
+    scores = np.asarray(state.members.best_score)
     return Result(
         experiment=experiment,
         params=selected(state.members.params, state.members.best, state.members.best_score),
@@ -160,7 +161,7 @@ def run(
         seconds=seconds,
         updates_per_second=float(np.median(speeds[1:])) if len(speeds) > 1 else math.nan,
         directory=recorder.path,
-        best_scores=None if training.selection == "last" else np.asarray(state.members.best_score),
+        best_scores=np.where(alive & np.isfinite(scores), scores, np.nan),
     )
 
 

@@ -457,10 +457,12 @@ def test_a_call_that_compiles_again_can_be_stopped(monkeypatch):
 
 def test_a_dead_seed_has_no_validation():
     fast = Optimizer("sgd", learning_rate=0.3)
-    died = train(experiment(Poisoned(limit=0.2), seeds=8, steps=6, validate_every=2, optimizer=fast))
+    rule = {"selection": "validation", "validate_every": 2}
+    died = train(experiment(Poisoned(limit=0.2), seeds=8, steps=6, optimizer=fast, **rule))
     assert 0 < died.alive.sum() < 8
     scores = np.array(died.history[-1]["validation/token_accuracy"], float)
     np.testing.assert_array_equal(np.isnan(scores), ~died.alive)
+    np.testing.assert_array_equal(np.isnan(died.best_scores), ~died.alive)
 
 
 def test_a_fixed_set_smaller_than_a_batch_is_refused_before_the_training():
