@@ -147,7 +147,7 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
     Variants: `published`, the authors' configuration of each cell; `interpolated` (Table B.2); `open_read_gate`, with
     the constant 0 as the gate of the read head, as in the published code; `uniform`, the other initialisation of Table
     A.1; both of these; `adam`, our training with either gate; and `warm`, the training of the quickstart, with forget
-    gates that are initially half open. Two of them also exist with interpolation: `interpolated-open_read_gate` and
+    gates that are initially half open, which the networks without moving heads have, too. Two of them also exist with interpolation: `interpolated-open_read_gate` and
     `interpolated-warm`.
     """
     variants = {
@@ -174,9 +174,12 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
                     rows[f"{stem}-{variant}adam-{regime}"] = Row(experiment, "table_1b", where, PRINTED)
                     experiment = paper(in_regime, column, action_interpolation=True, **gate)
                     rows[f"{stem}-interpolated-{variant}{regime}"] = Row(experiment, "table_b2", where, INTERPOLATED)
-                warm = paper(in_regime, column, read_gate_bias=0.0, forget_bias=0.0)
-                warm = dataclasses.replace(warm, training=WARM)
-                rows[f"{stem}-warm-{regime}"] = Row(warm, "table_1b", where, PRINTED)
+            gates = {"forget_bias": 0.0} if MODELS[column].memory else {}
+            if MODELS[column].moves:
+                gates["read_gate_bias"] = 0.0
+            warm = dataclasses.replace(paper(in_regime, column, **gates), training=WARM)
+            rows[f"{stem}-warm-{regime}"] = Row(warm, "table_1b", where, PRINTED)
+            if MODELS[column].moves:
                 warm = dataclasses.replace(warm, model=warm.model.clone(action_interpolation=True))
                 rows[f"{stem}-interpolated-warm-{regime}"] = Row(warm, "table_b2", where, INTERPOLATED)
     return rows
