@@ -147,8 +147,8 @@ def table_rows(task: Task, name: str) -> dict[str, Row]:
     Variants: `published`, the authors' configuration of each cell; `interpolated` (Table B.2); `open_read_gate`, with
     the constant 0 as the gate of the read head, as in the published code; `uniform`, the other initialisation of Table
     A.1; both of these; `adam`, our training with either gate; and `warm`, the training of the quickstart, with forget
-    gates that are initially half open, which the networks without moving heads have, too. Two of them also exist with interpolation: `interpolated-open_read_gate` and
-    `interpolated-warm`.
+    gates that are initially half open, also for networks without moving heads. Two of them also exist with
+    interpolation: `interpolated-open_read_gate` and `interpolated-warm`.
     """
     variants = {
         "open_read_gate": {"read_gate_bias": 0.0},
