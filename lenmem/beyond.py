@@ -33,8 +33,9 @@ from lenmem.records import recorded, save_record
 from lenmem.restarts import trained_until_exact
 from lenmem.runs import measure
 from lenmem.serialize import from_plain, to_plain
-from lenmem.training import Optimizer
+from lenmem.training import Optimizer, checkpoint
 from lenmem.training.environment import describe_environment
+from lenmem.training.run_directory import CHECKPOINTS, alive_in, read_metrics
 
 MET = 0.99
 """A goal is met if the median exact match at this length is at least this."""
@@ -349,6 +350,17 @@ def save_page(results: Path) -> None:
 
 
 def again(entry: Entry, runs: Path) -> Path:
-    """The directory of runs for repeating an entry: the first `<runs>/again-<number>` without a run of it."""
+    """The directory of runs for repeating an entry: the first `<runs>/again-<number>` without a finished run of it."""
     folders = (runs / f"again-{number}" for number in itertools.count(1))
-    return next(folder for folder in folders if not (folder / entry.name).exists())
+    return next(folder for folder in folders if not finished(entry, folder / entry.name))
+
+
+def finished(entry: Entry, run: Path) -> bool:
+    """Whether the run and its further rounds (`lenmem.restarts`) were trained to the end, or all seeds diverged."""
+    training = entry.experiment.training
+
+    def ended(folder: Path) -> bool:
+        last = checkpoint.latest(folder / CHECKPOINTS)
+        return last == training.steps or not any(alive_in(read_metrics(folder), training.steps, training.seeds))
+
+    return all(map(ended, [run, *run.glob("round-*")]))

@@ -64,16 +64,16 @@ Lengths = Annotated[
 """A range of lengths, both ends included."""
 
 
-def check_fields(config: Any, *names: str) -> None:
+def check_fields(config: Any, *names: str, shown: Callable[[str], str] | None = None) -> None:
     """Raises ValueError for the first field of a dataclass, or of those in `names`, whose value does not have its type.
 
-    The message has the value and the allowed values. Unknown types are not checked. For a number, an array is also
-    accepted without a check, since the numbers of a sweep are traced.
+    The message has the field, as `shown` or as `Class.field`, the value and the allowed values. Unknown types are not
+    checked. For a number, an array is also accepted without a check, since the numbers of a sweep are traced.
     """
     for name, kind in kinds(type(config)).items():
         value = getattr(config, name)
         if (name in names or not names) and not _fits(value, kind):
-            got = f"{type(config).__name__}.{name} is {value!r}"
+            got = f"{shown(name) if shown else f'{type(config).__name__}.{name}'} is {value!r}"
             if typing.get_origin(kind) is Literal:
                 choices = [str(choice) for choice in typing.get_args(kind)]
                 raise ValueError(f"{got}; allowed are {', '.join(choices)}.{nearest(value, choices)}")

@@ -73,7 +73,7 @@ def parse(kind: type[T], program: str, arguments: list[str], **defaults: Any) ->
                 config=(tyro.conf.AvoidSubcommands,),
                 compact_help=len(known) > MANY,
             )
-        check_fields(options)
+        check_fields(options, shown=_option)
         return options
     except SystemExit as ended:
         if not ended.code:

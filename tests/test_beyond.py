@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,20 @@ def test_a_finished_run_is_measured_again_and_its_time_is_that_of_the_clock(meas
     assert again["processor_seconds"] is None
     assert beyond.seconds_of(again) == again["wall_seconds"] / 2
     assert again["curves"] == record["curves"]
-    assert beyond.again(ENTRY, folder / "runs").name == "again-1"
+
+
+def test_an_entry_that_is_repeated_continues_in_its_unfinished_run(measured, tmp_path):
+    _, folder = measured
+    assert beyond.again(ENTRY, tmp_path).name == "again-1"
+    shutil.copytree(folder / "runs" / "parity", tmp_path / "again-1" / "parity")
+    assert beyond.again(ENTRY, tmp_path).name == "again-2"
+    later = tmp_path / "again-1" / "parity" / "round-2" / "checkpoints"
+    (later / "1").mkdir(parents=True)
+    assert beyond.again(ENTRY, tmp_path).name == "again-1"
+    (later / "1").rename(later / "2")
+    assert beyond.again(ENTRY, tmp_path).name == "again-2"
+    shutil.rmtree(tmp_path / "again-1" / "parity" / "checkpoints" / "2")
+    assert beyond.again(ENTRY, tmp_path).name == "again-1"
 
 
 def with_shares(task: str, idea: str | None, seconds: float, *seeds: list[float]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def go_beyond(arguments: list[str]) -> None:
     if record is not None and options.rounds != Beyond.rounds:
         raise ValueError(f"--rounds has no effect: {entry.name} has a record; --again trains it once more")
     if record is None:
-        if options.again and (runs / entry.name).exists():
+        if options.again and beyond.finished(entry, runs / entry.name):
             runs = beyond.again(entry, runs)
         say(f"training {name_of(entry.experiment.model)} on {entry.name}")
         told = plain_report(entry.experiment.training.steps)
