@@ -350,7 +350,7 @@ def _scorecard(records: Sequence[Record]) -> list[str]:
         counts = [len(table["rows"]), len(of_table)]
         verdicts = [standing.verdict for standing in of_table]
         counts += [verdicts.count(kind) for kind in ("within", "above", "below", "not trained", None)]
-        counts.append(sum(chosen_as_in_the_paper(paper, one) in ("within", "above") for one in of_table))
+        counts.append(sum(chosen_as_in_the_paper(one) in ("within", "above") for one in of_table))
         sums += counts
         cells = [str(count) if count or number < 2 else "" for number, count in enumerate(counts)]
         rows.append([*_heading(paper, table), *cells])
@@ -415,7 +415,7 @@ def summary(records: Sequence[Record]) -> str:
     tables = {(paper, name): table for paper, name, table in _counted(everything)}
     found = {key: standing for key, standing in everything.items() if key[:2] in tables}
     printed = sum(len(table["rows"]) for table in tables.values())
-    verdicts = [(standing.verdict, chosen_as_in_the_paper(paper, standing)) for (paper, *_), standing in found.items()]
+    verdicts = [(standing.verdict, chosen_as_in_the_paper(standing)) for standing in found.values()]
     good = [[kind in ("within", "above") for kind in pair] for pair in verdicts]
     return (
         f"Of the {printed} rows that {len(papers.names())} papers print, {len(found)} have been measured. "
@@ -425,9 +425,14 @@ def summary(records: Sequence[Record]) -> str:
     )
 
 
-def chosen_as_in_the_paper(paper: str, standing: Standing) -> str | None:
+def chosen_as_in_the_paper(standing: Standing) -> str | None:
     """The verdict on the network selected on the test split, if the paper selects in this way."""
-    return standing.chosen_verdict if papers.about(paper)["chosen_on_test"] else None
+    return standing.chosen_verdict if chosen_on_test(standing.record) else None
+
+
+def chosen_on_test(record: Record) -> bool:
+    """Whether the table of a record has networks that were selected on the test split."""
+    return papers.about_table(record["paper"], record["table"])["chosen_on_test"]
 
 
 # --- a table ----------------------------------------------------------------------------------------------------------
@@ -445,7 +450,7 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
     title = title.rstrip(".")
     lost = not any(map(_has_numbers, records))
     note = "".join(f"{text} " for text in ["There is no printed number to compare with."] * lost + printed["notes"])
-    chosen = papers.about(paper)["chosen_on_test"]
+    chosen = chosen_on_test(records[0])
     scores = ["at trained lengths", "median"] if chosen else ["at trained lengths", "median", "best seed"]
     if not lost:
         scores += ["paper", "median - paper"]
@@ -466,7 +471,7 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
             f"\n### {title}",
             "",
             f"{caption} Shown: {names}{unit(records[0])}; {measured}. {note}{_ceilings(records, metrics)}"
-            f"{_selection(paper, records)}".strip(),
+            f"{_selection(records)}".strip(),
             "",
             f"![{title}: ours beside the paper's](pictures/{paper}-{table}.png)",
             "",
@@ -520,20 +525,21 @@ def _ceilings(records: Sequence[Record], metrics: Sequence[str]) -> str:
     return f"The task is ambiguous: no network can exceed {ceilings}. "
 
 
-def _selection(paper: str, records: Sequence[Record]) -> str:
+def _selection(records: Sequence[Record]) -> str:
     """The selection rules of the paper's numbers and of ours."""
     rules = sorted({from_plain(record["experiment"]["training"]).rule for record in records})
     ours = (
         f"Ours are {' or '.join(rules)}, of one configuration for each variant: the median over seeds of each metric "
         f"and the seed with the best {metric_name(ranked_metrics(records[0])[0])}, chosen on the test set, too."
     )
-    if papers.about(paper)["chosen_on_test"]:
+    if chosen_on_test(records[0]):
         ours = (
             f"Ours are {' or '.join(rules)}, the median over seeds. Beside it stands the best network of all variants "
             "and seeds of the printed row, chosen on the test split. The paper chose on the test split, too, but among "
             "other settings."
         )
-    return f"{papers.about(paper)['chosen_by_paper']} {ours}"
+    theirs = papers.about_table(records[0]["paper"], records[0]["table"])["chosen_by_paper"]
+    return f"{theirs} {ours}"
 
 
 def _scores(
@@ -623,7 +629,7 @@ def _draw_table(records: Sequence[Record]) -> Any:
     found = list(standings(records).values())
     labels = [row_label(standing.record, variants) for standing in found]
     printed = papers.tables(records[0]["paper"])[records[0]["table"]]
-    best = papers.about(records[0]["paper"])["chosen_on_test"]
+    best = chosen_on_test(records[0])
     panels = {}
     for metric in metrics:
         cells = [standing.record["measured"].get(metric) for standing in found]

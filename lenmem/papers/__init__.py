@@ -30,7 +30,8 @@ def about(paper: str) -> dict[str, Any]:
     tables              name -> {caption, metric, unit, notes, rows}; `printed` false for a table of ours, whose rows
                         are not counted as the paper's; and `scores_of` {tables, metrics, models} if the table has
                         other scores of the trainings of those tables: our metric -> the column, and a model's name
-                        there -> its name here, if they differ
+                        there -> its name here, if they differ. A table may have its own `chosen_by_paper` and
+                        `chosen_on_test`
     """
     if paper not in names():
         raise ValueError(f"there is no paper {paper!r}.{choices(paper, names())}")
@@ -40,6 +41,11 @@ def about(paper: str) -> dict[str, Any]:
 def tables(paper: str) -> dict[str, Any]:
     """All tables of a paper: name -> {caption, metric, unit, notes, rows}."""
     return about(paper)["tables"]
+
+
+def about_table(paper: str, table: str) -> dict[str, Any]:
+    """The entries of a table, and those of `about` that it does not have itself."""
+    return about(paper) | tables(paper)[table]
 
 
 def find(paper: str, table: str, **where: Any) -> dict[str, Any]:
