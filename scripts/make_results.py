@@ -27,7 +27,7 @@ from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS
-from lenmem.files import read_json
+from lenmem.files import json_number, read_json
 from lenmem.records import best_seed, compared_metrics, metric_name, ranked_metrics, shown, unit
 from lenmem.serialize import from_plain
 from lenmem.training.resume import same_experiment
@@ -174,8 +174,7 @@ def _mean_cell(record: Record) -> Record:
     """The mean over the compared metrics, seed by seed; None for a dead seed."""
     cells = [record["measured"][metric]["seeds"] for metric in record["metrics"]]
     means = np.array(cells, float).mean(axis=0)  # None becomes NaN
-    summary = summarise(means)
-    seeds = [None if np.isnan(mean) else float(mean) for mean in means]
+    summary, seeds = summarise(means), list(map(json_number, means.tolist()))
     return {"seeds": seeds, "median": float(summary.median), "best": float(summary.best)}
 
 
