@@ -81,7 +81,7 @@ paper. Test results are not used for this choice. Networks that are in no paper
 ({", ".join(f"`{name}`" for name in OWN)}) are counted only if there is no other. "Chosen on test" counts the rows whose
 best network, out of all variants and seeds, is within {NEAR:g} points or above. The best network is chosen on the test
 split, by exact match or by the paper's own score. These papers chose on the test split, too, but among other settings.
-The column is empty for the other papers.
+The column is empty for the other papers, and for means over seeds.
 
 A question mark after a number of the paper means that it was not checked: it was written down from memory.
 """
