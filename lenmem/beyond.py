@@ -35,7 +35,7 @@ from lenmem.runs import measure
 from lenmem.serialize import from_plain, to_plain
 from lenmem.training import Optimizer, checkpoint
 from lenmem.training.environment import describe_environment
-from lenmem.training.run_directory import CHECKPOINTS, alive_in, read_metrics
+from lenmem.training.run_directory import CHECKPOINTS, all_diverged
 
 MET = 0.99
 """A goal is met if the median exact match at this length is at least this."""
@@ -357,10 +357,5 @@ def again(entry: Entry, runs: Path) -> Path:
 
 def finished(entry: Entry, run: Path) -> bool:
     """Whether the run and its further rounds (`lenmem.restarts`) were trained to the end, or all seeds diverged."""
-    training = entry.experiment.training
-
-    def ended(folder: Path) -> bool:
-        last = checkpoint.latest(folder / CHECKPOINTS)
-        return last == training.steps or not any(alive_in(read_metrics(folder), training.steps, training.seeds))
-
-    return all(map(ended, [run, *run.glob("round-*")]))
+    steps, folders = entry.experiment.training.steps, [run, *run.glob("round-*")]
+    return all(checkpoint.latest(folder / CHECKPOINTS) == steps or all_diverged(folder) for folder in folders)

@@ -45,8 +45,11 @@ def holds_run(directory: Path) -> bool:
 
 def diverged_unsaved(directory: Path) -> bool:
     """Whether every seed of the run in the directory diverged before its first checkpoint."""
-    if checkpoint.latest(directory / CHECKPOINTS) is not None:
-        return False
+    return checkpoint.latest(directory / CHECKPOINTS) is None and all_diverged(directory)
+
+
+def all_diverged(directory: Path) -> bool:
+    """Whether every seed of the run in the directory diverged, according to its metrics."""
     history = read_metrics(directory)
     return bool(history) and not any(alive_in(history, history[-1]["step"], seeds=1))
 
