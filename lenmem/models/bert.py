@@ -32,8 +32,8 @@ import jax.numpy as jnp
 from lenmem.fields import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval
 from lenmem.models import hugging_face
 from lenmem.nn.attention import MultiHeadAttention
+from lenmem.nn.dropout import dropped
 from lenmem.nn.interfaces import FlatModel, require_spec
-from lenmem.nn.linear import dropped
 from lenmem.nn.module import Part
 from lenmem.nn.panm import PointerDecoder
 from lenmem.nn.pointers import MLP

@@ -28,6 +28,7 @@ from lenmem import ops
 from lenmem.fields import NonNegativeFloat, PositiveInt, UnitInterval
 from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
+from lenmem.nn.dropout import Dropout
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, recurrent, sequential
 from lenmem.nn.module import Part
@@ -107,7 +108,7 @@ class DNCCell(Part):
         if self.link_sharpness:
             shapes |= {"forward_sharpness": (heads,), "backward_sharpness": (heads,)}
         self.command_shapes = shapes
-        self.input_dropout = nn.Dropout(self.dropout)
+        self.input_dropout = Dropout(self.dropout)
         self.cell = as_cell(self.controller)
         self.interface = make_interface(shapes, **self.dtypes)
 

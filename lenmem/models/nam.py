@@ -25,10 +25,11 @@ from flax.linen.dtypes import promote_dtype
 from lenmem import ops
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import Mixing
+from lenmem.nn.dropout import dropped
 from lenmem.nn.encoders import reverse
 from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
 from lenmem.nn.interfaces.streaming import Streaming
-from lenmem.nn.linear import Linear, dropped, linear_init
+from lenmem.nn.linear import Linear, linear_init
 from lenmem.nn.module import Part
 from lenmem.nn.positions import Numbered, PositionEncoding
 from lenmem.nn.recurrence import recomputed_scan, where_valid

@@ -24,9 +24,10 @@ from lenmem import ops
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.cells import LSTMCell
+from lenmem.nn.dropout import dropped
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import dropped, glorot
+from lenmem.nn.linear import glorot
 from lenmem.nn.module import Part
 from lenmem.nn.positions import Numbered, PositionEncoding, PositionKind, encoding_of
 from lenmem.nn.transformer import PreNormLayer, TransformerEncoder

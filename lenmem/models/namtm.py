@@ -31,9 +31,10 @@ from lenmem import ops
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.models.tapes import JUMP, LEFT, NO_OP, RIGHT, Controls, Transition, run_heads, write_and_read
 from lenmem.nn.cells import GRUCell, LSTMCell
+from lenmem.nn.dropout import dropped
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import Linear, dropped
+from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 
 

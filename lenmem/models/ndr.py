@@ -23,8 +23,9 @@ from jax.typing import ArrayLike
 from lenmem.fields import NonNegativeFloat, PositiveInt, UnitInterval
 from lenmem.nn.act import AdaptiveSteps, Repeated
 from lenmem.nn.attention import Layout
+from lenmem.nn.dropout import dropped
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import dropped, uniform
+from lenmem.nn.linear import uniform
 from lenmem.nn.ndr import ContentAttention, GatedLayer, GatedPositionAttention, GeometricAttention, Update
 from lenmem.nn.positions import (
     ADDED,

@@ -14,9 +14,10 @@ from flax.linen.dtypes import promote_dtype
 
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.cells import LSTMCell, lstm_update
+from lenmem.nn.dropout import dropped
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import dropped, uniform
+from lenmem.nn.linear import uniform
 from lenmem.nn.module import Part
 from lenmem.types import Dtype, Spec
 

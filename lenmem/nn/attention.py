@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.initializers import Initializer, constant
 
+from lenmem.nn.dropout import Dropout
 from lenmem.nn.linear import Linear, glorot
 from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import ADDED, PositionScores
@@ -157,7 +158,7 @@ class MultiHeadAttention(Part):
         self.scale = self.param("scale", constant(root), (), self.param_dtype) if self.learned_scale else root
         if self.weighting == "forgetting":
             self.forget = nn.Dense(self.heads, **self.dtypes)
-        self.drop, self.drop_keys = nn.Dropout(self.dropout), nn.Dropout(self.key_dropout)
+        self.drop, self.drop_keys = Dropout(self.dropout), Dropout(self.key_dropout)
 
     @nn.nowrap
     def starts(self) -> tuple[Initializer, Initializer, Initializer]:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
+from lenmem.nn.dropout import Dropout
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
 from lenmem.nn.module import Part
 from lenmem.types import Dtype, PyTree, Step, at_least_float32
@@ -145,7 +146,7 @@ class Stacked(nn.Module):
         carries, output = [], step.inputs
         for layer, (cell, state) in enumerate(zip(self.stack, carry, strict=True)):
             if layer and self.dropout:
-                output = nn.Dropout(self.dropout, deterministic=step.deterministic)(output)
+                output = Dropout(self.dropout, deterministic=step.deterministic)(output)
             state, output = cell(state, step._replace(inputs=output))
             carries.append(state)
         return tuple(carries), output

@@ -29,11 +29,6 @@ def glorot(gain: float = 1.0) -> nn.initializers.Initializer:
     return nn.initializers.variance_scaling(gain**2, "fan_avg", "uniform")
 
 
-def dropped(x: jax.Array, rate: float, *, deterministic: bool) -> jax.Array:
-    """Dropout with a rate that may be 0, for methods that may create submodules."""
-    return nn.Dropout(rate, deterministic=deterministic)(x) if rate else x
-
-
 def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
     """`fan_in`: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), Torch's default; `uniform`: U(-1, 1). ValueError otherwise."""
     if init not in get_args(Init):

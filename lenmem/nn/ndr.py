@@ -16,7 +16,8 @@ from flax.linen.initializers import Initializer, constant, zeros
 
 from lenmem import ops
 from lenmem.nn.attention import Entries, Layout, MultiHeadAttention
-from lenmem.nn.linear import dropped, glorot, uniform
+from lenmem.nn.dropout import dropped
+from lenmem.nn.linear import glorot, uniform
 from lenmem.nn.module import Part
 from lenmem.nn.transformer import feedforward, linear_start
 

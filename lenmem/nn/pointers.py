@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from lenmem.nn.attention import AdditiveAttention
 from lenmem.nn.cells import GRUCell
+from lenmem.nn.dropout import Dropout
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part
 from lenmem.ops.pointers import Similarity, address_bank, dereference, phase_bank, pointer_weights, sample_base
@@ -187,7 +188,7 @@ class PointerUnits(Part):
         self.address_attention = each(self.address_heads, Similar, self.attention, self.hidden_size)
         self.content_maps = each(self.content_heads, MLP, self.mlp_size)
         self.content_attention = each(self.content_heads, Similar, self.attention, self.hidden_size)
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
         if self.controller != "none":
             self.recurrence = GRUCell(self.hidden_size, **self.dtypes)
         if self.controller == "attentive":

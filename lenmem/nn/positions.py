@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
+from lenmem.nn.dropout import Dropout
 from lenmem.nn.module import Module, Part
 from lenmem.types import Dtype
 
@@ -125,7 +126,7 @@ class AddPositions(nn.Module):
             return states
         if self.positions == "sinusoidal":
             signal = self.position_scale * signal
-        return nn.Dropout(self.dropout, deterministic=deterministic)(states + signal.astype(states.dtype))
+        return Dropout(self.dropout, deterministic=deterministic)(states + signal.astype(states.dtype))
 
 
 class PositionScores(Part):
@@ -159,7 +160,7 @@ class PositionScores(Part):
     def setup(self):
         shape = self.heads, self.features // self.heads
         params: dict[str, Any] = {"param_dtype": self.param_dtype}
-        self.drop_positions = nn.Dropout(self.dropout)
+        self.drop_positions = Dropout(self.dropout)
         if self.positions == "relative":
             zeros = nn.initializers.zeros
             kernel: dict[str, Any] = {"use_bias": False, "kernel_init": self.kernel_init, **self.dtypes}

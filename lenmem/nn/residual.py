@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import PositiveInt, UnitInterval
+from lenmem.nn.dropout import dropped
 from lenmem.nn.interfaces import FlatModel, sequential
-from lenmem.nn.linear import dropped, uniform
+from lenmem.nn.linear import uniform
 from lenmem.nn.module import Part
 
 

@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.attention import Layout, MemoryAttention, Mixing, MultiHeadAttention, Weighting
-from lenmem.nn.linear import dropped, glorot, uniform
+from lenmem.nn.dropout import dropped
+from lenmem.nn.linear import glorot, uniform
 from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import (
     AddPositions,

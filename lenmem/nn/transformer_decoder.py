@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.attention import Entries
+from lenmem.nn.dropout import Dropout
 from lenmem.nn.module import Part
 from lenmem.nn.positions import AddPositions, Numbered, PositionEncoding, PositionKind, encoding_of
 from lenmem.nn.transformer import PostNormLayer, glorot_attention
@@ -44,7 +45,7 @@ class DecoderLayer(Part):
             initialization="glorot",
             **self.dtypes,
         )
-        self.drop = nn.Dropout(self.dropout)
+        self.drop = Dropout(self.dropout)
 
     def __call__(self, states: jax.Array, own: Entries, memory: PyTree, *, deterministic: bool = True) -> jax.Array:
         """[B, Q, d], the entries of the decoder, the entries of the memory -> [B, Q, d]."""

@@ -142,7 +142,7 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
     of products, because matrix units gain nothing for such small matrices.
     """
     if platform() == "tpu":
-        return _merged_whole(below)
+        return _by_rows(below)
     count = below.shape[-1]
     width = 1 << (count - 1).bit_length()
     size = min(_MASKED, width)
@@ -170,22 +170,20 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
     return inverse[..., 0, :count, :count]
 
 
-def _merged_whole(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    """The same, with all blocks of a size merged by two products of complete matrices, in a loop over sizes.
+def _by_rows(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    """The same, by forward substitution: row i of the inverse is e_i - sum_{j < i} B_ij row_j.
 
-    A TPU's matrix unit takes as long for small blocks as for a matrix of its own size, and its compiler takes seconds
-    for every exact product.
+    All systems lie along the last axis, which fills a TPU's vector unit whatever C is. Products of such small matrices
+    do not fill its matrix unit: the compiler estimates four times as many cycles for them, and needs seconds for each.
     """
     count = below.shape[-1]
-    place = jnp.arange(count)
+    systems = jnp.moveaxis(below.reshape(-1, count, count), 0, -1)
 
-    def merge(level: jax.Array, inverse: jax.Array) -> jax.Array:
-        block = place >> level
-        corners = jnp.where((block[:, None] == block + 1) & (block % 2 == 0), below, 0)
-        return inverse - _product(inverse, _product(corners, inverse))
+    def substitute(i: jax.Array, inverse: jax.Array) -> jax.Array:
+        return inverse.at[i].add(-jnp.sum(systems[i][:, None] * inverse, axis=0))
 
-    identity = jnp.broadcast_to(jnp.eye(count, dtype=below.dtype), below.shape)
-    return jax.lax.fori_loop(0, (count - 1).bit_length(), merge, identity)
+    identity = jnp.broadcast_to(jnp.eye(count, dtype=below.dtype)[..., None], systems.shape)
+    return jnp.moveaxis(jax.lax.fori_loop(1, count, substitute, identity), -1, 0).reshape(below.shape)
 
 
 @_unit_triangular_inverse.defjvp
