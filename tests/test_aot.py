@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -97,6 +98,30 @@ def test_what_the_compiler_refuses_is_one_line():
     said = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
     assert reason(f"{said}Used 20.1G of 15.75G hbm.\nMore") == "it needs 20.1GB of hbm, and a device has 15.75GB"
     assert reason("INTERNAL: no\nat all") == "INTERNAL: no"
+
+
+def test_products_whose_tiles_do_not_fit_are_left_to_another_library():
+    """Only those for a GPU, whose tiles are tried out where there is a device; other errors pass."""
+
+    class Lowered:
+        def __init__(self, says):
+            self.says, self.asked = says, []
+
+        def compile(self, options=None):
+            self.asked.append(options)
+            if options is None:
+                raise jax.errors.JaxRuntimeError(self.says)
+            return jax.jit(jnp.sin).lower(1.0).compile()
+
+    def compiled(platform, says="INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.4"):
+        lowered = Lowered(says)
+        program = aot.LoweredProgram(lowered, 0.0, 1)
+        with contextlib.suppress(aot.CompileError):
+            program.compile("training", aot.TARGETS[platform])
+        return lowered.asked
+
+    assert compiled("h100") == [None, {"xla_gpu_enable_triton_gemm": False}]
+    assert compiled("v5e:2x2") == compiled("h100", "INTERNAL: another") == [None]
 
 
 def test_a_program_that_calls_the_host_is_refused_in_one_line(tiny, monkeypatch):
