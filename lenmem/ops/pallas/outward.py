@@ -36,6 +36,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from lenmem.ops.pallas.calls import exact
 from lenmem.ops.pallas.kernels import backward_kernel, forward_kernel
 from lenmem.ops.pallas.tiles import (
     TILE,
@@ -64,7 +65,7 @@ def forward(
     further blocks, on both sides at once, until all but half of it is matched.
     """
     inputs = [(query, True), (key, False), (value, False), (sides, True), (bias, False)]
-    kernel = functools.partial(forward_kernel, exact=_exact(interpret), one_sided=one_sided)
+    kernel = functools.partial(forward_kernel, exact=exact(interpret), one_sided=one_sided)
     return _run(kernel, inputs, [(value, True)], tolerance, _bands(query, 2), one_sided, interpret)[0]
 
 
@@ -83,7 +84,7 @@ def backward(
     """Gradients to query, key, value and sides, from that to the result."""
     inputs = [(query, True), (key, False), (value, False), (sides, True), (bias, False), (cotangent, True)]
     results = [(query, True), (key, False), (value, False), (sides, True)]
-    kernel = functools.partial(backward_kernel, exact=_exact(interpret), one_sided=one_sided)
+    kernel = functools.partial(backward_kernel, exact=exact(interpret), one_sided=one_sided)
     scratch = [*_bands(query, 4), pltpu.VMEM((2, TILE, TILE), jnp.float32)]
     return _run(kernel, inputs, results, tolerance, scratch, one_sided, interpret)
 
@@ -92,12 +93,6 @@ def bytes_needed(length: int, width: int, value_width: int) -> int:
     """VMEM of the backward kernel for N = length: bands of blocks, and keys, values and gradients, each twice."""
     length += -length % TILE
     return 4 * (4 * TILE * (length + 2 * TILE) + 4 * length * (width + value_width)) + 2**22
-
-
-def _exact(interpret: bool) -> bool:
-    """Whether products of float32 are to be exact; by default a TPU rounds their factors to bfloat16."""
-    precision = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
-    return interpret or precision not in (None, "default", "fastest", "bfloat16")
 
 
 def _bands(query: jax.Array, count: int) -> list[Any]:
