@@ -251,13 +251,18 @@ def test_one_collective_per_layer(causal):
 
     spread = NamedSharding(mesh, PartitionSpec(None, None, "sequence", None))
     whole = functools.partial(parallel.sharded_outer_product_attention, mesh=mesh, causal=causal)
-    assert counted(stacked(whole), shape, spread) == layers
-    assert counted(gradient(stacked(whole)), shape, spread) == 2 * layers
     alone = functools.partial(ops.normalized_outer_product_attention, causal=causal)
-    assert counted(stacked(alone), shape, SingleDeviceSharding(devices[0])) == 0
     one = parallel._pmapped(causal, tuple(devices), 2)
     parts = [jax.ShapeDtypeStruct((2, 2, 4, 128, 128), jnp.float32)] * 3
-    assert sum(collectives(one.lower(*parts).compile().as_text()).values()) == 1
+    for platform in ("tpu", "cpu")[: 1 + causal]:  # on a TPU causal attention is a kernel, for others XLA's operations
+        with on_platform(platform):
+            assert counted(stacked(whole), shape, spread) == layers
+            assert counted(gradient(stacked(whole)), shape, spread) == 2 * layers
+            assert counted(stacked(alone), shape, SingleDeviceSharding(devices[0])) == 0
+            text = one.lower(*parts).compile().as_text()
+        assert sum(collectives(text).values()) == 1
+        assert ("tpu_custom_call" in text) == (causal and platform == "tpu")
+        jax.clear_caches()
 
 
 def test_options_of_all(tmp_path, monkeypatch):

@@ -17,6 +17,12 @@ def exact(interpret: bool) -> bool:
     return interpret or precision not in (None, "default", "fastest", "bfloat16")
 
 
+def like(array: jax.Array, varying: jax.Array) -> jax.ShapeDtypeStruct:
+    """A result of a kernel: float32, with the shape of `array`. Inside `jax.shard_map` it varies over the mesh axes over
+    which `varying` does."""
+    return jax.ShapeDtypeStruct(array.shape, jnp.float32, manual_axis_type=jax.typeof(varying).mat)
+
+
 def with_tangents_of(plain: Callable, kernel: Callable) -> Callable[..., Any]:
     """The kernel; differentiated forward, the derivative of the plain function."""
     function = jax.custom_jvp(kernel)

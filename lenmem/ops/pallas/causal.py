@@ -29,9 +29,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import Mesh
 
+from lenmem.ops.chunks import varying_like
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.linear_recurrence import linear_recurrence
-from lenmem.ops.pallas.calls import exact, of_rows, with_tangents_of
+from lenmem.ops.pallas.calls import exact, like, of_rows, with_tangents_of
 from lenmem.ops.pallas.tiles import INNER, OUTER, product
 from lenmem.placement import platform, spread
 
@@ -114,6 +115,7 @@ def _run(
     interpret: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """The reads of rows [R, S, d], S a multiple of `size`. `reverse`: of the sums over s >= i."""
+    queries, keys, values, initial = varying_like((queries, keys, values, initial))
     rows, length, _ = keys.shape
     chunks = length // size
 
@@ -125,7 +127,7 @@ def _run(
     whole = pl.BlockSpec((1, *initial.shape[1:]), lambda row, _: (row, 0, 0))
     return pl.pallas_call(
         functools.partial(_kernel, exact=exact(interpret), reverse=reverse),
-        out_shape=(jax.ShapeDtypeStruct(values.shape, jnp.float32), jax.ShapeDtypeStruct(initial.shape, jnp.float32)),
+        out_shape=(like(values, keys), like(initial, keys)),
         grid=(rows, chunks),
         in_specs=[chunk_of(queries), chunk_of(keys), chunk_of(values), whole],
         out_specs=(chunk_of(values), whole),

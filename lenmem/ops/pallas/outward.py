@@ -36,7 +36,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from lenmem.ops.pallas.calls import exact
+from lenmem.ops.chunks import varying_like
+from lenmem.ops.pallas.calls import exact, like
 from lenmem.ops.pallas.kernels import backward_kernel, forward_kernel
 from lenmem.ops.pallas.tiles import (
     TILE,
@@ -115,7 +116,8 @@ def _run(
     A program has one sequence, or two if there are few blocks: then their steps alternate, and one computes while the
     other waits for its results.
     """
-    rows, _, length = inputs[0][0].shape
+    arrays = varying_like([array for array, _ in inputs])
+    rows, _, length = arrays[0].shape
     blocks = length // TILE
     together = 2 if blocks <= UNROLL + 1 and rows % 2 == 0 and not one_sided and tolerance is None else 1
     limits = () if tolerance is None else (tolerance,)
@@ -130,18 +132,18 @@ def _run(
         sequences = []
         for row in range(together):
             own = refs[split + row * len(scratch) :][: len(scratch)]
-            arrays = [ref.at[row] for ref in refs[:split]]
-            sequences.append(kernel(limit[0] if limit else None, *arrays, *own, blocks=blocks))
+            of_row = [ref.at[row] for ref in refs[:split]]
+            sequences.append(kernel(limit[0] if limit else None, *of_row, *own, blocks=blocks))
         for _ in zip(*sequences, strict=True):
             pass
 
     return pl.pallas_call(
         program,
-        out_shape=[jax.ShapeDtypeStruct(array.shape, jnp.float32) for array, _ in results],
+        out_shape=[like(array, arrays[0]) for array, _ in results],
         grid=(rows // together, blocks),
         in_specs=[*[pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits), *[spec(*x) for x in inputs]],
         out_specs=[spec(*x) for x in results],
         scratch_shapes=scratch * together,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM),
         interpret=interpret,
-    )(*limits, *[array for array, _ in inputs])
+    )(*limits, *arrays)
