@@ -18,8 +18,8 @@ def exact(interpret: bool) -> bool:
 
 
 def like(array: jax.Array, varying: jax.Array) -> jax.ShapeDtypeStruct:
-    """A result of a kernel: float32, with the shape of `array`. Inside `jax.shard_map` it varies over the mesh axes over
-    which `varying` does."""
+    """A result of a kernel: float32, with the shape of `array`. Inside `jax.shard_map` it varies over the same axes of
+    the mesh as `varying`."""
     return jax.ShapeDtypeStruct(array.shape, jnp.float32, manual_axis_type=jax.typeof(varying).mat)
 
 
