@@ -175,7 +175,7 @@ class LoweredProgram:
         started = time.process_time()
         try:
             with on_platform(target.platform):
-                executable = self.lowered.compile()
+                executable = self._executable(target.platform)
         except jax.errors.JaxRuntimeError as error:
             raise CompileError(f"the {name} does not compile: {reason(str(error))}") from error
         seconds = self.cpu_seconds + time.process_time() - started
@@ -185,6 +185,16 @@ class LoweredProgram:
             (dump / f"{name}.txt").write_text(text)
         return summed_up(executable, text, seconds, self.devices, target.memory)
 
+    def _executable(self, platform: str) -> Any:
+        """The compiled program. XLA tries out the tiles of a GPU's matrix products on the device. Without one it takes
+        tiles that may not fit, and then the products are left to cuBLAS."""
+        try:
+            return self.lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if platform != "cuda" or "tile sizes" not in str(error):
+                raise
+            return self.lowered.compile({"xla_gpu_enable_triton_gemm": False})
+
 
 def lowered_programs(experiment: Experiment, target: Target) -> dict[str, LoweredProgram]:
     """The lowered programs of an experiment, `training` and `evaluation`.
@@ -193,6 +203,7 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
     `lenmem.data.rows.take` replaces them.
     """
     devices = devices_of(target)
+    experiment.task.source("train", experiment.training.batch_size)  # a data set is generated before time is taken
     programs = {}
     for name, lower in {"training": lowered_training, "evaluation": _lowered_evaluation}.items():
         started = time.process_time()

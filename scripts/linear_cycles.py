@@ -4,11 +4,13 @@
     python scripts/linear_cycles.py --only "scan 4096"                # programs whose name contains these words
     python scripts/linear_cycles.py --json results/accelerators.json  # also put them in front of the records of a file
 
-Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, one row of 8 heads, bfloat16, of S
-positions and width d. Three numbers of cycles are compared:
+Causal `normalized_outer_product_attention`, by XLA and by the kernel, and `nam_scan` with reads, forward, one row of 8
+heads, bfloat16, of S positions and width d. Three numbers of cycles are compared:
 
-    whole       the compiler's estimates (`estimated_cycles`) of all operations, those of a loop times its steps
-    products    the same only for the matrix products, each compiled separately, times the number of its uses
+    whole       the compiler's estimates (`estimated_cycles`) of all operations, those of a loop times its steps; for a
+                kernel its bundles times the steps of its grid, as in `kernel_cycles.py`
+    products    the same only for the matrix products, each compiled separately, times the number of its uses; not known
+                for a kernel
     peak        the operations of these products at the rate of all matrix units, each product as one pass in bfloat16
 
 Nothing is run, so no speed is measured.
@@ -18,7 +20,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import math
+import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +40,7 @@ from lenmem.placement import on_platform
 from lenmem.training.environment import describe_environment
 
 HEADS = 8
-OPERATIONS = ("attention", "scan")
+OPERATIONS = ("attention", "kernel", "scan")
 LENGTHS = (4096, 16384, 65536)
 WIDTHS = (64, 128)
 PEAK = {"v5e:1x1": 4 * 2 * 128 * 128, "v5p:2x2x1": 8 * 2 * 128 * 128}
@@ -52,8 +57,10 @@ def names() -> Iterator[str]:
 def operation(kind: str) -> Callable[..., jax.Array]:
     """The function of queries, keys, values and gates that is compiled."""
 
-    def attention(queries, keys, values, gates):
-        read = ops.normalized_outer_product_attention(queries, keys, values, write_probability=gates, causal=True)
+    def attention(implementation, queries, keys, values, gates):
+        read = ops.normalized_outer_product_attention(
+            queries, keys, values, write_probability=gates, causal=True, implementation=implementation
+        )
         assert isinstance(read, jax.Array)
         return read
 
@@ -62,19 +69,23 @@ def operation(kind: str) -> Callable[..., jax.Array]:
         assert reads is not None
         return reads
 
-    return {"attention": attention, "scan": scan}[kind]
+    if kind == "scan":
+        return scan
+    return functools.partial(attention, "pallas" if kind == "kernel" else "xla")
 
 
-def measured(name: str) -> dict[str, Any]:
-    """The compiler's figures for a program and for its products."""
+def measured(name: str, dump: Path) -> dict[str, Any]:
+    """The compiler's figures for a program and for its products. `dump`: the folder of libtpu's bundles."""
     kind, length, width, topology = name.split(" ")
     shape = (1, HEADS, int(length), int(width))
     arrays = [jax.ShapeDtypeStruct(shape, jnp.bfloat16)] * 3 + [jax.ShapeDtypeStruct(shape[:-1], jnp.bfloat16)]
     with on_platform("tpu"):
         traced = jax.make_jaxpr(operation(kind))(*arrays)
     products = products_of(traced.jaxpr)
-    alone = sum(count * product_cycles(product, topology) for product, count in products.items())
-    whole = cycles_of(compiled(jaxpr_as_fun(traced), arrays, topology))
+    text = compiled(jaxpr_as_fun(traced), arrays, topology)
+    whole, alone = cycles_of(text) + cycles_of_kernels(text, dump), None
+    if kind != "kernel":
+        alone = sum(count * product_cycles(product, topology) for product, count in products.items())
     work = sum(count * operations(product) for product, count in products.items())
     peak = work / PEAK[topology]
     figures = {"whole": whole, "products": alone, "peak": round(peak)}
@@ -106,6 +117,8 @@ def products_of(jaxpr: Any, times: int = 1) -> Counter[Product]:
         steps = 1
         if equation.primitive.name == "scan":
             steps = options["length"]
+        elif equation.primitive.name == "pallas_call":
+            steps = math.prod(options["grid_mapping"].grid)
         elif equation.primitive.name == "while":
             raise ValueError("a loop of unknown length")
         for value in options.values():
@@ -130,6 +143,17 @@ def product_cycles(product: Product, topology: str) -> int:
         jax.lax.dot_general, dimension_numbers=dimensions, precision=precision, preferred_element_type=sums
     )
     return cycles_of(compiled(function, [jax.ShapeDtypeStruct(*x) for x in (a, b)], topology))
+
+
+def cycles_of_kernels(text: str, dump: Path) -> int:
+    """The bundles of all kernels of a program, times the steps of their grids."""
+    from kernel_cycles import kernel_cycles  # the script beside this one
+
+    total = 0
+    for call in re.findall(r"%?([\w.-]+) = [^\n]* custom-call\([^\n]*tpu_custom_call", text):
+        bundles = max(dump.glob(f"*-{call}-*[0-9]-final_bundles.txt"), key=os.path.getmtime)  # of the last program
+        total += kernel_cycles(bundles.read_text(), blocks=0, form="kernel")
+    return total
 
 
 def cycles_of(text: str) -> int:
@@ -172,15 +196,16 @@ def main() -> None:
     if not chosen:
         parser.error(f"no program has {options.only!r} in its name; there are: {'; '.join(names())}")
     commit = describe_environment().get("commit")
-    for name in chosen:
-        figures = measured(name)
-        whole, products, peak = (figures[x] for x in ("whole", "products", "peak"))
-        print(
-            f"{name}: {whole} cycles; products alone {products / whole:.0%} of it, peak {peak / whole:.0%}", flush=True
-        )
-        if options.json:
-            record = {"config": f"linear {name}", "topology": name.split()[-1], "commit": commit, "linear": figures}
-            aot.save_measured(options.json, record)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["LIBTPU_INIT_ARGS"] = f"--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true"  # read once
+        for name in chosen:
+            figures = measured(name, Path(folder))
+            whole, products, peak = (figures[x] for x in ("whole", "products", "peak"))
+            alone = "" if products is None else f"products alone {products / whole:.0%} of it, "
+            print(f"{name}: {whole} cycles; {alone}peak {peak / whole:.0%}", flush=True)
+            if options.json:
+                record = {"config": f"linear {name}", "topology": name.split()[-1], "commit": commit, "linear": figures}
+                aot.save_measured(options.json, record)
 
 
 if __name__ == "__main__":

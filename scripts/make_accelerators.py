@@ -84,9 +84,17 @@ times its steps. *Products alone* is the estimate for the program's matrix produ
 to the whole program. It can exceed 100%, because the whole program is compiled differently. *Of peak* is the time of
 these products at the full rate of all matrix units, relative to the whole program. Products of width 64 fill half of a
 unit, and exact float32 products take six passes, so even the products alone do not reach the peak. Nothing was run.
+
+The attention also has a kernel in Pallas, which `auto` is on a TPU ({{py:mod}}`lenmem.ops.pallas.causal`). Its cycles
+are counted as those of the kernels above, and added to the estimates for the rest of the program: normalising queries
+and keys, and the conversion of the result.
 """
 HEADS = 8
-OPERATIONS = {"attention": "outer-product attention", "scan": "`nam_scan`"}
+OPERATIONS = {
+    "attention": "outer-product attention, XLA",
+    "kernel": "outer-product attention, kernel",
+    "scan": "`nam_scan`",
+}
 
 
 def page(records: list[dict[str, Any]]) -> str:
@@ -181,7 +189,7 @@ def _linear(measured: list[dict[str, Any]]) -> list[str]:
             str(one["width"]),
             f"{one['length']:,}",
             f"{one['whole'] / 1e6:.3g}",
-            *(f"{one[name] / one['whole']:.0%}" for name in ("products", "peak")),
+            *("-" if one[name] is None else f"{one[name] / one['whole']:.0%}" for name in ("products", "peak")),
         ]
         parts.append(f"| {' | '.join(cells)} |\n")
     return parts

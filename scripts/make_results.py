@@ -448,7 +448,8 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
     title, _, caption = printed["caption"].partition(". ")
     title = title.rstrip(".")
     lost = not any(map(_has_numbers, records))
-    note = "".join(f"{text} " for text in ["There is no printed number to compare with."] * lost + printed["notes"])
+    notes = ["There is no printed number to compare with."] * lost + printed["notes"]
+    notes += [*_ceilings(records, metrics), *_selection(records)]
     chosen = chosen_on_test(records[0])
     scores = ["at trained lengths", "median"] if chosen else ["at trained lengths", "median", "best seed"]
     if not lost:
@@ -469,8 +470,9 @@ def _table_section(paper: str, table: str, records: Sequence[Record]) -> str:
         [
             f"\n### {title}",
             "",
-            f"{caption} Shown: {names}{unit(records[0])}; {measured}. {note}{_ceilings(records, metrics)}"
-            f"{_selection(records)}".strip(),
+            f"{caption} Shown: {names}{unit(records[0])}; {measured}.".strip(),
+            "",
+            *(f"* {note}" for note in notes),
             "",
             f"![{title}: ours beside the paper's](pictures/{paper}-{table}.png)",
             "",
@@ -514,18 +516,18 @@ def row_label(record: Record, variants: Mapping[str, str]) -> str:
     return f"{where} ({variants[record['row']]})" if variants[record["row"]] else where
 
 
-def _ceilings(records: Sequence[Record], metrics: Sequence[str]) -> str:
-    """The best possible scores, metric by metric, if the task is ambiguous."""
+def _ceilings(records: Sequence[Record], metrics: Sequence[str]) -> Iterator[str]:
+    """A note on the best possible scores, metric by metric, if the task is ambiguous."""
     task = from_plain(records[0]["experiment"]["task"])
     if task.spec.ceiling is None:
-        return ""
+        return
     lengths = [task.splits[metric.rpartition("/")[0] or "test"][0] for metric in metrics]
     ceilings = " / ".join(f"{100 * task.ceiling_at(length):.1f}" for length in lengths)
-    return f"The task is ambiguous: no network can exceed {ceilings}. "
+    yield f"The task is ambiguous: no network can exceed {ceilings}."
 
 
-def _selection(records: Sequence[Record]) -> str:
-    """The selection rules of the paper's numbers and of ours."""
+def _selection(records: Sequence[Record]) -> tuple[str, str]:
+    """Notes on the selection of the paper's numbers and of ours."""
     rules = sorted({from_plain(record["experiment"]["training"]).rule for record in records})
     ours = (
         f"Ours are {' or '.join(rules)}, of one configuration for each variant: the median over seeds of each metric "
@@ -538,7 +540,7 @@ def _selection(records: Sequence[Record]) -> str:
             "other settings."
         )
     theirs = papers.about_table(records[0]["paper"], records[0]["table"])["chosen_by_paper"]
-    return f"{theirs} {ours}"
+    return theirs, ours
 
 
 def _scores(

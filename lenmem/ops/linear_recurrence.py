@@ -137,15 +137,15 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
 
         [[A, 0], [B, D]]^-1 = [[A^-1, 0], [-D^-1 B A^-1, D^-1]]
 
-    This takes log2(C) batched products. Triangular solves of many small systems are several times slower on CPU and
-    GPU, and a Neumann series loses all precision if keys repeat. Blocks of up to `_MASKED` are merged in place, by sums
-    of products, because matrix units gain nothing for such small matrices.
+    Each size of blocks takes two batched products. Triangular solves of many small systems are several times slower on
+    CPU and GPU, and a Neumann series loses all precision if keys repeat. The smallest blocks are inverted without
+    matrix products, because matrix units gain nothing for them.
     """
-    if platform() == "tpu":
-        return _by_rows(below)
     count = below.shape[-1]
-    width = 1 << (count - 1).bit_length()
-    size = min(_MASKED, width)
+    invert, size = (_by_columns, 32) if platform() == "tpu" else (_by_sums, 8)
+    if count <= size:
+        return invert(below)
+    width = size << (-(-count // size) - 1).bit_length()
     below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, width - count)] * 2)
 
     def blocks(row: int, step: int) -> jax.Array:
@@ -153,14 +153,7 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
         corners = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
         return jnp.stack(corners, axis=-3)
 
-    diagonal = blocks(0, size)
-    inverse = jnp.broadcast_to(jnp.eye(size, dtype=below.dtype), diagonal.shape)
-    half = 1
-    while half < size:
-        place = np.arange(size) // half
-        corner = jnp.where((place[:, None] == place + 1) & (place % 2 == 0), diagonal, 0)
-        inverse = inverse - (corner if half == 1 else _small_product(inverse, _small_product(corner, inverse)))
-        half *= 2
+    inverse = invert(blocks(0, size))
     while size < width:
         first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
         corner = -_product(second, _product(blocks(size, 2 * size), first))
@@ -170,20 +163,32 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
     return inverse[..., 0, :count, :count]
 
 
-def _by_rows(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
-    """The same, by forward substitution: row i of the inverse is e_i - sum_{j < i} B_ij row_j.
+def _by_sums(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    """The same for small matrices: the blocks are merged in place, by sums of products."""
+    place = np.arange(below.shape[-1])
+    inverse = jnp.broadcast_to(jnp.eye(len(place), dtype=below.dtype), below.shape)
+    half = 1
+    while half < len(place):
+        block = place // half
+        corner = jnp.where((block[:, None] == block + 1) & (block % 2 == 0), below, 0)
+        inverse = inverse - (corner if half == 1 else _small_product(inverse, _small_product(corner, inverse)))
+        half *= 2
+    return inverse
 
-    All systems lie along the last axis, which fills a TPU's vector unit whatever C is. Products of such small matrices
-    do not fill its matrix unit: the compiler estimates four times as many cycles for them, and needs seconds for each.
+
+def _by_columns(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
+    """The same by elimination, column by column, with all systems along the last axis, which fills a TPU's vector unit.
+
+    The compiler needs seconds for each exact product of small matrices, and estimates several times as many cycles.
     """
     count = below.shape[-1]
     systems = jnp.moveaxis(below.reshape(-1, count, count), 0, -1)
 
-    def substitute(i: jax.Array, inverse: jax.Array) -> jax.Array:
-        return inverse.at[i].add(-jnp.sum(systems[i][:, None] * inverse, axis=0))
+    def eliminate(j: jax.Array, inverse: jax.Array) -> jax.Array:
+        return inverse - systems[:, j, None] * inverse[j]
 
     identity = jnp.broadcast_to(jnp.eye(count, dtype=below.dtype)[..., None], systems.shape)
-    return jnp.moveaxis(jax.lax.fori_loop(1, count, substitute, identity), -1, 0).reshape(below.shape)
+    return jnp.moveaxis(jax.lax.fori_loop(0, count - 1, eliminate, identity), -1, 0).reshape(below.shape)
 
 
 @_unit_triangular_inverse.defjvp
@@ -198,4 +203,3 @@ def _small_product(a: Float[Array, "... C C"], b: Float[Array, "... C C"]) -> Fl
 
 
 _product = functools.partial(jnp.matmul, precision="highest")
-_MASKED = 8

@@ -19,12 +19,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops import pallas
 from lenmem.ops.chunks import chunked, outer_products, read_all, result_type, sum_type, unchunked
 from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
+from lenmem.placement import platform
 
 LINEAR_EPSILON = 1e-6
 MINIMAL_CHUNK = 32
+SHORTEST = 128
+"""From this length on, causal attention on a TPU uses the kernel."""
 
 Probability = Float[Array, "..."] | float
 
@@ -94,6 +98,7 @@ def normalized_outer_product_attention(
     chunk_size: int | None = None,
     carry: Float[Array, "... v k"] | None = None,
     return_carry: bool = False,
+    implementation: pallas.Implementation = "auto",
 ) -> Float[Array, "... S v"] | tuple[Float[Array, "... S v"], Float[Array, "... v k"]]:
     """Normalized outer-product attention (sections 3.2 and 4.1): attention without a softmax, linear in the length.
 
@@ -116,11 +121,16 @@ def normalized_outer_product_attention(
     default C is the smallest power of two that is at least sqrt(d_v d_k) and at least 32, which gives O(S d^2) time and
     O(S d + d^2) memory. The gradient has the same cost; only the inputs are stored for it.
 
-    Raises ValueError for mismatched lengths or an invalid chunk size.
+    `implementation` is for causal attention: `xla` is described above, `pallas` is a kernel for TPUs with chunks of its
+    own, whose memory is O(S d + d^2), forward and backward (`lenmem.ops.pallas.causal`). `auto` is `pallas` on a TPU,
+    from a length of 128 on and without a `chunk_size`, otherwise `xla`.
+
+    Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
+    not take.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _writes(key, value, key_mask, write_probability)
-    read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size)
+    read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size, implementation)
     read = _gated(read, read_probability).astype(result_type(value))
     return (read, memory) if return_carry else read
 
@@ -157,6 +167,7 @@ def linear_attention(
     chunk_size: int | None = None,
     carry: tuple[Float[Array, "... v k"], Float[Array, "... k"]] | None = None,
     return_carry: bool = False,
+    implementation: pallas.Implementation = "auto",
 ) -> Float[Array, "... S v"] | tuple[Float[Array, "... S v"], tuple[Float[Array, "... v k"], Float[Array, "... k"]]]:
     """Attention of the Linear Transformer (Katharopoulos et al. 2020, equation 5), the baseline of section 4.
 
@@ -164,14 +175,14 @@ def linear_attention(
 
     over all s, or s <= i if `causal`. Keys where `key_mask` is False are ignored; a query that sees no key gets zeros.
     `carry` contains both sums over earlier keys (default zero). With `return_carry` the result is (Y, the sums
-    including these keys), so a causal sequence may be read piece by piece. The cost is that of
-    `normalized_outer_product_attention`.
+    including these keys), so a causal sequence may be read piece by piece. The cost and the implementations are those
+    of `normalized_outer_product_attention`.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
     queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
     before, already = (None, None) if carry is None else carry
-    read, memory = _attend(queries, keys, values, before, causal, chunk_size)
+    read, memory = _attend(queries, keys, values, before, causal, chunk_size, implementation)
     wide = keys.astype(sum_type(keys))
     total = jnp.sum(wide, axis=-2)
     seen = _prefix_sums(wide, axis=-2) if causal else total[..., None, :]
@@ -216,13 +227,28 @@ def _attend(
     initial: jax.Array | None,
     causal: bool,
     chunk_size: int | None,
+    implementation: pallas.Implementation,
 ) -> tuple[jax.Array, jax.Array]:
     """((M_0 + sum_s v_s k_s^T) q_i for every i, the memory after the last write), over all s or over s <= i."""
+    if causal and _by_kernel(implementation, keys, values, chunk_size):
+        from lenmem.ops.pallas.causal import reads
+
+        return reads(queries, keys, values, initial)
     if causal:
         return _causal(queries, keys, values, initial, _chunk(keys, values, chunk_size))
     memory = outer_products(keys, values)
     memory = memory if initial is None else initial + memory
     return read_all(memory, queries), memory
+
+
+def _by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
+    """Whether the Pallas kernel is used."""
+    pallas.checked(implementation)
+    if implementation == "auto" and platform() == "tpu" and chunk_size is None:
+        from lenmem.ops.pallas.causal import fits
+
+        return keys.shape[-2] >= SHORTEST and fits(keys, values)
+    return implementation == "pallas"
 
 
 # Only the inputs are stored for the gradient: scores and prefix sums would take several times their memory.

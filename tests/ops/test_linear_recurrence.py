@@ -106,7 +106,7 @@ def test_it_can_be_split_anywhere_and_padded(erases, decays):
 
 @pytest.mark.parametrize("length", [1, 35, 64])
 def test_the_form_for_a_tpu(length):
-    """Chunks solved by whole matrices, against the recurrence and its gradients; a key that repeats loses nothing."""
+    """Systems solved by columns, against the recurrence and its gradients; a key that repeats loses nothing."""
     arguments = drawn(length, width=2, seed=length)
     arguments["keys"][0] = arguments["keys"][0, 0]
     given = arguments | {"log_decay": None}

@@ -6,16 +6,16 @@ On a platform that is not a TPU, the kernels are interpreted, which is slow and 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.pallas import outward
+from lenmem.ops.pallas.calls import of_rows, with_tangents_of
 from lenmem.ops.pallas.tiles import TILE
 from lenmem.placement import platform, spread
 
@@ -94,8 +94,8 @@ def _attention(one_sided: bool, interpret: bool, over: tuple[Mesh, str] | None) 
     def plain_backward(query, key, value, sides, bias, cotangent, *_):
         return jax.vjp(lambda *x: plain(*x, bias), query, key, value, sides)[1](cotangent)
 
-    ahead = _with_tangents_of(plain, _of_rows(forward, 5, over))
-    back = _with_tangents_of(plain_backward, _of_rows(backward, 6, over))
+    ahead = with_tangents_of(plain, of_rows(forward, 5, over))
+    back = with_tangents_of(plain_backward, of_rows(backward, 6, over))
 
     def pull(kept: tuple, cotangent: jax.Array) -> tuple:
         *arrays, limit = kept
@@ -121,41 +121,3 @@ def _plain(
         else geometric_attention_weights(logits)
     )
     return jnp.einsum("rij,rvj->rvi", weights, value)
-
-
-def _with_tangents_of(plain: Callable, kernel: Callable) -> Callable[..., Any]:
-    """The kernel; differentiated forward, the derivative of the plain function."""
-    function = jax.custom_jvp(kernel)
-    function.defjvp(lambda primals, tangents: (kernel(*primals), jax.jvp(plain, primals, tangents)[1]))
-    return function
-
-
-def _of_rows(function: Callable, inputs: int, over: tuple[Mesh, str] | None) -> Callable[..., Any]:
-    """A function of rows, of `inputs` arrays [R, ...] and perhaps a limit. Axes it is mapped over give more rows."""
-
-    @custom_vmap
-    def mapped(*arrays: jax.Array) -> Any:
-        return function(*arrays)
-
-    @mapped.def_vmap
-    def _(size: int, batched: Sequence[bool], *arrays: jax.Array) -> tuple[Any, Any]:
-        if any(batched[inputs:]):  # limits of their own: one call after another
-            chosen = {i: x for i, x in enumerate(arrays) if batched[i]}
-            results = jax.lax.map(lambda some: mapped(*[some.get(i, x) for i, x in enumerate(arrays)]), chosen)
-        else:
-            rows = [
-                (x if is_batched else jnp.broadcast_to(x, (size, *x.shape))).reshape(-1, *x.shape[-2:])
-                for x, is_batched in zip(arrays[:inputs], batched, strict=False)
-            ]
-            results = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), mapped(*rows, *arrays[inputs:]))
-        return results, jax.tree.map(lambda _: True, results)
-
-    def call(*arrays: jax.Array) -> Any:
-        if over is None:
-            return mapped(*arrays)
-        mesh, axis = over
-        rows = PartitionSpec(axis if arrays[0].shape[0] % mesh.shape[axis] == 0 else None)
-        specs = (*[rows] * inputs, *[PartitionSpec()] * (len(arrays) - inputs))
-        return jax.shard_map(mapped, mesh=mesh, in_specs=specs, out_specs=rows, check_vma=False)(*arrays)
-
-    return call

@@ -36,6 +36,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from lenmem.ops.chunks import varying_like
+from lenmem.ops.pallas.calls import exact, like
 from lenmem.ops.pallas.kernels import backward_kernel, forward_kernel
 from lenmem.ops.pallas.tiles import (
     TILE,
@@ -64,7 +66,7 @@ def forward(
     further blocks, on both sides at once, until all but half of it is matched.
     """
     inputs = [(query, True), (key, False), (value, False), (sides, True), (bias, False)]
-    kernel = functools.partial(forward_kernel, exact=_exact(interpret), one_sided=one_sided)
+    kernel = functools.partial(forward_kernel, exact=exact(interpret), one_sided=one_sided)
     return _run(kernel, inputs, [(value, True)], tolerance, _bands(query, 2), one_sided, interpret)[0]
 
 
@@ -83,7 +85,7 @@ def backward(
     """Gradients to query, key, value and sides, from that to the result."""
     inputs = [(query, True), (key, False), (value, False), (sides, True), (bias, False), (cotangent, True)]
     results = [(query, True), (key, False), (value, False), (sides, True)]
-    kernel = functools.partial(backward_kernel, exact=_exact(interpret), one_sided=one_sided)
+    kernel = functools.partial(backward_kernel, exact=exact(interpret), one_sided=one_sided)
     scratch = [*_bands(query, 4), pltpu.VMEM((2, TILE, TILE), jnp.float32)]
     return _run(kernel, inputs, results, tolerance, scratch, one_sided, interpret)
 
@@ -92,12 +94,6 @@ def bytes_needed(length: int, width: int, value_width: int) -> int:
     """VMEM of the backward kernel for N = length: bands of blocks, and keys, values and gradients, each twice."""
     length += -length % TILE
     return 4 * (4 * TILE * (length + 2 * TILE) + 4 * length * (width + value_width)) + 2**22
-
-
-def _exact(interpret: bool) -> bool:
-    """Whether products of float32 are to be exact; by default a TPU rounds their factors to bfloat16."""
-    precision = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
-    return interpret or precision not in (None, "default", "fastest", "bfloat16")
 
 
 def _bands(query: jax.Array, count: int) -> list[Any]:
@@ -120,7 +116,8 @@ def _run(
     A program has one sequence, or two if there are few blocks: then their steps alternate, and one computes while the
     other waits for its results.
     """
-    rows, _, length = inputs[0][0].shape
+    arrays = varying_like([array for array, _ in inputs])
+    rows, _, length = arrays[0].shape
     blocks = length // TILE
     together = 2 if blocks <= UNROLL + 1 and rows % 2 == 0 and not one_sided and tolerance is None else 1
     limits = () if tolerance is None else (tolerance,)
@@ -135,18 +132,18 @@ def _run(
         sequences = []
         for row in range(together):
             own = refs[split + row * len(scratch) :][: len(scratch)]
-            arrays = [ref.at[row] for ref in refs[:split]]
-            sequences.append(kernel(limit[0] if limit else None, *arrays, *own, blocks=blocks))
+            of_row = [ref.at[row] for ref in refs[:split]]
+            sequences.append(kernel(limit[0] if limit else None, *of_row, *own, blocks=blocks))
         for _ in zip(*sequences, strict=True):
             pass
 
     return pl.pallas_call(
         program,
-        out_shape=[jax.ShapeDtypeStruct(array.shape, jnp.float32) for array, _ in results],
+        out_shape=[like(array, arrays[0]) for array, _ in results],
         grid=(rows // together, blocks),
         in_specs=[*[pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits), *[spec(*x) for x in inputs]],
         out_specs=[spec(*x) for x in results],
         scratch_shapes=scratch * together,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM),
         interpret=interpret,
-    )(*limits, *[array for array, _ in inputs])
+    )(*limits, *arrays)
