@@ -142,21 +142,23 @@ def _unit_triangular_inverse(below: Float[Array, "... C C"]) -> Float[Array, "..
     matrix products, because matrix units gain nothing for them.
     """
     count = below.shape[-1]
-    invert, size = (_by_columns, 32) if platform() == "tpu" else (_by_sums, 8)
-    if count <= size:
+    invert, largest = (_by_columns, 48) if platform() == "tpu" else (_by_sums, 8)
+    if count <= largest:
         return invert(below)
-    width = size << (-(-count // size) - 1).bit_length()
+    blocks = 1 << (-(-count // largest) - 1).bit_length()
+    size = -(-count // blocks)
+    width = size * blocks
     below = jnp.pad(below, [(0, 0)] * (below.ndim - 2) + [(0, width - count)] * 2)
 
-    def blocks(row: int, step: int) -> jax.Array:
+    def corners(row: int, step: int) -> jax.Array:
         """The first `size` of every `step` columns, and the rows that begin `row` below the diagonal."""
-        corners = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
-        return jnp.stack(corners, axis=-3)
+        cut = [below[..., i + row : i + row + size, i : i + size] for i in range(0, width, step)]
+        return jnp.stack(cut, axis=-3)
 
-    inverse = invert(blocks(0, size))
+    inverse = invert(corners(0, size))
     while size < width:
         first, second = inverse[..., ::2, :, :], inverse[..., 1::2, :, :]
-        corner = -_product(second, _product(blocks(size, 2 * size), first))
+        corner = -_product(second, _product(corners(size, 2 * size), first))
         rows = [first, jnp.zeros_like(first)], [corner, second]
         inverse = jnp.concatenate([jnp.concatenate(row, axis=-1) for row in rows], axis=-2)
         size *= 2
