@@ -230,6 +230,7 @@ def _attend(
     implementation: pallas.Implementation,
 ) -> tuple[jax.Array, jax.Array]:
     """((M_0 + sum_s v_s k_s^T) q_i for every i, the memory after the last write), over all s or over s <= i."""
+    pallas.checked(implementation)
     if causal and _by_kernel(implementation, keys, values, chunk_size):
         from lenmem.ops.pallas.causal import reads
 
@@ -243,7 +244,6 @@ def _attend(
 
 def _by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
     """Whether the Pallas kernel is used."""
-    pallas.checked(implementation)
     if implementation == "auto" and platform() == "tpu" and chunk_size is None:
         from lenmem.ops.pallas.causal import fits
 
