@@ -89,9 +89,7 @@ def compiled(name: str, dump: Path) -> dict[str, Any]:
     text, memory = executable.as_text() or "", executable.memory_analysis()
     assert memory is not None, "libtpu says what memory a program needs"
     cycles = sum(int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text))
-    for call in re.findall(r"%?([\w.-]+) = [^\n]* custom-call\([^\n]*tpu_custom_call", text):
-        (bundles,) = dump.glob(f"*-{call}-*[0-9]-final_bundles.txt")
-        cycles += kernel_cycles(bundles.read_text(), length // 128, form)
+    cycles += cycles_of_kernels(text, dump, length // 128, form)
     return {
         "form": form,
         "length": length,
@@ -100,6 +98,15 @@ def compiled(name: str, dump: Path) -> dict[str, Any]:
         "temporary": memory.temp_size_in_bytes,
         "cpu_seconds": round(seconds, 1),
     }
+
+
+def cycles_of_kernels(text: str, dump: Path, blocks: int, form: str) -> int:
+    """The cycles of all kernels of a program, from its text and the newest bundles of their names in libtpu's dump."""
+    total = 0
+    for call in re.findall(r"%?([\w.-]+) = [^\n]* custom-call\([^\n]*tpu_custom_call", text):
+        bundles = max(dump.glob(f"*-{call}-*[0-9]-final_bundles.txt"), key=os.path.getmtime)
+        total += kernel_cycles(bundles.read_text(), blocks, form)
+    return total
 
 
 def kernel_cycles(text: str, blocks: int, form: str) -> int:

@@ -76,6 +76,8 @@ def operation(kind: str) -> Callable[..., jax.Array]:
 
 def measured(name: str, dump: Path) -> dict[str, Any]:
     """The compiler's figures for a program and for its products. `dump`: the folder of libtpu's bundles."""
+    from kernel_cycles import cycles_of_kernels  # the script beside this one
+
     kind, length, width, topology = name.split(" ")
     shape = (1, HEADS, int(length), int(width))
     arrays = [jax.ShapeDtypeStruct(shape, jnp.bfloat16)] * 3 + [jax.ShapeDtypeStruct(shape[:-1], jnp.bfloat16)]
@@ -83,7 +85,7 @@ def measured(name: str, dump: Path) -> dict[str, Any]:
         traced = jax.make_jaxpr(operation(kind))(*arrays)
     products = products_of(traced.jaxpr)
     text = compiled(jaxpr_as_fun(traced), arrays, topology)
-    whole, alone = cycles_of(text) + cycles_of_kernels(text, dump), None
+    whole, alone = cycles_of(text) + cycles_of_kernels(text, dump, blocks=0, form="kernel"), None
     if kind != "kernel":
         alone = sum(count * product_cycles(product, topology) for product, count in products.items())
     work = sum(count * operations(product) for product, count in products.items())
@@ -143,17 +145,6 @@ def product_cycles(product: Product, topology: str) -> int:
         jax.lax.dot_general, dimension_numbers=dimensions, precision=precision, preferred_element_type=sums
     )
     return cycles_of(compiled(function, [jax.ShapeDtypeStruct(*x) for x in (a, b)], topology))
-
-
-def cycles_of_kernels(text: str, dump: Path) -> int:
-    """The bundles of all kernels of a program, times the steps of their grids."""
-    from kernel_cycles import kernel_cycles  # the script beside this one
-
-    total = 0
-    for call in re.findall(r"%?([\w.-]+) = [^\n]* custom-call\([^\n]*tpu_custom_call", text):
-        bundles = max(dump.glob(f"*-{call}-*[0-9]-final_bundles.txt"), key=os.path.getmtime)  # of the last program
-        total += kernel_cycles(bundles.read_text(), blocks=0, form="kernel")
-    return total
 
 
 def cycles_of(text: str) -> int:

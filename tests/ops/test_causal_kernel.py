@@ -15,11 +15,11 @@ from lenmem.placement import on_platform
 ROWS, D, V = (2, 3), 5, 4
 
 
-def example(length, dtype=np.float32):
+def example(length):
     """Queries, keys, values, strengths, and a memory for each head that is the same for all rows."""
     rng = np.random.default_rng(length)
     shapes = [(*ROWS, length, D), (*ROWS, length, D), (*ROWS, length, V), (*ROWS, length), (ROWS[-1], V, D)]
-    queries, keys, values, strengths, memory = (rng.normal(size=shape).astype(dtype) for shape in shapes)
+    queries, keys, values, strengths, memory = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
     return queries, keys, values, np.abs(strengths), memory
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +16,13 @@ def exact(interpret: bool) -> bool:
     """Whether products of float32 are to be exact; by default a TPU rounds their factors to bfloat16."""
     precision = jax.config.jax_default_matmul_precision  # pyright: ignore[reportAttributeAccessIssue]
     return interpret or precision not in (None, "default", "fastest", "bfloat16")
+
+
+def by_rows(array: jax.Array, leading: tuple[int, ...], length: int, fill: float = 0.0) -> jax.Array:
+    """[..., N, d] -> [R, length, d], a row for each index of the `leading` axes, filled at the end."""
+    count, (present, width) = math.prod(leading), array.shape[-2:]
+    array = jnp.broadcast_to(array, (*leading, present, width)).reshape(count, present, width)
+    return jnp.pad(array, [(0, 0), (0, length - present), (0, 0)], constant_values=fill)
 
 
 def like(array: jax.Array, varying: jax.Array) -> jax.ShapeDtypeStruct:

@@ -19,7 +19,6 @@ On a platform that is not a TPU the kernel is interpreted, which is slow and ser
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +31,7 @@ from jax.sharding import Mesh
 from lenmem.ops.chunks import varying_like
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.linear_recurrence import linear_recurrence
-from lenmem.ops.pallas.calls import exact, like, of_rows, with_tangents_of
+from lenmem.ops.pallas.calls import by_rows, exact, like, of_rows, with_tangents_of
 from lenmem.ops.pallas.tiles import INNER, OUTER, product
 from lenmem.placement import platform, spread
 
@@ -71,16 +70,10 @@ def reads(
     arrays = (queries, keys, values, initial)
     leading = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
     size = min(CHUNK, max(ROWS, length + -length % ROWS))
-    missing = -length % size if length else size
-
-    def by_rows(array: jax.Array, missing: int) -> jax.Array:
-        count, *shape = math.prod(leading), *array.shape[-2:]
-        array = jnp.broadcast_to(array, (*leading, *shape)).reshape(count, *shape)
-        return jnp.pad(array, [(0, 0), (0, missing), (0, 0)])
-
-    rows = [by_rows(array, missing) for array in arrays[:3]] + [by_rows(initial, 0)]
+    whole = max(size, length + -length % size)
+    rows = [*(by_rows(x, leading, whole) for x in arrays[:3]), by_rows(initial, leading, widths[0])]
     read, memory = _reads(size, platform() != "tpu", spread())(*rows)
-    return read.reshape(*leading, length + missing, widths[0])[..., :length, :], memory.reshape(*leading, *widths)
+    return read.reshape(*leading, whole, widths[0])[..., :length, :], memory.reshape(*leading, *widths)
 
 
 @functools.cache

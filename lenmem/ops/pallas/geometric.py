@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.pallas import outward
-from lenmem.ops.pallas.calls import of_rows, with_tangents_of
+from lenmem.ops.pallas.calls import by_rows, of_rows, with_tangents_of
 from lenmem.ops.pallas.tiles import TILE
 from lenmem.placement import platform, spread
 
@@ -54,10 +54,11 @@ def attention(
     arrays = [x.astype(jnp.float32) for x in (query, key, value, sides + offset, bias)]
     leading = jnp.broadcast_shapes(*(x.shape[:-2] for x in arrays))
     filling = [0.0, 0.0, 0.0, 0.0, -jnp.inf]
-    by_rows = [_by_rows(x, leading, fill) for x, fill in zip(arrays, filling, strict=True)]
+    whole = length + -length % TILE
+    rows = [jnp.swapaxes(by_rows(x, leading, whole, fill), 1, 2) for x, fill in zip(arrays, filling, strict=True)]
     if tolerance is not None:
-        by_rows.append(jnp.asarray(tolerance, jnp.float32).reshape(1))
-    read = _attention(one_sided, platform() != "tpu", spread())(*by_rows)
+        rows.append(jnp.asarray(tolerance, jnp.float32).reshape(1))
+    read = _attention(one_sided, platform() != "tpu", spread())(*rows)
     return jnp.swapaxes(read, 1, 2).reshape(*leading, -1, value.shape[-1])[..., :length, :]
 
 
@@ -66,14 +67,6 @@ def _longest(width: int, value_width: int) -> int:
     while outward.bytes_needed(length + TILE, width, value_width) <= outward.VMEM:
         length += TILE
     return length
-
-
-def _by_rows(array: jax.Array, leading: tuple[int, ...], fill: float) -> jax.Array:
-    """[..., N, d] -> [R, d, N'] with N' a multiple of TILE."""
-    *_, length, width = array.shape
-    array = jnp.broadcast_to(array, (*leading, length, width)).reshape(-1, length, width)
-    array = jnp.pad(array, [(0, 0), (0, -length % TILE), (0, 0)], constant_values=fill)
-    return jnp.swapaxes(array, 1, 2)
 
 
 @functools.cache
