@@ -32,7 +32,7 @@ from lenmem.nn.dropout import Dropout
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, recurrent, sequential
 from lenmem.nn.module import Part
-from lenmem.ops.products import recomputed, stored
+from lenmem.ops.gradients import recomputed, stored
 from lenmem.types import PyTree, Step, is_zero
 
 SQUASHED: dict[str, Any] = {

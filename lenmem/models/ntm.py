@@ -28,7 +28,7 @@ from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.module import Part
-from lenmem.ops.products import recomputed
+from lenmem.ops.gradients import recomputed
 from lenmem.types import PyTree, Step
 
 START_VALUE = 1e-6

@@ -19,8 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from lenmem.ops.gradients import with_gradient
-from lenmem.ops.products import stored
+from lenmem.ops.gradients import stored, with_gradient
 
 EPSILON = 1e-6
 """Added to lengths, usages and links before sharpening, as in the published code."""

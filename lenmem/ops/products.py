@@ -21,12 +21,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
-from lenmem.ops.gradients import with_gradient
+from lenmem.ops.gradients import recomputed, stored, with_gradient
 
 PyTree = Any
 
@@ -34,18 +33,6 @@ LARGEST = 1.0
 """A product is differentiated as usual if the ratio of its results to its weights exceeds this number: storing the
 results of all steps would then cost more than adding a gradient at each step. With 0 all products are differentiated as
 usual."""
-_STORED = "stored for the backward pass"
-
-
-def stored(x: jax.Array) -> jax.Array:
-    """`x`, which a `recomputed` function stores for its backward pass instead of computing it again."""
-    return checkpoint_name(x, _STORED)
-
-
-def recomputed(function: Callable) -> Callable:
-    """`function`, for a loop: its backward pass computes everything again, except for what is `stored`."""
-    policy = jax.checkpoint_policies.save_only_these_names(_STORED)
-    return jax.checkpoint(function, prevent_cse=False, policy=policy)
 
 
 def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, lean: bool = True) -> Callable:
