@@ -512,7 +512,7 @@ def test_a_processor_is_divided_into_the_devices_asked_for(tmp_path):
         subprocess.run(command, cwd=tmp_path, env=unset, capture_output=True, check=True)
     runs = [lenmem.load(tmp_path / f"run-{count}") for count in (1, 2)]
     assert [run.manifest["environment"]["devices"] for run in runs] == [1, 2]
-    losses = [[entry["loss"] for entry in run.history] for run in runs]
+    losses = [json.loads((run.directory / "metrics.jsonl").read_text())["loss"] for run in runs]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 
 
