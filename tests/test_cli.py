@@ -503,6 +503,20 @@ def test_a_pair_that_cannot_work_shows_its_reason():
 
 
 @pytest.mark.thorough
+def test_a_processor_is_divided_into_the_devices_asked_for(tmp_path):
+    unset = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_FLAGS", "JAX_NUM_CPU"))}
+    words = "train copy --model lstm --model.hidden-size 4 --training.steps 2 --training.log-every 2"
+    for count in (1, 2):
+        options = ("--training.devices", str(count), "--training.batch-size", "4", "--directory", f"run-{count}")
+        command = [sys.executable, "-m", "lenmem", *words.split(), *options]
+        subprocess.run(command, cwd=tmp_path, env=unset, capture_output=True, check=True)
+    runs = [lenmem.load(tmp_path / f"run-{count}") for count in (1, 2)]
+    assert [run.manifest["environment"]["devices"] for run in runs] == [1, 2]
+    losses = [json.loads((run.directory / "metrics.jsonl").read_text())["loss"] for run in runs]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+@pytest.mark.thorough
 def test_tables_in_a_pipe_are_not_folded_at_80_columns():
     program = (
         "from lenmem.cli.terminal import console; from rich.table import Table; console.print(Table('column' * 20))"

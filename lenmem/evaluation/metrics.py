@@ -20,18 +20,17 @@ import numpy as np
 
 from lenmem import progress
 from lenmem.errors import parameters_fit
+from lenmem.seeds import over_seeds
 from lenmem.tasks.base import Source, Split, Task, slot_losses
 from lenmem.types import Batch, PyTree, at_least_float32
 
 PARTS = 20
 """Number of calls a computation is divided into when its progress is reported."""
-SEEDS = "seeds"
-"""Name of the mapped axis of seeds."""
 SMALLER_IS_BETTER = ("loss", "perplexity")
 """Metrics whose smallest value is the best. All others are fractions."""
 Apply = Callable[..., jax.Array]
 """`(params, inputs, input_mask, target_mask, targets=None) -> outputs`: the network of one seed. Traced under the axis
-`SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
+`lenmem.seeds.SEEDS`. Targets are given only if a task asks for it (`Task.forced`)."""
 Metrics = Callable[..., dict[str, jax.Array]]
 """`(outputs, batch) -> metric -> float[B]`. If it has a true attribute `forced`, there is a third argument: the outputs
 of the network under teacher forcing."""
@@ -265,7 +264,7 @@ def _metrics(
                 return metrics(apply(params, *asked), batch, apply(params, *asked, batch.targets))
             return metrics(apply(params, *asked), batch)
 
-        of_seeds = jax.vmap(of_seed, axis_name=SEEDS)(params)
+        of_seeds = over_seeds(of_seed)(params)
         return {name: jnp.where(alive[:, None], value, jnp.nan) for name, value in of_seeds.items()}
 
     return jax.lax.map(of_item, items)

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import progress
-from lenmem.evaluation.metrics import SEEDS, ApplyModel, seeds
+from lenmem.evaluation.metrics import ApplyModel, seeds
+from lenmem.seeds import over_seeds
 from lenmem.tasks.base import Split, Task
 from lenmem.types import PyTree
 
@@ -58,7 +59,7 @@ def set_answers(
     def of_batch(params: PyTree, number: jax.Array) -> PyTree:
         batch = source.batch(key, number)
         asked = batch.inputs, batch.input_mask, batch.target_mask
-        return jax.vmap(lambda params: task.set_answers(apply(params, *asked), batch), axis_name=SEEDS)(params)
+        return over_seeds(lambda params: task.set_answers(apply(params, *asked), batch))(params)
 
     count, parts = -(-samples // size), []
     with progress.track("answering") as at:

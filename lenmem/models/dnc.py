@@ -32,6 +32,7 @@ from lenmem.nn.dropout import Dropout
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, recurrent, sequential
 from lenmem.nn.module import Part
+from lenmem.ops.gradients import recomputed, stored
 from lenmem.types import PyTree, Step, is_zero
 
 SQUASHED: dict[str, Any] = {
@@ -128,8 +129,8 @@ class DNCCell(Part):
         step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=step.deterministic))
         controller, hidden, commands = controlled(self, state, step)
         commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
-        # The backward pass recomputes the step instead of storing several [N, N] matrices.
-        access, reads = jax.checkpoint(self.advance, prevent_cse=False)(state.access, commands)
+        # The backward pass recomputes most of the step instead of storing several [N, N] matrices.
+        access, reads = recomputed(self.advance)(state.access, commands)
 
         self.sow("traces", "read_weights", access.read_weights)
         self.sow("traces", "write_weights", access.write_weights)
@@ -165,7 +166,7 @@ class DNCCell(Part):
         link, precedence = ops.update_temporal_link(link, precedence, write_weights)
 
         # Read by content, or along the order of writing.
-        forward, backward = ops.directional_weights(link, read_weights)
+        forward, backward = map(stored, ops.directional_weights(link, read_weights))
         if self.link_sharpness:
             forward = ops.sharpen_directional(forward, commands["forward_sharpness"])
             backward = ops.sharpen_directional(backward, commands["backward_sharpness"])

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from lenmem.ops.gradients import with_gradient
+from lenmem.ops.gradients import stored, with_gradient
 
 EPSILON = 1e-6
 """Added to lengths, usages and links before sharpening, as in the published code."""
@@ -113,7 +113,7 @@ def allocation_weights(usage: Float[Array, "... N"]) -> Float[Array, "... N"]:
 
 
 def _allocation_forward(usage: Float[Array, "N ..."]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    before = _over_earlier(jnp.multiply, usage, usage)
+    before = stored(_over_earlier(jnp.multiply, usage, usage))
     return (1 - usage) * before, (usage, before)
 
 
@@ -142,7 +142,7 @@ def _over_earlier(operation: Any, order: Float[Array, "N ..."], values: Float[Ar
         def combine(j, result):
             return operation(result, earlier(order[j], j, values[j]))
 
-        return jax.lax.fori_loop(0, len(order), combine, jnp.full_like(values, operation.identity))
+        return jax.lax.fori_loop(0, len(order), combine, jnp.full_like(values, operation.identity), unroll=10)
 
     def pairs() -> jax.Array:
         return operation.reduce(earlier(order[:, None], slots[:, None], values[:, None]), axis=0)

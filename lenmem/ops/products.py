@@ -21,12 +21,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
-from lenmem.ops.gradients import with_gradient
+from lenmem.ops.gradients import recomputed, stored, with_gradient
 
 PyTree = Any
 
@@ -34,8 +33,6 @@ LARGEST = 1.0
 """A product is differentiated as usual if the ratio of its results to its weights exceeds this number: storing the
 results of all steps would then cost more than adding a gradient at each step. With 0 all products are differentiated as
 usual."""
-NAME = "product of shared weights"
-"""The name of products for the checkpoint policy, which decides what is stored for the backward pass."""
 
 
 def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, lean: bool = True) -> Callable:
@@ -58,9 +55,7 @@ def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, le
                 (carry, output), factors = products.run(leaves, probes, weights, carry, x)
                 return carry, (output, factors)
 
-            policy = jax.checkpoint_policies.save_only_these_names(NAME)
-            body = jax.checkpoint(probed, prevent_cse=False, policy=policy) if lean else probed
-            carry, (outputs, factors) = jax.lax.scan(body, carry, (probes, xs))
+            carry, (outputs, factors) = jax.lax.scan(recomputed(probed) if lean else probed, carry, (probes, xs))
             return (carry, outputs), factors
 
         leaves, probes = products.plain_leaves(weights), products.probes(len(jax.tree.leaves(xs)[0]))
@@ -214,7 +209,7 @@ def _value(values: dict[Any, Any], x: Var | Literal) -> Any:
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _probed(product: Callable, weight: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
     """`product(weight, factor) + probe` for a probe of zeros, without the addition."""
-    return checkpoint_name(product(weight, factor), NAME)
+    return product(weight, factor)
 
 
 def _moved(product: Callable, primals: tuple, tangents: tuple) -> tuple[jax.Array, Any]:
@@ -224,7 +219,7 @@ def _moved(product: Callable, primals: tuple, tangents: tuple) -> tuple[jax.Arra
         terms.append(product(weight, d_factor))
     if not isinstance(d_weight, SymbolicZero):
         terms.append(product(d_weight, factor))
-    result = _probed(product, weight, factor, probe)
+    result = stored(_probed(product, weight, factor, probe))  # inside of `_probed` it would not be seen
     return result, functools.reduce(jnp.add, terms) if terms else jnp.zeros_like(result)
 
 

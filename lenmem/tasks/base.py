@@ -291,10 +291,10 @@ def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> 
 def fraction_right(right: jax.Array, mask: jax.Array) -> jax.Array:
     """float[B]: mean of `right`, of values from 0 to 1, over the slots where `mask` is True; 1 if there are none.
 
-    It is computed from what is wrong, so that it is exactly 1 if all is right. XLA may divide by multiplying with the
-    reciprocal, so the mean of 41 ones can be below 1.
+    It is computed from what is wrong, so that it is exactly 1 if all is right, and not negative if all is wrong. XLA
+    may divide by multiplying with the reciprocal, so the mean of 41 ones can differ from 1.
     """
-    return 1 - masked_mean(1 - right, mask, axis=-1)
+    return jnp.maximum(1 - masked_mean(1 - right, mask, axis=-1), 0)
 
 
 def slot_losses(kind: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:

@@ -56,7 +56,8 @@ class Training:
     """Steps whose parameters are stored permanently (in `snapshots/`), to inspect a network in the middle of training.
     A step is rounded up to the end of a compiled call, a multiple of log_every or the last step."""
     devices: PositiveInt | None = None
-    """Number of devices for batches, and for seeds if batches do not divide evenly. None: as many as possible."""
+    """Number of devices for batches, and for seeds if batches do not divide evenly. None: as many as possible. On a CPU
+    `lenmem train` makes each device a thread of the processor; without this field there is one."""
     seeds_at_once: PositiveInt | None = None
     """Number of seeds whose steps are one computation, a divisor of `seeds`; the others are trained afterwards. None:
     all. Fewer seeds at once need less memory, and on a CPU less time if nearly all of it is spent in matrix
@@ -143,7 +144,9 @@ class Training:
                 raise ValueError(f"{shared_by} processes do not divide {shared}")
             return usable[-1]
         if self.devices > available:
-            raise ValueError(f"training.devices is {self.devices}, but there are {available}")
+            raise ValueError(
+                f"training.devices is {self.devices}, but there {'is' if available == 1 else 'are'} {available}"
+            )
         if self.devices % shared_by:
             raise ValueError(f"training.devices={self.devices} is not a multiple of the {shared_by} processes")
         if work % self.devices:

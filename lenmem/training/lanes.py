@@ -19,7 +19,8 @@ import optax
 from jax.sharding import Mesh
 
 from lenmem.errors import choices
-from lenmem.evaluation.metrics import SEEDS, ApplyModel
+from lenmem.evaluation.metrics import ApplyModel
+from lenmem.seeds import SEEDS
 from lenmem.training.program import Program, seed_keys
 from lenmem.training.step import (
     Record,

@@ -21,6 +21,7 @@ from jax.typing import ArrayLike
 
 from lenmem.keys import bits, namespaced, typed
 from lenmem.placement import spread_over
+from lenmem.seeds import SEEDS, over_seeds
 from lenmem.tasks.base import Task, growing_source
 from lenmem.types import SOWN, STREAMS, Batch, PyTree, at_least_float32, check_batch, check_outputs
 
@@ -225,7 +226,7 @@ def make_advance(
         size = batch.inputs.shape[1]
         sizes = sorted({-(-size * (i + 1) // widths) for i in range(widths)})
         # One width for all seeds: with several, `vmap` would compute each branch.
-        longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), ("seeds", *axes))
+        longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), (SEEDS, *axes))
         branches = [functools.partial(gradient_at, width) for width in sizes]
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
 
@@ -258,7 +259,7 @@ def make_advance(
 
     # Constraints inside it also apply to `seed`, along the mapped axis.
     spread = None if mesh is None else "seed"
-    updates = jax.vmap(update, in_axes=(0, None), axis_name="seeds", spmd_axis_name=spread)
+    updates = over_seeds(update, spread=spread)
 
     def all_seeds(state: State, count: int) -> tuple[State, Record]:
         def body(state: State, _: None) -> tuple[State, Record]:

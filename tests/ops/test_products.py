@@ -118,3 +118,18 @@ def test_half_precision_is_summed_once():
         return jnp.sum(scan(weight, (), xs)[1].astype(jnp.float32))
 
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(np.ones((1, 1), np.float32)), [[2048.0]])
+
+
+def test_products_are_stored_and_the_rest_is_recomputed():
+    """A gradient has one product in each loop and one after them, and the tanh in both loops."""
+
+    def loss(weight, carry):
+        def step(weight, carry, x):
+            carry = jnp.tanh(carry @ weight + x)
+            return carry, carry
+
+        return jnp.sum(shared_scan(step, weight, carry, INPUTS[0])(weight, carry, INPUTS)[1])
+
+    program = jax.jit(jax.grad(loss)).lower(normal(0, WIDTH, WIDTH), CARRY[0]).compile().as_text()
+    assert program.count(" dot(") == 3
+    assert program.count(" tanh(") == 2
