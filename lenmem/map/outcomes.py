@@ -145,7 +145,8 @@ def markdown(found: Outcomes) -> str:
     lines += [
         "A cell shows how far the network generalises: the longest measured length, relative to the longest of",
         f"training, up to which the median exact match stays at {100 * LEARNED:.0f}%. In brackets, for a network that",
-        "did not learn its training lengths: the lowest exact match there. `-`: the network cannot take the task.",
+        "did not learn its training lengths: the lowest exact match there. `-`: the network cannot take the task. An",
+        "empty cell is not trained yet.",
         "",
         "![The map](map.png)",
         "",
