@@ -101,6 +101,7 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> t
         def advance(variables, keys, time, state, memory, filled, step):
             advanced, mutated = call(variables, keys, time, state, memory, filled, step, method="advance")
             new, entry, output = advanced
+            entry = jax.tree.map(lambda new, column: new.astype(column.dtype), entry, memory)
             return _unless_padded(length, step, new, state), entry, (output, mutated)
 
         state, memory, written, time = carry

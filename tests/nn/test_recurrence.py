@@ -295,3 +295,23 @@ def test_backward_memory_grows_linearly():
 
     small, large = (temporary_bytes(length) for length in (256, 512))
     assert large < 2.2 * small
+
+
+class HalfNotebook(Notebook):
+    """Its entries have half the precision of its memory."""
+
+    def advance(self, state, memory, filled, step):
+        state, entry, output = super().advance(state, memory, filled, step)
+        return state, entry.astype(jnp.bfloat16), output
+
+
+def test_entries_are_cast_to_the_type_of_the_memory():
+    steps = Step(jnp.ones((3, 2, WIDTH)), jnp.zeros((3, 2), bool), jnp.ones((3, 2), bool))
+    scanned, looped = Scanned(HalfNotebook(), 3), Looped(HalfNotebook(), 3)
+    variables = scanned.init(jax.random.key(0), steps)
+
+    def mean(module, variables):
+        return jnp.mean(module.apply(variables, steps)[1][1])
+
+    got, expected = (jax.value_and_grad(functools.partial(mean, module))(variables) for module in (scanned, looped))
+    chex.assert_trees_all_close(got, expected, rtol=1e-2)
