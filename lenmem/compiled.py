@@ -8,8 +8,8 @@ from collections import Counter
 from typing import Any
 
 GIB = 2**30
-
-
+UNKNOWN = 2**62
+"""Cycles that a compiler does not know are near 2^63."""
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
@@ -30,7 +30,7 @@ class Compiled:
     bytes_accessed: float | None
     """Bytes read and written on one device. The body of a loop counts once."""
     cycles: int | None
-    """Estimated cycles on one device, only for TPUs. The body of a loop counts once."""
+    """Estimated cycles on one device, only for TPUs. The body of a loop counts once. None if some are not known."""
     instructions: int
     """Number of lines of the optimised program."""
     collectives: dict[str, int]
@@ -53,6 +53,7 @@ def summed_up(executable: Any, text: str, seconds: float, devices: int, availabl
     """The figures of a compiled program, from its analyses and its text. `available` is the memory of a device."""
     memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
     cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
+    known = bool(cycles) and max(cycles) < UNKNOWN
     return Compiled(
         cpu_seconds=round(seconds, 1),
         devices=devices,
@@ -64,7 +65,7 @@ def summed_up(executable: Any, text: str, seconds: float, devices: int, availabl
         available=available,
         flops=cost.get("flops"),
         bytes_accessed=cost.get("bytes accessed"),
-        cycles=sum(cycles) if cycles else None,
+        cycles=sum(cycles) if known else None,
         instructions=len(text.splitlines()),
         collectives=collectives(text),
         largest=largest(text),

@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lenmem import aot, cli, configs, ops, parallel
-from lenmem.compiled import collectives, largest, reason
+from lenmem.compiled import collectives, largest, reason, summed_up
 from lenmem.data import rows
 from lenmem.placement import on_platform
 from lenmem.training.program import seeds_program
@@ -339,3 +339,13 @@ ENTRY %main.4 (p: f32[8]) -> f32[8] {
 }
 """
     assert script["cycles_of"](text) == 67
+
+
+def test_cycles_that_the_compiler_does_not_know_are_not_summed():
+    executable = jax.jit(jnp.sin).lower(1.0).compile()
+
+    def cycles(*numbers: int) -> int | None:
+        text = " ".join(f'"estimated_cycles":"{number}"' for number in numbers)
+        return summed_up(executable, text, 1.0, 1, 1).cycles
+
+    assert (cycles(10, 20), cycles(), cycles(10, 2**63 - 1)) == (30, None, None)

@@ -17,7 +17,7 @@ from lenmem.files import make_directory
 from lenmem.options import parse
 from lenmem.subject import DEFAULT_TRAINING, ahead, is_task, stem
 from lenmem.training import Training
-from lenmem.training.environment import describe_environment
+from lenmem.training.environment import describe_environment, divide_processor
 from lenmem.zoo import shelf
 
 
@@ -85,6 +85,7 @@ def compare(arguments: list[str]) -> None:
     options = parse(kind, f"compare {first}" if named else "compare", arguments[named:], **default)
     if bool(options.tasks) == named:
         raise ValueError("give either a configuration or --tasks")
+    divide_processor(options.training.devices)
     title = stem(first) if first is not None else "compare"
     root = options.directory or Path("runs") / title
     task_names = (title,) if named else options.tasks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shlex
 import typing
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import tyro
 
 from lenmem import configs, runs, stopping
@@ -20,6 +18,7 @@ from lenmem.experiment import Experiment
 from lenmem.options import parse, value_of
 from lenmem.subject import DEFAULT_TRAINING, ahead, fields_of
 from lenmem.training import Optimizer, Result, Training, checkpoint, processes
+from lenmem.training.environment import divide_processor
 from lenmem.training.lanes import owner_of, replaced
 from lenmem.training.run_directory import CHECKPOINTS
 
@@ -100,7 +99,7 @@ def train(arguments: list[str]) -> None:
 
     stopping.advise(how_to_go_on)
     if not options.distributed:
-        _divide_processor(experiment.training.devices)
+        divide_processor(experiment.training.devices)
     with progress_of(experiment.training.steps) as report:
         result, curve = runs.train_and_measure(
             experiment, directory, resume=about.resume, report=report, tensorboard=options.tensorboard
@@ -125,7 +124,7 @@ def sweep(arguments: list[str]) -> None:
     options = parse(Sweep, f"sweep {about.words}", about.options, **about.experiment)
     experiment, over = _over(experiment_of(options), options.over)
     directory = options.directory or Path("runs") / "sweeps" / about.name
-    _divide_processor(experiment.training.devices)
+    divide_processor(experiment.training.devices)
     outcomes = sweeps.sweep(
         experiment,
         over or (configs.sweep_of(about.config) if about.config else {}),
@@ -161,13 +160,6 @@ def _over(experiment: Experiment, options: Sequence[Sequence[str]]) -> tuple[Exp
 def experiment_of(options: Experiment) -> Experiment:
     """The experiment without the options of the verb."""
     return Experiment(**fields_of(options))
-
-
-def _divide_processor(devices: int | None) -> None:
-    """On a CPU, lets JAX see as many devices as were asked for. Each of them is a thread."""
-    if devices is not None:
-        with contextlib.suppress(RuntimeError):  # JAX has started: its number of devices is fixed.
-            jax.config.update("jax_num_cpu_devices", devices)
 
 
 def _how_to_go_on(arguments: list[str], directory: Path, command: str) -> str:

@@ -277,16 +277,21 @@ def _append_scan_forward(scan: _Appending, variables, keys, state, memory, writt
     total = written + jnp.sum(steps.valid & ~steps.decoding, axis=0)
 
     def body(carry, inputs):
-        state, memory = carry
+        state, memory, entry, slot = carry
         now, step = inputs
+        # The entry of the step before: XLA updates an array in place if it is read only afterwards, else it copies it.
+        memory = _append(memory, entry, slot)
         # A row writes at every step until it stops, so after `now` steps it has written min(now, total) entries.
         filled = _filled(scan, memory, jnp.minimum(now, total))
         after, entry, output = scan.advance(variables, keys, now, state, memory, filled, step)
-        return (after, _append(memory, entry, scan.initial_slots + now)), (output, state)
+        return (after, memory, entry, scan.initial_slots + now), (output, state)
 
     times, chunked = _chunk_times(time, length), _chunks(steps, length)
     run = functools.partial(jax.lax.scan, body)
-    (final, memory), (outputs, states) = _scan_chunks(run, (state, memory), (times, chunked), chunked.valid)
+    entry, slot = jax.tree.map(lambda column: column[..., 0], memory), jnp.zeros_like(times[0, 0])  # changes nothing
+    start = (state, memory, entry, slot)
+    (final, memory, entry, slot), (outputs, states) = _scan_chunks(run, start, (times, chunked), chunked.valid)
+    memory = _append(memory, entry, slot)
     residuals = (variables, keys, memory, states, time, times, chunked, total)
     return (final, memory, _unchunk(outputs, length)), residuals
 
@@ -307,8 +312,12 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
     inputs = (times, chunked, states, _chunks(d_outputs, length))
     products = SharedProducts(again, variables, *recalled(jax.tree.map(lambda x: x[0, 0], inputs)))
 
+    def of_entry(d_memory, time):
+        """The gradient of the entry of a step, zero past the end, where nothing was written."""
+        return jax.tree.map(functools.partial(_slot_or_zero, slot=scan.initial_slots + time), d_memory)
+
     def body(carry, inputs):
-        d_leaves, d_state, d_memory = carry
+        d_leaves, d_state, d_memory, d_entry = carry
         state, memory, read, *fixed = recalled(inputs)
 
         def once(leaves, probes, state, memory, read):
@@ -316,17 +325,19 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
 
         leaves = products.plain_leaves(variables)
         _, pull, factors = jax.vjp(once, leaves, products.probes(), state, memory, read, has_aux=True)
-        d_entry = jax.tree.map(functools.partial(_slot_or_zero, slot=scan.initial_slots + inputs[0]), d_memory)
         more_leaves, d_probes, d_state, more_memory, d_read = pull((d_state, d_entry, inputs[-1]))
         added = jax.tree.map(jnp.add, (d_leaves, d_memory), (more_leaves, more_memory))
-        return (added[0], d_state, added[1]), (d_read, factors, d_probes)
+        # Read after the sum, which is then in place.
+        return (added[0], d_state, added[1], of_entry(added[1], inputs[0] - 1)), (d_read, factors, d_probes)
 
     def run(carry, inputs):
-        d_variables, *carry = carry
-        start = (jax.tree.map(jnp.zeros_like, products.plain_leaves(variables)), *carry)
-        (d_leaves, *carry), (d_read, factors, d_probes) = jax.lax.scan(body, start, inputs, reverse=True)
+        d_variables, d_state, d_memory = carry
+        zeros = jax.tree.map(jnp.zeros_like, products.plain_leaves(variables))
+        start = (zeros, d_state, d_memory, of_entry(d_memory, inputs[0][-1]))
+        end, (d_read, factors, d_probes) = jax.lax.scan(body, start, inputs, reverse=True)
+        d_leaves, d_state, d_memory, _ = end
         more = products.gradient(variables, factors, d_probes, d_leaves)
-        return (jax.tree.map(jnp.add, d_variables, more), *carry), d_read
+        return (jax.tree.map(jnp.add, d_variables, more), d_state, d_memory), d_read
 
     start = (jax.tree.map(jnp.zeros_like, variables), d_state, d_memory)
     (d_variables, d_state, d_memory), d_inputs = _scan_chunks(run, start, inputs, chunked.valid, reverse=True)
@@ -338,6 +349,6 @@ def _append_scan_backward(scan: _Appending, residuals, cotangents):
 
 
 def _slot_or_zero(d_column: jax.Array, slot: jax.Array) -> jax.Array:
-    """The gradient of one slot; zero past the end, where nothing was written."""
+    """One slot; zero past the end."""
     at = jnp.minimum(slot, d_column.shape[-1] - 1)
     return jnp.where(slot < d_column.shape[-1], jax.lax.dynamic_index_in_dim(d_column, at, -1, keepdims=False), 0)

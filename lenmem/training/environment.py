@@ -1,7 +1,8 @@
-"""A description of the machine and software of a measurement."""
+"""The machine: a description for records of measurements, and the devices of a CPU."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib.metadata
 import platform
@@ -29,6 +30,13 @@ def describe_environment() -> dict[str, Any]:
         "dirty": dirty,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def divide_processor(devices: int | None) -> None:
+    """Makes a CPU as many devices as a training asks for, each with a thread, if JAX has not started yet."""
+    if devices is not None:
+        with contextlib.suppress(RuntimeError):  # it has started
+            jax.config.update("jax_num_cpu_devices", devices)
 
 
 def _version(package: str) -> str | None:
