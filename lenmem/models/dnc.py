@@ -32,7 +32,7 @@ from lenmem.nn.dropout import Dropout
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, recurrent, sequential
 from lenmem.nn.module import Part
-from lenmem.ops.gradients import recomputed, stored
+from lenmem.ops.gradients import recomputed
 from lenmem.types import PyTree, Step, is_zero
 
 SQUASHED: dict[str, Any] = {
@@ -166,7 +166,7 @@ class DNCCell(Part):
         link, precedence = ops.update_temporal_link(link, precedence, write_weights)
 
         # Read by content, or along the order of writing.
-        forward, backward = map(stored, ops.directional_weights(link, read_weights))
+        forward, backward = ops.directional_weights(link, read_weights)
         if self.link_sharpness:
             forward = ops.sharpen_directional(forward, commands["forward_sharpness"])
             backward = ops.sharpen_directional(backward, commands["backward_sharpness"])

@@ -203,8 +203,9 @@ def directional_weights(
 
 
 def _directional_forward(link: jax.Array, weights: jax.Array) -> tuple[tuple[jax.Array, jax.Array], tuple]:
-    forward = jnp.einsum("...ij,...rj->...ri", link, weights)
-    return (forward, jnp.einsum("...ij,...ri->...rj", link, weights)), (link, weights)
+    forward = stored(jnp.einsum("...ij,...rj->...ri", link, weights))
+    backward = stored(jnp.einsum("...ij,...ri->...rj", link, weights))
+    return (forward, backward), (link, weights)
 
 
 def _directional_backward(residuals: tuple[jax.Array, jax.Array], gradients: tuple[jax.Array, jax.Array]):
