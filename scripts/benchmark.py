@@ -1,7 +1,7 @@
 """Costs of training and evaluation on this machine: prints tables, asserts nothing.
 
     python scripts/benchmark.py                              # every named configuration; takes many minutes on 2 cores
-    python scripts/benchmark.py --configs quickstart copy    # those whose name contains one of these words
+    python scripts/benchmark.py --configs quickstart dnc     # these, and those whose name contains one of these words
     python scripts/benchmark.py --quick                      # few steps and repetitions, to check that it runs
     python scripts/benchmark.py --tables attention devices   # only these tables
     python scripts/benchmark.py --json FILE                  # also save the figures
@@ -159,7 +159,9 @@ def table(benchmark: Benchmark) -> Benchmark:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description="Print the costs of training and evaluation on this machine.")
-    parser.add_argument("--configs", nargs="+", metavar="WORD", help="only configurations whose name contains a WORD")
+    parser.add_argument(
+        "--configs", nargs="+", metavar="WORD", help="only these configurations, or those whose name contains a WORD"
+    )
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES), help="tables to measure")
     parser.add_argument("--seeds", type=int, help="seeds in one program (default: the configuration's, at least 3)")
     parser.add_argument(
@@ -169,10 +171,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     options = parser.parse_args(arguments)
     effort = QUICK if options.quick else FULL
+    every = configs.names()
     words = options.configs or [""]
-    names = tuple(name for name in configs.names() if any(word in name for word in words))
+    names = tuple(name for name in every if name in words or any(w in name for w in words if w not in every))
     if not names:
-        parser.error(f"no configuration matches {' '.join(words)}; there are {', '.join(configs.names())}")
+        parser.error(f"no configuration matches {' '.join(words)}; there are {', '.join(every)}")
 
     console = Console(width=None if sys.stdout.isatty() else 150)
     environment = describe_environment()
@@ -185,8 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for figures in benchmark(asked):
                 measured[figures.name] = figures.rows
                 console.print(as_table(figures.title, figures.rows))
-    if options.json:
-        options.json.write_text(json.dumps(measured, indent=1) + "\n")
+                if options.json:  # after each table: the measurement may be stopped
+                    options.json.write_text(json.dumps(measured, indent=1) + "\n")
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -491,8 +494,12 @@ def attention_inputs(length: int) -> list[jax.Array]:
 
 
 def softmax_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    """`jax.nn.dot_product_attention`, heads first; on a GPU the fused kernel of cuDNN, which does not form scores."""
-    implementation = "cudnn" if jax.default_backend() == "gpu" else None
+    """`jax.nn.dot_product_attention`, heads first.
+
+    For bfloat16 on a GPU it is the fused kernel of cuDNN, which does not form scores. cuDNN has none for float32.
+    """
+    fused = jax.default_backend() == "gpu" and query.dtype == jnp.bfloat16
+    implementation = "cudnn" if fused else None
     query, key, value = (jnp.swapaxes(x, 1, 2) for x in (query, key, value))
     return jnp.swapaxes(jax.nn.dot_product_attention(query, key, value, implementation=implementation), 1, 2)
 
