@@ -8,7 +8,8 @@ started before JAX is imported therefore handles signals (`watched`):
 * A training (`heeded`) finishes its current steps, saves and ends by itself. If that takes longer than `PATIENCE`
   seconds, the thread saves the state before these steps instead.
 * A checkpoint that is being written is finished. A second signal ends the process without finishing it; earlier
-  checkpoints stay intact.
+  checkpoints stay intact. Signals within `TOGETHER` seconds count as one: `timeout`, for example, sends its signal
+  to the process and again to its group.
 
 The process ends with `os._exit`, without cleanup, and with status 130 for SIGINT and 143 for SIGTERM, as in a shell.
 
@@ -29,6 +30,8 @@ from typing import NoReturn
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.5
 """Time in seconds for a training to stop by itself. Together with the time for saving it should be less than 5."""
+TOGETHER = 0.5
+"""Time in seconds within which signals count as one."""
 
 
 class Stop:
@@ -112,9 +115,11 @@ class _Watch:
         if not number:
             return
         self.number = number
+        first = time.monotonic()
         threading.Thread(target=self._wind_up, daemon=True).start()
-        if self._next():
-            self._leave()
+        while self._next():
+            if time.monotonic() - first > TOGETHER:
+                self._leave()
 
     def _wind_up(self) -> None:
         training = self.training

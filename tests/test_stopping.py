@@ -23,7 +23,7 @@ def ready():
     print("ready", flush=True)
 
 assert "jax" not in sys.modules
-stopping.PATIENCE = {patience}
+stopping.PATIENCE, stopping.TOGETHER = {patience}, {together}
 with stopping.watched("go on with this"):
 """
 TRAINING = """
@@ -34,12 +34,12 @@ TRAINING = """
 """
 
 
-def stopped(body: str, *numbers: int, patience: float = 600) -> tuple[int, str, str]:
+def stopped(body: str, *numbers: int, patience: float = 600, together: float = 0) -> tuple[int, str, str]:
     """(exit status, stdout after `ready`, stderr) of a watched program that gets these signals, one after another.
 
     Where `patience` is not what is tested, no machine is too slow for it.
     """
-    command = [sys.executable, "-c", START.format(patience=patience) + body]
+    command = [sys.executable, "-c", START.format(patience=patience, together=together) + body]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
         assert process.stdout is not None
@@ -128,11 +128,26 @@ def test_a_second_signal_ends_it_at_once():
     assert err.endswith("go on with that\n")
 
 
+def test_signals_that_arrive_together_count_as_one():
+    """As from `timeout`, which sends its signal to the process and again to its group."""
+    work = """
+stop.offer(lambda: print("never"))
+with stop.writing():
+    ready()
+    while not stop.is_set(): time.sleep(0.01)
+    time.sleep(1)
+    print("written")
+"""
+    ends = "    sys.exit(stopping.status())"
+    status, out, _ = stopped(training(work) + ends, signal.SIGTERM, signal.SIGTERM, together=600)
+    assert (status, out) == (143, "written\n")
+
+
 def test_what_is_ignored_stays_so():
     body = "    import signal; assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN; ready(); compute()"
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     process = subprocess.Popen(
-        [sys.executable, "-c", ignoring + START.format(patience=600) + body],
+        [sys.executable, "-c", ignoring + START.format(patience=600, together=0) + body],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -147,7 +162,7 @@ def test_what_is_ignored_stays_so():
 
 def test_errors_and_statuses_pass():
     for body, status in (("    sys.exit(3)", 3), ("    1 / 0", 1), ("    pass", 0)):
-        command = [sys.executable, "-c", START.format(patience=600) + body]
+        command = [sys.executable, "-c", START.format(patience=600, together=0) + body]
         assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == status
 
 
