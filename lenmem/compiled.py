@@ -52,8 +52,6 @@ class Compiled:
 def summed_up(executable: Any, text: str, seconds: float, devices: int, available: int) -> Compiled:
     """The figures of a compiled program, from its analyses and its text. `available` is the memory of a device."""
     memory, cost = executable.memory_analysis(), executable.cost_analysis() or {}
-    cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
-    known = bool(cycles) and max(cycles) < UNKNOWN
     return Compiled(
         cpu_seconds=round(seconds, 1),
         devices=devices,
@@ -65,11 +63,18 @@ def summed_up(executable: Any, text: str, seconds: float, devices: int, availabl
         available=available,
         flops=cost.get("flops"),
         bytes_accessed=cost.get("bytes accessed"),
-        cycles=sum(cycles) if known else None,
+        cycles=estimated_cycles(text) or None,
         instructions=len(text.splitlines()),
         collectives=collectives(text),
         largest=largest(text),
     )
+
+
+def estimated_cycles(text: str) -> int | None:
+    """The sum of the compiler's estimates for all operations in the text of a program: 0 if there are none, as for a
+    GPU. None if some are not known."""
+    cycles = [int(number) for number in re.findall(r'"estimated_cycles":"(\d+)"', text)]
+    return None if any(number >= UNKNOWN for number in cycles) else sum(cycles)
 
 
 def collectives(text: str) -> dict[str, int]:
