@@ -194,7 +194,8 @@ def advise(advice: Callable[[], str]) -> None:
 
 @contextmanager
 def heeded() -> Iterator[Stop]:
-    """The `Stop` of a training. Outside of the command line, its signal handlers apply only to the first signal."""
+    """The `Stop` of a training. Outside of the command line, its signal handlers apply only to the first signal, and to
+    those that count as one with it."""
     stop = Stop(watched=_watch is not None)
     if _watch is not None:
         _watch.training = stop
@@ -208,12 +209,18 @@ def heeded() -> Iterator[Stop]:
         yield stop
         return
     old = {number: signal.getsignal(number) for number in SIGNALS}
+    first: float | None = None
 
     def request(number: int, frame: object) -> None:
         global _last
-        _last = number
-        stop.request()
-        signal.signal(number, old[signal.Signals(number)])
+        nonlocal first
+        now = time.monotonic()
+        if first is None:
+            first, _last = now, number
+            stop.request()
+        elif now - first > TOGETHER:
+            signal.signal(number, old[signal.Signals(number)])
+            signal.raise_signal(number)
 
     try:
         for number in old:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lenmem import stopping
 from tests.marks import HANGS
 
 ROOT = Path(__file__).parent.parent
@@ -141,6 +142,23 @@ with stop.writing():
     ends = "    sys.exit(stopping.status())"
     status, out, _ = stopped(training(work) + ends, signal.SIGTERM, signal.SIGTERM, together=600)
     assert (status, out) == (143, "written\n")
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_outside_of_the_command_line(monkeypatch, second):
+    """As in a notebook, or in a script under `timeout`. A later signal has its usual effect."""
+    terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with stopping.heeded() as stop:
+            for number in (signal.SIGINT, second):
+                signal.raise_signal(number)
+            assert stop.is_set()
+            monkeypatch.setattr(stopping, "TOGETHER", -1.0)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(second)
+        assert stopping.status() == 130
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
 
 
 def test_what_is_ignored_stays_so():
