@@ -162,6 +162,8 @@ def test_the_page_says_why_a_cell_is_grey_or_empty(trained):
     assert accuracy.startswith("(") and f"| lstm | {accuracy} |  |" in page  # trained; not trained
     assert "* lstm on copy: not learned in" in page
     assert "* pointer_network on parity: not possible, it answers with tokens of the input" in page
+    part = [CELL, Cell("parity", "lstm"), Cell("copy", "pointer_network")]  # of a row also what was not asked for
+    assert outcomes(part, results).refusals == found.refusals
 
 
 # A stand-in for `lenmem`: notes the cell, and writes its record, except for the GRU's.

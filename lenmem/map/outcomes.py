@@ -106,15 +106,13 @@ def with_recorded(chosen: Sequence[Cell], budget: Budget, results: Path) -> list
 
 
 def outcomes(chosen: Sequence[Cell], results: Path) -> Outcomes:
-    """The map of these cells, as far as they were trained."""
-    refusals = {cell: reason for cell in chosen if (reason := cell.refusal)}
+    """The map of these cells, as far as they were trained. A row also shows what its network cannot take."""
+    networks = tuple(dict.fromkeys(cell.network for cell in chosen))
+    headings = tuple(dict.fromkeys(cell.task for cell in chosen))
+    every = (Cell(heading, network) for heading in headings for network in networks)
+    refusals = {cell: reason for cell in every if (reason := cell.refusal)}
     records = {cell: record for cell in chosen if cell not in refusals and (record := read(cell, None, results))}
-    return Outcomes(
-        tuple(dict.fromkeys(cell.network for cell in chosen)),
-        tuple(dict.fromkeys(cell.task for cell in chosen)),
-        records,
-        refusals,
-    )
+    return Outcomes(networks, headings, records, refusals)
 
 
 def save_map(found: Outcomes, results: Path) -> None:
