@@ -77,6 +77,14 @@ def estimated_cycles(text: str) -> int | None:
     return None if any(number >= UNKNOWN for number in cycles) else sum(cycles)
 
 
+def known_cycles(text: str) -> int:
+    """`estimated_cycles`, or ValueError if some are not known."""
+    cycles = estimated_cycles(text)
+    if cycles is None:
+        raise ValueError("the compiler does not know the cycles of all operations")
+    return cycles
+
+
 def collectives(text: str) -> dict[str, int]:
     """Kind -> number of collective operations in the text of a program. An asynchronous one, which libtpu writes as a
     chain of steps, counts once."""

@@ -51,6 +51,7 @@ from rich.table import Table
 from lenmem import configs, models, ops, tasks
 from lenmem.evaluation.lengths import length_curve
 from lenmem.experiment import Experiment, Run, load
+from lenmem.files import write_whole
 from lenmem.keys import namespaced
 from lenmem.models.lantm import LieAccessCell
 from lenmem.nn.recurrence import scan_cell
@@ -189,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 measured[figures.name] = figures.rows
                 console.print(as_table(figures.title, figures.rows))
                 if options.json:  # after each table: the measurement may be stopped
-                    options.json.write_text(json.dumps(measured, indent=1) + "\n")
+                    write_whole(options.json, (json.dumps(measured, indent=1) + "\n").encode())
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import SingleDeviceSharding
 
 from lenmem import aot, ops
+from lenmem.compiled import known_cycles
 from lenmem.placement import on_platform
 from lenmem.training.environment import describe_environment
 
@@ -156,10 +157,8 @@ def cycles_of(text: str) -> int:
     (entry,) = re.findall(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
 
     def total(name: str) -> int:
-        found = 0
+        found = known_cycles(computations[name])
         for line in computations[name].splitlines():
-            estimate = re.search(r'"estimated_cycles":"(\d+)"', line)
-            found += int(estimate[1]) if estimate else 0
             loop = re.search(r" while\(.*condition=%?([\w.-]+), body=%?([\w.-]+)", line)
             called = re.search(r" call\(.*to_apply=%?([\w.-]+)", line)
             if loop:

@@ -35,12 +35,17 @@ TRAINING = """
 """
 
 
+def watched(body: str, *, before: str = "", patience: float = 600, together: float = 0) -> list[str]:
+    """The command that runs a watched program."""
+    return [sys.executable, "-c", before + START.format(patience=patience, together=together) + body]
+
+
 def stopped(body: str, *numbers: int, patience: float = 600, together: float = 0) -> tuple[int, str, str]:
     """(exit status, stdout after `ready`, stderr) of a watched program that gets these signals, one after another.
 
     Where `patience` is not what is tested, no machine is too slow for it.
     """
-    command = [sys.executable, "-c", START.format(patience=patience, together=together) + body]
+    command = watched(body, patience=patience, together=together)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
         assert process.stdout is not None
@@ -108,7 +113,9 @@ def test_what_takes_too_long_is_saved_from_outside():
     assert err.endswith("go on with that\n")
 
 
-def test_what_is_being_written_is_finished():
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM)])
+def test_what_is_being_written_is_finished(numbers):
+    """Also if two signals arrive together, as from `timeout`, which signals the process and again its group."""
     work = """
 stop.offer(lambda: print("never"))
 with stop.writing():
@@ -118,8 +125,8 @@ with stop.writing():
     print("written")
 compute()
 """
-    status, out, _ = stopped(training(work), signal.SIGINT, patience=0.2)
-    assert (status, out) == (130, "written\n")
+    status, out, _ = stopped(training(work), *numbers, patience=0.2, together=600)
+    assert (status, out) == (128 + numbers[0], "written\n")
 
 
 def test_a_second_signal_ends_it_at_once():
@@ -127,21 +134,6 @@ def test_a_second_signal_ends_it_at_once():
     status, out, err = stopped(training(work), signal.SIGINT, signal.SIGTERM)
     assert (status, out) == (130, "")
     assert err.endswith("go on with that\n")
-
-
-def test_signals_that_arrive_together_count_as_one():
-    """As from `timeout`, which sends its signal to the process and again to its group."""
-    work = """
-stop.offer(lambda: print("never"))
-with stop.writing():
-    ready()
-    while not stop.is_set(): time.sleep(0.01)
-    time.sleep(1)
-    print("written")
-"""
-    ends = "    sys.exit(stopping.status())"
-    status, out, _ = stopped(training(work) + ends, signal.SIGTERM, signal.SIGTERM, together=600)
-    assert (status, out) == (143, "written\n")
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
@@ -165,7 +157,7 @@ def test_what_is_ignored_stays_so():
     body = "    import signal; assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN; ready(); compute()"
     ignoring = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     process = subprocess.Popen(
-        [sys.executable, "-c", ignoring + START.format(patience=600, together=0) + body],
+        watched(body, before=ignoring),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -180,8 +172,7 @@ def test_what_is_ignored_stays_so():
 
 def test_errors_and_statuses_pass():
     for body, status in (("    sys.exit(3)", 3), ("    1 / 0", 1), ("    pass", 0)):
-        command = [sys.executable, "-c", START.format(patience=600, together=0) + body]
-        assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == status
+        assert subprocess.run(watched(body), cwd=ROOT, capture_output=True, check=False).returncode == status
 
 
 def test_the_entry_point_heeds_signals_while_it_imports():

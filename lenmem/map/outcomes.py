@@ -12,7 +12,7 @@ import numpy as np
 from lenmem import models, tasks
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.files import make_directory, read_json, write_whole
-from lenmem.map.cells import LEARNED, NETWORKS, TASKS, Budget, Cell, plain_budget, settings_of
+from lenmem.map.cells import LEARNED, NETWORKS, TASKS, Budget, Cell, cells, plain_budget, settings_of
 
 
 def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | None:
@@ -109,8 +109,7 @@ def outcomes(chosen: Sequence[Cell], results: Path) -> Outcomes:
     """The map of these cells, as far as they were trained. A row also shows what its network cannot take."""
     networks = tuple(dict.fromkeys(cell.network for cell in chosen))
     headings = tuple(dict.fromkeys(cell.task for cell in chosen))
-    every = (Cell(heading, network) for heading in headings for network in networks)
-    refusals = {cell: reason for cell in every if (reason := cell.refusal)}
+    refusals = {cell: reason for cell in cells(networks, headings) if (reason := cell.refusal)}
     records = {cell: record for cell in chosen if cell not in refusals and (record := read(cell, None, results))}
     return Outcomes(networks, headings, records, refusals)
 
