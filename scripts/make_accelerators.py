@@ -193,7 +193,8 @@ def _linear(measured: list[dict[str, Any]]) -> list[str]:
             str(one["width"]),
             f"{one['length']:,}",
             f"{one['whole'] / 1e6:.3g}",
-            *("-" if one[name] is None else f"{one[name] / one['whole']:.0%}" for name in ("products", "peak")),
+            "-" if one["products"] is None else f"{one['products'] / one['whole']:.0%}",
+            f"{one['peak'] / one['whole']:.1%}",
         ]
         parts.append(f"| {' | '.join(cells)} |\n")
     return parts
