@@ -83,22 +83,27 @@ dash means not measured.
 LINEAR = """
 ## Outer-product attention and the erasing scan on a TPU
 
-Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, for a batch of one with {heads} heads,
-in bfloat16 (`python scripts/linear_cycles.py`). Cycles are the compiler's estimates for all operations, those in a loop
-times its steps. *Products alone* is the estimate for the program's matrix products, each compiled by itself, relative
-to the whole program. It can exceed 100%, because the whole program is compiled differently. *Of peak* is the time of
-these products at the full rate of all matrix units, relative to the whole program. Products of width 64 fill half of a
-unit, and exact float32 products take six passes, so even the products alone do not reach the peak. Nothing was run.
+Causal `normalized_outer_product_attention` and `nam_scan` with reads, for a batch of one with {heads} heads, in
+bfloat16 (`python scripts/linear_cycles.py`). *With gradient*: the reads together with their gradient. Cycles are the
+compiler's estimates for all operations, those in a loop times its steps. *Products alone* is the estimate for the
+program's matrix products, each compiled by itself, relative to the whole program. It can exceed 100%, because the whole
+program is compiled differently. *Of peak* is the time of these products at the full rate of all matrix units, relative
+to the whole program. Products of width 64 fill half of a unit, and exact float32 products of XLA take six passes, so
+even the products alone do not reach the peak. Nothing was run.
 
-The attention also has a kernel in Pallas, which `auto` is on a TPU ({{py:mod}}`lenmem.ops.pallas.causal`). Its cycles
-are counted as those of the kernels above, and added to the estimates for the rest of the program: normalising queries
-and keys, and the conversion of the result.
+Both also have a kernel in Pallas, which `auto` is on a TPU ({{py:mod}}`lenmem.ops.pallas.recurrence`); so have decaying
+recurrences. Its cycles are counted as those of the kernels above, and added to the estimates for the rest of the
+program: for the attention, normalising queries and keys. A product that the kernel computes in three passes counts as
+three.
 """
 HEADS = 8
 OPERATIONS = {
     "attention": "outer-product attention, XLA",
-    "kernel": "outer-product attention, kernel",
-    "scan": "`nam_scan`",
+    "attention_kernel": "outer-product attention, kernel",
+    "scan": "`nam_scan`, XLA",
+    "scan_kernel": "`nam_scan`, kernel",
+    "scan_gradient": "`nam_scan` with gradient, XLA",
+    "scan_kernel_gradient": "`nam_scan` with gradient, kernel",
 }
 
 
@@ -203,7 +208,7 @@ def _linear(measured: list[dict[str, Any]]) -> list[str]:
 
 def _place(record: dict[str, Any]) -> tuple[Any, ...]:
     one = record["linear"]
-    return one["operation"], record["topology"], one["width"], one["length"]
+    return list(OPERATIONS).index(one["operation"]), record["topology"], one["width"], one["length"]
 
 
 def _row(record: dict[str, Any]) -> str:
