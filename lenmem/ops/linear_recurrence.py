@@ -94,7 +94,6 @@ def linear_recurrence(
     Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
     not take.
     """
-    pallas.checked(implementation)
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     lengths = {"keys": keys.shape[-2], "values": values.shape[-2], "queries": queries.shape[-2]}
@@ -146,7 +145,8 @@ def linear_recurrence(
 
 
 def by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
-    """Whether the kernel of `lenmem.ops.pallas.recurrence` is used."""
+    """Whether the kernel of `lenmem.ops.pallas.recurrence` is used. ValueError for an unknown implementation."""
+    pallas.checked(implementation)
     if implementation == "auto" and platform() == "tpu" and chunk_size is None:
         from lenmem.ops.pallas.recurrence import fits
 

@@ -126,8 +126,14 @@ def normalized_outer_product_attention(
     not take.
     """
     _check_lengths(query, key, value, causal)
-    keys, values = _writes(key, value, key_mask, write_probability)
-    read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size, implementation)
+    if by_kernel(implementation, key, value, chunk_size) and causal:
+        from lenmem.ops.pallas.recurrence import recur
+
+        keys, values, strengths = _masked(key, value, key_mask, write_probability)
+        memory, read = recur(query, keys, values, strengths, initial=carry, normalise=True)
+    else:
+        keys, values = _writes(key, value, key_mask, write_probability)
+        read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size)
     read = _gated(read, read_probability).astype(result_type(value))
     return (read, memory) if return_carry else read
 
@@ -179,7 +185,12 @@ def linear_attention(
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
     queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
     before, already = (None, None) if carry is None else carry
-    read, memory = _attend(queries, keys, values, before, causal, chunk_size, implementation)
+    if by_kernel(implementation, keys, values, chunk_size) and causal:
+        from lenmem.ops.pallas.recurrence import recur
+
+        memory, read = recur(queries, keys, values, initial=before)
+    else:
+        read, memory = _attend(queries, keys, values, before, causal, chunk_size)
     wide = keys.astype(sum_type(keys))
     total = jnp.sum(wide, axis=-2)
     seen = _prefix_sums(wide, axis=-2) if causal else total[..., None, :]
@@ -211,10 +222,17 @@ def _writes(
     key: jax.Array, value: jax.Array, mask: jax.Array | None, probability: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Unit keys and gated values, both zero where masked, so masked rows have no effect."""
-    keys = _normalized(_zero_where_masked(key, mask))
+    keys, values, probability = _masked(key, value, mask, probability)
+    return _normalized(keys), _gated(values, probability).astype(result_type(value))
+
+
+def _masked(
+    key: jax.Array, value: jax.Array, mask: jax.Array | None, probability: jax.Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Keys, values and probabilities, zero where masked."""
     if probability is not None and mask is not None:
         probability = jnp.where(mask, probability, 0)
-    return keys, _gated(_zero_where_masked(value, mask), probability).astype(result_type(value))
+    return _zero_where_masked(key, mask), _zero_where_masked(value, mask), probability
 
 
 def _attend(
@@ -224,15 +242,8 @@ def _attend(
     initial: jax.Array | None,
     causal: bool,
     chunk_size: int | None,
-    implementation: pallas.Implementation,
 ) -> tuple[jax.Array, jax.Array]:
     """((M_0 + sum_s v_s k_s^T) q_i for every i, the memory after the last write), over all s or over s <= i."""
-    pallas.checked(implementation)
-    if causal and by_kernel(implementation, keys, values, chunk_size):
-        from lenmem.ops.pallas.recurrence import recur
-
-        memory, read = recur(queries, keys, values, initial=initial)
-        return read, memory
     if causal:
         return _causal(queries, keys, values, initial, _chunk(keys, values, chunk_size))
     memory = outer_products(keys, values)

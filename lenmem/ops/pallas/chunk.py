@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from lenmem.ops.lie import unit
 from lenmem.ops.pallas.tiles import INNER, OUTER, SUMS, TILE, permuted, positions, product
 
 BLOCK = 32
@@ -18,6 +19,8 @@ BLOCK = 32
 class Form(NamedTuple):
     """What a recurrence does, and how."""
 
+    normalises: bool
+    """Whether queries and keys are projected to the unit sphere."""
     erases: bool
     decays: bool
     exact: bool
@@ -39,6 +42,8 @@ def chunk(
     """(Z' [d_k, d_v], R [C, d_v]) from w, e and log A as columns [C, 1], and log A as a row [1, C]."""
     dot = functools.partial(_product, 6 if form.exact else 1)
     careful = 6 if form.exact else 3  # an error in T would be that of every step
+    if form.normalises:
+        queries, keys = unit(queries.astype(jnp.float32)), unit(keys.astype(jnp.float32))
     row, column = positions()
     updates, products, since, left, last = write * values, dot(OUTER, queries, keys), 1.0, 1.0, 1.0
     inner = _product(careful, OUTER, keys, keys) if form.erases else None

@@ -30,6 +30,7 @@ from jax.sharding import Mesh
 
 from lenmem.ops.chunks import finite_logarithms, result_type, varying_like
 from lenmem.ops.gradients import with_gradient
+from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
 from lenmem.ops.pallas.calls import by_rows, exact, of_rows, with_tangents_of
 from lenmem.ops.pallas.chunk import Form, chunk
@@ -59,11 +60,13 @@ def recur(
     log_decay: jax.Array | None = None,
     *,
     initial: jax.Array | None = None,
+    normalise: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
     """(S after the last position [..., d_v, d_k] in float32, r [..., S, d_v] in the dtype of the values).
 
-    As `linear_recurrence`; without `write`, w = 1. O(S (d + d_v d_k / 128)) memory. Forward-mode and second
-    derivatives are those of the form for XLA. ValueError for other dtypes, and widths above WIDEST.
+    As `linear_recurrence`. Without `write`, w = 1. `normalise`: queries and keys are projected to the unit sphere.
+    O(S (d + d_v d_k / 128)) memory. Forward-mode and second derivatives are those of the form for XLA. ValueError for
+    other dtypes, and widths above WIDEST.
     """
     length, widths = keys.shape[-2], (keys.shape[-1], values.shape[-1])
     if not fits(keys, values):
@@ -72,7 +75,7 @@ def recur(
             f"with widths {widths[0]} and {widths[1]}: use implementation='xla'"
         )
     interpret = platform() != "tpu"
-    form = Form(erase is not None, log_decay is not None, exact(interpret))
+    form = Form(normalise, erase is not None, log_decay is not None, exact(interpret))
     whole = max(TILE, length + -length % TILE)
     strengths = _strengths(jnp.ones(length) if write is None else write, erase, log_decay, whole)
     state = jnp.zeros(widths) if initial is None else jnp.swapaxes(initial.astype(jnp.float32), -1, -2)
@@ -277,6 +280,8 @@ def _plain(
     queries: jax.Array, keys: jax.Array, values: jax.Array, strengths: jax.Array, initial: jax.Array, *, form: Form
 ) -> tuple[jax.Array, jax.Array]:
     """(the last state, the reads) of rows."""
+    if form.normalises:
+        queries, keys = unit(queries), unit(keys)
     write, erase, total = (strengths[:, i] for i in range(3))
     log_decay = jnp.diff(_in_chunks(total), prepend=0).reshape(total.shape)
     state, reads = linear_recurrence(
