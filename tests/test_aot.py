@@ -265,6 +265,35 @@ def test_one_collective_per_layer(causal):
         jax.clear_caches()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs lenmem[aot]")
+@pytest.mark.parametrize("precision", [None, "highest"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("widths", "erases", "decays"), [((33, 65), True, True), ((256, 256), True, True), ((5, 1), False, False)]
+)
+def test_recurrences_of_any_kind_compile_as_kernels(dtype, widths, erases, decays, precision):
+    """With gradient, mapped over seeds, on one chip: one kernel forward and one backward."""
+    placed = functools.partial(
+        jax.ShapeDtypeStruct,
+        dtype=dtype,
+        sharding=SingleDeviceSharding(aot.devices_of(aot.target_named("v5e:1x1"))[0]),
+    )
+    rows, (width, of_values) = (2, 3, 300), widths
+    sizes = {"queries": (*rows, width), "keys": (*rows, width), "values": (*rows, of_values), "write": rows}
+    sizes |= {"erase": rows} if erases else {}
+    sizes |= {"log_decay": rows} if decays else {}
+
+    def loss(arrays):
+        state, reads = ops.linear_recurrence(**arrays)
+        return jnp.sum(state) + jnp.sum(jnp.square(reads.astype(jnp.float32)))
+
+    with on_platform("tpu"), jax.default_matmul_precision(precision):
+        function = jax.jit(jax.vmap(jax.grad(loss)))
+        text = function.lower({name: placed(size) for name, size in sizes.items()}).compile().as_text()
+    assert text.count('custom_call_target="tpu_custom_call"') == 2
+
+
 def test_options_of_all(tmp_path, monkeypatch):
     """What `--all` passes on."""
     asked = []

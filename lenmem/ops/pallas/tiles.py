@@ -66,8 +66,8 @@ def running(terms: jax.Array, order: jax.Array) -> jax.Array:
 
 def product(left: jax.Array, right: jax.Array, contraction: tuple, exact: bool) -> jax.Array:
     """The product of two matrices, in float32, with factors that are rounded to bfloat16 unless it is `exact`."""
-    if not exact:
-        left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
+    kind = jnp.float32 if exact else jnp.bfloat16
+    left, right = left.astype(kind), right.astype(kind)
     precision = jax.lax.Precision.HIGHEST if exact else None
     return jax.lax.dot_general(
         left, right, (contraction, ((), ())), precision=precision, preferred_element_type=jnp.float32
