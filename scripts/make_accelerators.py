@@ -86,17 +86,17 @@ LINEAR = """
 ## Outer-product attention and the erasing scan on a TPU
 
 Causal `normalized_outer_product_attention` and `nam_scan` with reads, for a batch of one with {heads} heads, in
-bfloat16 (`python scripts/linear_cycles.py`). *With gradient*: the reads together with their gradient. Cycles are the
-compiler's estimates for all operations, those in a loop times its steps. *Products alone* is the estimate for the
-program's matrix products, each compiled by itself, relative to the whole program. It can exceed 100%, because the whole
-program is compiled differently. *Of peak* is the time of these products at the full rate of all matrix units, relative
-to the whole program. Products of width 64 fill half of a unit, and exact float32 products of XLA take six passes, so
-even the products alone do not reach the peak. Nothing was run.
+bfloat16 (`python scripts/linear_cycles.py`), by XLA in chunks of 64. *With gradient*: the reads together with their
+gradient. Cycles are the compiler's estimates for all operations, those in a loop times its steps. *Products alone* is
+the estimate for the program's matrix products, each compiled by itself, relative to the whole program. It can exceed
+100%, because the whole program is compiled differently. *Of peak* is the time of these products at the full rate of all
+matrix units, relative to the whole program. Products of width 64 fill half of a unit, and exact float32 products of XLA
+take six passes, so even the products alone do not reach the peak. Nothing was run.
 
 Both also have a kernel in Pallas, which `auto` is on a TPU ({{py:mod}}`lenmem.ops.pallas.recurrence`); the recurrences
-that decay have it, too. Its cycles are counted as those of the kernels above, and added to the estimates for the rest of
-the program. A product that the kernel computes in three passes counts as three. At width 64 most of the rest is copies:
-XLA stores arrays of this width transposed.
+that decay have it, too. Its cycles are counted as those of the kernels above, and added to the estimates for the rest
+of the program. A product that the kernel computes in three passes counts as three. At width 64 most of the rest is
+copies: XLA stores arrays of this width transposed.
 """
 HEADS = 8
 OPERATIONS = {
