@@ -61,9 +61,10 @@ measured; for GPUs the compiler gives no cycles.
 What takes more than a minute: `ndr/arithmetic` and `ndr/listops` compile a training step for each of six widths;
 `panm/scan` and `panm/mathematics` compile each of 6 and 12 Transformer layers by itself. `nam/reduce` and `nam/scan`
 are about 500 operations after fusion, and none takes more than an eighth of the time; `nam/fibonacci` and
-`nam/palindrome` train the network of `nam/reduce`. For a short trial, `JAX_OPTIMIZATION_LEVEL=O1` in the environment
-makes compilation shorter and the program slower: `nam/scan` then compiles for v5e in 27 CPU s instead of 78, and takes
-57 M cycles instead of 30 (`lenmem compile nam/scan --topology v5e:2x2`, on the same machine).
+`nam/palindrome` train the network of `nam/reduce`. For a short trial, `JAX_OPTIMIZATION_LEVEL=O1` in
+the environment makes compilation shorter and programs slower. For v5e, with `lenmem compile CONFIG --topology v5e:2x2`,
+the four of NAM then take 27 to 50 CPU s, `panm/scan` 67, `panm/mathematics` 108, `ndr/arithmetic` 121 and `ndr/listops`
+162, and a step takes about twice the cycles.
 """
 
 
