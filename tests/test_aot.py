@@ -155,6 +155,15 @@ def test_rows_of_a_large_data_set_are_left_out_for_a_device_that_is_not_here():
     assert lowered.out_info.shape == (2, 2, 2, 4) and lowered.out_info.dtype == np.int32
 
 
+def test_another_optimisation_level_is_another_program():
+    programs = {"training": aot.LoweredProgram(jax.jit(jnp.sin).lower(1.0), 0.0, 1)}
+    digests = [aot.digest(programs, aot.TARGETS["cpu"])]
+    for level in ("O1", "O2", "UNKNOWN"):
+        jax.config.update("jax_optimization_level", level)
+        digests.append(aot.digest(programs, aot.TARGETS["cpu"]))
+    assert len(set(digests)) == 3 and digests[0] == digests[-1]
+
+
 @pytest.mark.thorough
 def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
     """What the file has is kept, what a configuration lacks is said in its record. At another commit, what has changed
