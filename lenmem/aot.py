@@ -222,11 +222,11 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
 
 
 def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
-    """A hash of the programs, the target and the versions of the compilers."""
+    """A hash of the programs, the target, the versions of the compilers, and JAX's optimisation level if it is set."""
     versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
-    return hashlib.sha256(
-        "\n".join([repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]).encode()
-    ).hexdigest()[:16]
+    level = jax.config.jax_optimization_level  # pyright: ignore[reportAttributeAccessIssue]
+    parts = [repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]
+    return hashlib.sha256("\n".join(parts + [level] * (level != "UNKNOWN")).encode()).hexdigest()[:16]
 
 
 def lowered_training(experiment: Experiment, devices: Sequence[Any]) -> jax.stages.Lowered:

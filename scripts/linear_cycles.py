@@ -4,8 +4,9 @@
     python scripts/linear_cycles.py --only "scan 4096"                # programs whose name contains these words
     python scripts/linear_cycles.py --json results/accelerators.json  # also put them in front of the records of a file
 
-Causal `normalized_outer_product_attention`, by XLA and by the kernel, and `nam_scan` with reads, forward, one row of 8
-heads, bfloat16, of S positions and width d. Three numbers of cycles are compared:
+Causal `normalized_outer_product_attention` and `nam_scan` with reads, each by XLA and by the kernel, one row of 8
+heads, bfloat16, of S positions and width d. `gradient`: the reads together with their gradient. Three numbers of cycles
+are compared:
 
     whole       the compiler's estimates (`estimated_cycles`) of all operations, those of a loop times its steps; for a
                 kernel its bundles times the steps of its grid, as in `kernel_cycles.py`
@@ -41,7 +42,9 @@ from lenmem.placement import on_platform
 from lenmem.training.environment import describe_environment
 
 HEADS = 8
-OPERATIONS = ("attention", "kernel", "scan")
+CHUNK = 64
+"""Positions of a chunk of `nam_scan` by XLA: on v5p its default, 32, takes a third more cycles."""
+OPERATIONS = ("attention", "attention_kernel", "scan", "scan_kernel", "scan_gradient", "scan_kernel_gradient")
 LENGTHS = (4096, 16384, 65536)
 WIDTHS = (64, 128)
 PEAK = {"v5e:1x1": 4 * 2 * 128 * 128, "v5p:2x2x1": 8 * 2 * 128 * 128}
@@ -55,10 +58,12 @@ def names() -> Iterator[str]:
             yield from (f"{kind} {length} {width} {topology}" for kind in OPERATIONS for width in WIDTHS)
 
 
-def operation(kind: str) -> Callable[..., jax.Array]:
+def operation(kind: str) -> Callable[..., Any]:
     """The function of queries, keys, values and gates that is compiled."""
 
-    def attention(implementation, queries, keys, values, gates):
+    implementation, size = ("pallas", None) if "kernel" in kind else ("xla", CHUNK)
+
+    def attention(queries, keys, values, gates):
         read = ops.normalized_outer_product_attention(
             queries, keys, values, write_probability=gates, causal=True, implementation=implementation
         )
@@ -66,13 +71,19 @@ def operation(kind: str) -> Callable[..., jax.Array]:
         return read
 
     def scan(queries, keys, values, gates):
-        reads = ops.nam_scan(keys, values, gates, gates, queries=queries)[1]
+        reads = ops.nam_scan(
+            keys, values, gates, gates, queries=queries, chunk_size=size, implementation=implementation
+        )[1]
         assert reads is not None
         return reads
 
-    if kind == "scan":
-        return scan
-    return functools.partial(attention, "pallas" if kind == "kernel" else "xla")
+    def gradient(*arrays):
+        reads, pull = jax.vjp(scan, *arrays)
+        return reads, pull(reads)
+
+    if kind.endswith("gradient"):
+        return gradient
+    return scan if kind.startswith("scan") else attention
 
 
 def measured(name: str, dump: Path) -> dict[str, Any]:
@@ -87,7 +98,7 @@ def measured(name: str, dump: Path) -> dict[str, Any]:
     products = products_of(traced.jaxpr)
     text = compiled(jaxpr_as_fun(traced), arrays, topology)
     whole, alone = cycles_of(text) + cycles_of_kernels(text, dump, blocks=0, form="kernel"), None
-    if kind != "kernel":
+    if "kernel" not in kind:
         alone = sum(count * product_cycles(product, topology) for product, count in products.items())
     work = sum(count * operations(product) for product, count in products.items())
     peak = work / PEAK[topology]

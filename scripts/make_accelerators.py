@@ -60,7 +60,11 @@ measured; for GPUs the compiler gives no cycles.
 
 What takes more than a minute: `ndr/arithmetic` and `ndr/listops` compile a training step for each of six widths;
 `panm/scan` and `panm/mathematics` compile each of 6 and 12 Transformer layers by itself. `nam/reduce` and `nam/scan`
-are 500 operations after fusion, none of which takes more than a tenth of the time.
+are about 500 operations after fusion, and none takes more than an eighth of the time; `nam/fibonacci` and
+`nam/palindrome` train the network of `nam/reduce`. For a short trial, `JAX_OPTIMIZATION_LEVEL=O1` in
+the environment makes compilation shorter and programs slower. For v5e, with `lenmem compile CONFIG --topology v5e:2x2`,
+the four of NAM then take 27 to 50 CPU s, `panm/scan` 67, `panm/mathematics` 108, `ndr/arithmetic` 121 and `ndr/listops`
+162, and a step takes about twice the cycles.
 """
 
 
@@ -82,22 +86,27 @@ dash means not measured.
 LINEAR = """
 ## Outer-product attention and the erasing scan on a TPU
 
-Causal `normalized_outer_product_attention` and `nam_scan` with reads, forward, for a batch of one with {heads} heads,
-in bfloat16 (`python scripts/linear_cycles.py`). Cycles are the compiler's estimates for all operations, those in a loop
-times its steps. *Products alone* is the estimate for the program's matrix products, each compiled by itself, relative
-to the whole program. It can exceed 100%, because the whole program is compiled differently. *Of peak* is the time of
-these products at the full rate of all matrix units, relative to the whole program. Products of width 64 fill half of a
-unit, and exact float32 products take six passes, so even the products alone do not reach the peak. Nothing was run.
+Causal `normalized_outer_product_attention` and `nam_scan` with reads, for a batch of one with {heads} heads, in
+bfloat16 (`python scripts/linear_cycles.py`), by XLA in chunks of 64. *With gradient*: the reads together with their
+gradient. Cycles are the compiler's estimates for all operations, those in a loop times its steps. *Products alone* is
+the estimate for the program's matrix products, each compiled by itself, relative to the whole program. It can exceed
+100%, because the whole program is compiled differently. *Of peak* is the time of these products at the full rate of all
+matrix units, relative to the whole program. Products of width 64 fill half of a unit, and exact float32 products of XLA
+take six passes, so even the products alone do not reach the peak. Nothing was run.
 
-The attention also has a kernel in Pallas, which `auto` is on a TPU ({{py:mod}}`lenmem.ops.pallas.causal`). Its cycles
-are counted as those of the kernels above, and added to the estimates for the rest of the program: normalising queries
-and keys, and the conversion of the result.
+Both also have a kernel in Pallas, which `auto` is on a TPU ({{py:mod}}`lenmem.ops.pallas.recurrence`); the recurrences
+that decay have it, too. Its cycles are counted as those of the kernels above, and added to the estimates for the rest
+of the program. A product that the kernel computes in three passes counts as three. At width 64 most of the rest is
+copies: XLA stores arrays of this width transposed.
 """
 HEADS = 8
 OPERATIONS = {
     "attention": "outer-product attention, XLA",
-    "kernel": "outer-product attention, kernel",
-    "scan": "`nam_scan`",
+    "attention_kernel": "outer-product attention, kernel",
+    "scan": "`nam_scan`, XLA",
+    "scan_kernel": "`nam_scan`, kernel",
+    "scan_gradient": "`nam_scan` with gradient, XLA",
+    "scan_kernel_gradient": "`nam_scan` with gradient, kernel",
 }
 
 
@@ -202,7 +211,7 @@ def _linear(measured: list[dict[str, Any]]) -> list[str]:
 
 def _place(record: dict[str, Any]) -> tuple[Any, ...]:
     one = record["linear"]
-    return one["operation"], record["topology"], one["width"], one["length"]
+    return list(OPERATIONS).index(one["operation"]), record["topology"], one["width"], one["length"]
 
 
 def _row(record: dict[str, Any]) -> str:

@@ -155,6 +155,15 @@ def test_rows_of_a_large_data_set_are_left_out_for_a_device_that_is_not_here():
     assert lowered.out_info.shape == (2, 2, 2, 4) and lowered.out_info.dtype == np.int32
 
 
+def test_another_optimisation_level_is_another_program():
+    programs = {"training": aot.LoweredProgram(jax.jit(jnp.sin).lower(1.0), 0.0, 1)}
+    digests = [aot.digest(programs, aot.TARGETS["cpu"])]
+    for level in ("O1", "O2", "UNKNOWN"):
+        jax.config.update("jax_optimization_level", level)
+        digests.append(aot.digest(programs, aot.TARGETS["cpu"]))
+    assert len(set(digests)) == 3 and digests[0] == digests[-1]
+
+
 @pytest.mark.thorough
 def test_many_are_compiled_once(tiny, tmp_path, monkeypatch):
     """What the file has is kept, what a configuration lacks is said in its record. At another commit, what has changed
@@ -265,6 +274,35 @@ def test_one_collective_per_layer(causal):
         jax.clear_caches()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs lenmem[aot]")
+@pytest.mark.parametrize("precision", [None, "highest"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("widths", "erases", "decays"), [((33, 65), True, True), ((256, 256), True, True), ((5, 1), False, False)]
+)
+def test_recurrences_of_any_kind_compile_as_kernels(dtype, widths, erases, decays, precision):
+    """With gradient, mapped over seeds, on one chip: one kernel forward and one backward."""
+    placed = functools.partial(
+        jax.ShapeDtypeStruct,
+        dtype=dtype,
+        sharding=SingleDeviceSharding(aot.devices_of(aot.target_named("v5e:1x1"))[0]),
+    )
+    rows, (width, of_values) = (2, 3, 300), widths
+    sizes = {"queries": (*rows, width), "keys": (*rows, width), "values": (*rows, of_values), "write": rows}
+    sizes |= {"erase": rows} if erases else {}
+    sizes |= {"log_decay": rows} if decays else {}
+
+    def loss(arrays):
+        state, reads = ops.linear_recurrence(**arrays)
+        return jnp.sum(state) + jnp.sum(jnp.square(reads.astype(jnp.float32)))
+
+    with on_platform("tpu"), jax.default_matmul_precision(precision):
+        function = jax.jit(jax.vmap(jax.grad(loss)))
+        text = function.lower({name: placed(size) for name, size in sizes.items()}).compile().as_text()
+    assert text.count('custom_call_target="tpu_custom_call"') == 2
+
+
 def test_options_of_all(tmp_path, monkeypatch):
     """What `--all` passes on."""
     asked = []
@@ -316,7 +354,7 @@ def test_products_and_cycles_of_loops_count_as_often_as_they_run():
     assert sum(n * script["operations"](one) for one, n in products.items()) == 2 * (5 * 4 * 3 * 3 + 2 * 2 * 2 * 3)
     x = jax.ShapeDtypeStruct((600, 3), jnp.float32)
     by_kernel = functools.partial(ops.linear_attention, causal=True, implementation="pallas")
-    assert {*script["products_of"](jax.make_jaxpr(by_kernel)(x, x, x).jaxpr).values()} == {3}  # chunks of 256
+    assert {*script["products_of"](jax.make_jaxpr(by_kernel)(x, x, x).jaxpr).values()} == {5}  # chunks of 128
     with pytest.raises(ValueError, match="unknown length"):
         script["products_of"](jax.make_jaxpr(lambda x: jax.lax.while_loop(jnp.all, jnp.sin, x))(1.0).jaxpr)
 

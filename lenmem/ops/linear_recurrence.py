@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from lenmem.ops import pallas
 from lenmem.ops.chunks import (
     chunked,
     finite_logarithms,
@@ -33,6 +34,11 @@ from lenmem.ops.chunks import (
     unchunked,
 )
 from lenmem.placement import platform
+
+CHUNK = 32
+"""Positions of a chunk, by default."""
+SHORTEST = 128
+"""From this length on, a TPU uses the kernel."""
 
 
 def linear_recurrence_step(
@@ -61,7 +67,8 @@ def linear_recurrence(
     log_decay: Float[Array, "... S"] | None = None,
     *,
     initial: Float[Array, "... v k"] | None = None,
-    chunk_size: int = 32,
+    chunk_size: int | None = None,
+    implementation: pallas.Implementation = "auto",
 ) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"]]:
     """`linear_recurrence_step` at every step of a sequence, in parallel over chunks, with the reads r_t = S_t q_t.
 
@@ -77,19 +84,29 @@ def linear_recurrence(
 
     The system is solved for both right-hand sides, V and K, and for all chunks at once; only
     S' = A_C S + U^T diag(A_C / A) K is passed from chunk to chunk. Everything is float32. With chunks of
-    C <= `chunk_size`: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps, O(S (C + d + d_v d_k / C)) memory,
-    forward and backward. For an empty sequence the result is S_0.
+    C <= `chunk_size`, default 32: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps, O(S (C + d + d_v d_k / C))
+    memory, forward and backward. For an empty sequence the result is S_0.
 
-    Raises ValueError for mismatched lengths or an invalid chunk size.
+    `implementation`: `xla` is described above. `pallas` is a kernel for TPUs with chunks of 128, which does all of it
+    in one pass over the sequence (`lenmem.ops.pallas.recurrence`). `auto` is `pallas` on a TPU, from a length of 128 on
+    and without a `chunk_size`, otherwise `xla`.
+
+    Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
+    not take.
     """
-    if chunk_size < 1:
+    if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     lengths = {"keys": keys.shape[-2], "values": values.shape[-2], "queries": queries.shape[-2]}
     strengths = {"write": write, "erase": erase, "log_decay": log_decay}
     lengths |= {name: jnp.shape(array)[-1] for name, array in strengths.items() if array is not None}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"lengths differ: {', '.join(f'{count} {name}' for name, count in lengths.items())}")
+    if by_kernel(implementation, keys, values, chunk_size):
+        from lenmem.ops.pallas.recurrence import recur
+
+        return recur(queries, keys, values, write, erase, log_decay, initial=initial)
     kind, dtype, length = sum_type(values), result_type(values), keys.shape[-2]
+    chunk_size = chunk_size or CHUNK
     size = max(1, -(-length // max(1, -(-length // chunk_size))))  # as many chunks as needed, with little padding
 
     def in_chunks(array: jax.Array) -> jax.Array:
@@ -125,6 +142,16 @@ def linear_recurrence(
     scores = jnp.einsum("...ik,...sk->...is", queries, keys, preferred_element_type=kind)
     within = jnp.einsum("...is,...sv->...iv", jnp.tril(_scaled(scores, ratios)), updates, preferred_element_type=kind)
     return state, unchunked(_scaled(read_all(before, queries), since) + within, length).astype(dtype)
+
+
+def by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
+    """Whether the kernel of `lenmem.ops.pallas.recurrence` is used. ValueError for an unknown implementation."""
+    pallas.checked(implementation)
+    if implementation == "auto" and platform() == "tpu" and chunk_size is None:
+        from lenmem.ops.pallas.recurrence import fits
+
+        return keys.shape[-2] >= SHORTEST and fits(keys, values)
+    return implementation == "pallas"
 
 
 def _scaled(array: jax.Array, factor: jax.Array | None) -> jax.Array:

@@ -22,13 +22,10 @@ from jaxtyping import Array, Bool, Float
 from lenmem.ops import pallas
 from lenmem.ops.chunks import chunked, outer_products, read_all, result_type, sum_type, unchunked
 from lenmem.ops.lie import unit
-from lenmem.ops.linear_recurrence import linear_recurrence
-from lenmem.placement import platform
+from lenmem.ops.linear_recurrence import by_kernel, linear_recurrence
 
 LINEAR_EPSILON = 1e-6
 MINIMAL_CHUNK = 32
-SHORTEST = 128
-"""From this length on, causal attention on a TPU uses the kernel."""
 
 Probability = Float[Array, "..."] | float
 
@@ -122,15 +119,21 @@ def normalized_outer_product_attention(
     O(S d + d^2) memory. The gradient has the same cost; only the inputs are stored for it.
 
     `implementation` is for causal attention: `xla` is described above, `pallas` is a kernel for TPUs with chunks of its
-    own, whose memory is O(S d + d^2), forward and backward (`lenmem.ops.pallas.causal`). `auto` is `pallas` on a TPU,
+    own, whose memory is O(S d + S d^2 / 128) (`lenmem.ops.pallas.recurrence`). `auto` is `pallas` on a TPU,
     from a length of 128 on and without a `chunk_size`, otherwise `xla`.
 
     Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
     not take.
     """
     _check_lengths(query, key, value, causal)
-    keys, values = _writes(key, value, key_mask, write_probability)
-    read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size, implementation)
+    if by_kernel(implementation, key, value, chunk_size) and causal:
+        from lenmem.ops.pallas.recurrence import recur
+
+        keys, values, strengths = _masked(key, value, key_mask, write_probability)
+        memory, read = recur(query, keys, values, strengths, initial=carry, normalise=True)
+    else:
+        keys, values = _writes(key, value, key_mask, write_probability)
+        read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size)
     read = _gated(read, read_probability).astype(result_type(value))
     return (read, memory) if return_carry else read
 
@@ -182,7 +185,12 @@ def linear_attention(
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)
     queries, keys = _elu_features(query), _zero_where_masked(_elu_features(keys), key_mask)
     before, already = (None, None) if carry is None else carry
-    read, memory = _attend(queries, keys, values, before, causal, chunk_size, implementation)
+    if by_kernel(implementation, keys, values, chunk_size) and causal:
+        from lenmem.ops.pallas.recurrence import recur
+
+        memory, read = recur(queries, keys, values, initial=before)
+    else:
+        read, memory = _attend(queries, keys, values, before, causal, chunk_size)
     wide = keys.astype(sum_type(keys))
     total = jnp.sum(wide, axis=-2)
     seen = _prefix_sums(wide, axis=-2) if causal else total[..., None, :]
@@ -214,10 +222,17 @@ def _writes(
     key: jax.Array, value: jax.Array, mask: jax.Array | None, probability: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Unit keys and gated values, both zero where masked, so masked rows have no effect."""
-    keys = _normalized(_zero_where_masked(key, mask))
+    keys, values, probability = _masked(key, value, mask, probability)
+    return _normalized(keys), _gated(values, probability).astype(result_type(value))
+
+
+def _masked(
+    key: jax.Array, value: jax.Array, mask: jax.Array | None, probability: jax.Array | None
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Keys, values and probabilities, zero where masked."""
     if probability is not None and mask is not None:
         probability = jnp.where(mask, probability, 0)
-    return keys, _gated(_zero_where_masked(value, mask), probability).astype(result_type(value))
+    return _zero_where_masked(key, mask), _zero_where_masked(value, mask), probability
 
 
 def _attend(
@@ -227,28 +242,13 @@ def _attend(
     initial: jax.Array | None,
     causal: bool,
     chunk_size: int | None,
-    implementation: pallas.Implementation,
 ) -> tuple[jax.Array, jax.Array]:
     """((M_0 + sum_s v_s k_s^T) q_i for every i, the memory after the last write), over all s or over s <= i."""
-    pallas.checked(implementation)
-    if causal and _by_kernel(implementation, keys, values, chunk_size):
-        from lenmem.ops.pallas.causal import reads
-
-        return reads(queries, keys, values, initial)
     if causal:
         return _causal(queries, keys, values, initial, _chunk(keys, values, chunk_size))
     memory = outer_products(keys, values)
     memory = memory if initial is None else initial + memory
     return read_all(memory, queries), memory
-
-
-def _by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
-    """Whether the Pallas kernel is used."""
-    if implementation == "auto" and platform() == "tpu" and chunk_size is None:
-        from lenmem.ops.pallas.causal import fits
-
-        return keys.shape[-2] >= SHORTEST and fits(keys, values)
-    return implementation == "pallas"
 
 
 # Only the inputs are stored for the gradient: scores and prefix sums would take several times their memory.
@@ -309,7 +309,8 @@ def nam_scan(
     *,
     queries: Float[Array, "... S k"] | None = None,
     initial: Float[Array, "... v k"] | None = None,
-    chunk_size: int = 64,
+    chunk_size: int | None = None,
+    implementation: pallas.Implementation = "auto",
 ) -> tuple[Float[Array, "... v k"], Float[Array, "... S v"] | None]:
     """`nam_write` at every step of a sequence whose keys and values are known in advance, in parallel over chunks.
 
@@ -320,6 +321,13 @@ def nam_scan(
     """
     asked = keys if queries is None else queries
     memory, reads = linear_recurrence(
-        asked, keys, values, write_probability, erase_probability, initial=initial, chunk_size=chunk_size
+        asked,
+        keys,
+        values,
+        write_probability,
+        erase_probability,
+        initial=initial,
+        chunk_size=chunk_size,
+        implementation=implementation,
     )
     return memory, None if queries is None else reads

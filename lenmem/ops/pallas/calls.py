@@ -51,10 +51,9 @@ def of_rows(function: Callable, inputs: int, over: tuple[Mesh, str] | None) -> C
             chosen = {i: x for i, x in enumerate(arrays) if batched[i]}
             results = jax.lax.map(lambda some: mapped(*[some.get(i, x) for i, x in enumerate(arrays)]), chosen)
         else:
-            rows = [
-                (x if is_batched else jnp.broadcast_to(x, (size, *x.shape))).reshape(-1, *x.shape[-2:])
-                for x, is_batched in zip(arrays[:inputs], batched, strict=False)
-            ]
+            each = zip(arrays[:inputs], batched, strict=False)
+            spread = [x if is_batched else jnp.broadcast_to(x, (size, *x.shape)) for x, is_batched in each]
+            rows = [x.reshape(-1, *x.shape[2:]) for x in spread]
             results = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), mapped(*rows, *arrays[inputs:]))
         return results, jax.tree.map(lambda _: True, results)
 

@@ -13,8 +13,8 @@ TILE = 128
 """Targets of a program and keys of a block: the lanes of a vector register."""
 UNROLL = 7
 """Loops of at most so many steps are unrolled, so that steps overlap."""
-INNER, OUTER = ((1,), (0,)), ((1,), (1,))
-"""Contractions of two matrices: a plain product, and one over the columns of both."""
+INNER, OUTER, SUMS = ((1,), (0,)), ((1,), (1,)), ((0,), (0,))
+"""Contractions of two matrices: a plain product, one over the columns of both, and one over the rows of both."""
 
 
 def mirrored(band: Any, tile: Any, block: Any, seen: tuple) -> jax.Array:
@@ -43,9 +43,9 @@ def permuted(array: jax.Array, columns: jax.Array) -> jax.Array:
     return jnp.take_along_axis(array, columns, axis=1, mode="promise_in_bounds")
 
 
-def positions() -> tuple[jax.Array, jax.Array]:
-    """The number of the row, and of the column, of every entry."""
-    shape = (TILE, TILE)
+def positions(rows: int = TILE) -> tuple[jax.Array, jax.Array]:
+    """The number of the row, and of the column, of every entry [rows, TILE]."""
+    shape = (rows, TILE)
     return jax.lax.broadcasted_iota(jnp.int32, shape, 0), jax.lax.broadcasted_iota(jnp.int32, shape, 1)
 
 
@@ -66,8 +66,8 @@ def running(terms: jax.Array, order: jax.Array) -> jax.Array:
 
 def product(left: jax.Array, right: jax.Array, contraction: tuple, exact: bool) -> jax.Array:
     """The product of two matrices, in float32, with factors that are rounded to bfloat16 unless it is `exact`."""
-    if not exact:
-        left, right = left.astype(jnp.bfloat16), right.astype(jnp.bfloat16)
+    kind = jnp.float32 if exact else jnp.bfloat16
+    left, right = left.astype(kind), right.astype(kind)
     precision = jax.lax.Precision.HIGHEST if exact else None
     return jax.lax.dot_general(
         left, right, (contraction, ((), ())), precision=precision, preferred_element_type=jnp.float32
