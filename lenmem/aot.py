@@ -226,7 +226,9 @@ def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
     versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
     level = jax.config.jax_optimization_level  # pyright: ignore[reportAttributeAccessIssue]
     parts = [repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]
-    return hashlib.sha256("\n".join(parts + [level] * (level != "UNKNOWN")).encode()).hexdigest()[:16]
+    if level != "UNKNOWN":
+        parts.append(level)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def lowered_training(experiment: Experiment, devices: Sequence[Any]) -> jax.stages.Lowered:

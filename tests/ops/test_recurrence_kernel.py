@@ -39,8 +39,7 @@ def with_gradients(implementation, given, cotangents):
 
 def assert_close(mine, others, tolerance=1e-5):
     """To a part of the largest entry of each array, at least of 1."""
-    for path, other in jax.tree.leaves_with_path(others):
-        value = functools.reduce(lambda tree, key: tree[getattr(key, "key", getattr(key, "idx", None))], path, mine)
+    for value, (path, other) in zip(jax.tree.leaves(mine), jax.tree.leaves_with_path(others), strict=True):
         scale = max(1, np.abs(other).max(initial=0))
         np.testing.assert_allclose(value, other, atol=tolerance * scale, err_msg=jax.tree_util.keystr(path))
 

@@ -25,10 +25,9 @@ def by_rows(array: jax.Array, leading: tuple[int, ...], length: int, fill: float
     return jnp.pad(array, [(0, 0), (0, length - present), (0, 0)], constant_values=fill)
 
 
-def like(array: jax.Array, varying: jax.Array) -> jax.ShapeDtypeStruct:
-    """A result of a kernel: float32, with the shape of `array`. Inside `jax.shard_map` it varies over the same axes of
-    the mesh as `varying`."""
-    return jax.ShapeDtypeStruct(array.shape, jnp.float32, manual_axis_type=jax.typeof(varying).mat)
+def output(shape: tuple[int, ...], varying: jax.Array, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    """A result of a kernel. Inside `jax.shard_map` it varies over the same axes of the mesh as `varying`."""
+    return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(varying).mat)
 
 
 def with_tangents_of(plain: Callable, kernel: Callable) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.ops.lie import unit
-from lenmem.ops.pallas.tiles import INNER, OUTER, SUMS, TILE, permuted, positions, product
+from lenmem.ops.pallas.tiles import INNER, OUTER, SUMS, TILE, parts, permuted, positions, product
 
 BLOCK = 32
 """Diagonal blocks of this size are inverted by elimination, larger ones by products."""
@@ -66,15 +66,9 @@ def _in_passes(passes: int, contraction: tuple, left: jax.Array, right: jax.Arra
     """
     if passes != 3:
         return product(left, right, contraction, exact=passes == 6)
-    (left, left_rest), (right, right_rest) = _split(left), _split(right)
+    (left, left_rest), (right, right_rest) = parts(left, 2), parts(right, 2)
     pairs = ((left, right), (left, right_rest), (left_rest, right))
     return functools.reduce(jnp.add, [product(*pair, contraction, exact=False) for pair in pairs])
-
-
-def _split(array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two arrays of bfloat16 whose sum it is, to 2^-16."""
-    rounded = array.astype(jnp.bfloat16)
-    return rounded, (array - rounded.astype(jnp.float32)).astype(jnp.bfloat16)
 
 
 def _product_pull(passes: int, contraction: tuple, kept: tuple, cotangent: jax.Array) -> tuple[jax.Array, jax.Array]:

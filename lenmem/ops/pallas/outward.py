@@ -37,7 +37,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from lenmem.ops.chunks import varying_like
-from lenmem.ops.pallas.calls import exact, like
+from lenmem.ops.pallas.calls import exact, output
 from lenmem.ops.pallas.kernels import backward_kernel, forward_kernel
 from lenmem.ops.pallas.tiles import (
     TILE,
@@ -139,7 +139,7 @@ def _run(
 
     return pl.pallas_call(
         program,
-        out_shape=[like(array, arrays[0]) for array, _ in results],
+        out_shape=[output(array.shape, arrays[0]) for array, _ in results],
         grid=(rows // together, blocks),
         in_specs=[*[pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits), *[spec(*x) for x in inputs]],
         out_specs=[spec(*x) for x in results],

@@ -32,7 +32,7 @@ from lenmem.ops.chunks import finite_logarithms, result_type, varying_like
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
-from lenmem.ops.pallas.calls import by_rows, exact, of_rows, with_tangents_of
+from lenmem.ops.pallas.calls import by_rows, exact, of_rows, output, with_tangents_of
 from lenmem.ops.pallas.chunk import Form, chunk
 from lenmem.ops.pallas.tiles import TILE, positions
 from lenmem.placement import platform, spread
@@ -249,7 +249,6 @@ def _called(
     arrays = varying_like(arrays)
     rows, length, _ = arrays[0].shape
     count, together = length // TILE, next(i for i in range(TOGETHER, 0, -1) if rows % i == 0)
-    varying = jax.typeof(arrays[0]).mat
 
     def block(shape: tuple[int, ...], kind: str) -> pl.BlockSpec:
         def at(step: Any) -> Any:
@@ -264,7 +263,7 @@ def _called(
 
     return pl.pallas_call(
         kernel,
-        out_shape=tuple(jax.ShapeDtypeStruct(*x, manual_axis_type=varying) for *x, _ in outputs),
+        out_shape=tuple(output(shape, arrays[0], dtype) for shape, dtype, _ in outputs),
         grid=(rows // together, count),
         in_specs=[block(x.shape, kind) for x, kind in zip(arrays, kinds, strict=True)],
         out_specs=tuple(block(shape, kind) for shape, _, kind in outputs),

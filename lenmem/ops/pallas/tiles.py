@@ -57,11 +57,17 @@ def columns(block: Any) -> Any:
 def running(terms: jax.Array, order: jax.Array) -> jax.Array:
     """terms @ order in float32: an order is 0 or 1, and a float32 is the sum of three bfloat16."""
     total = jnp.zeros_like(terms)
-    for _ in range(3):
-        part = terms.astype(jnp.bfloat16)
+    for part in parts(terms, 3):
         total += jnp.dot(part, order, preferred_element_type=jnp.float32)
-        terms = terms - part.astype(jnp.float32)
     return total
+
+
+def parts(array: jax.Array, count: int) -> Iterator[jax.Array]:
+    """Arrays of bfloat16 whose sum it is: to 2^-16 for two, exactly for three."""
+    for _ in range(count):
+        part = array.astype(jnp.bfloat16)
+        yield part
+        array = array - part.astype(jnp.float32)
 
 
 def product(left: jax.Array, right: jax.Array, contraction: tuple, exact: bool) -> jax.Array:
