@@ -308,10 +308,11 @@ def test_a_row_of_the_page(results):
     assert "12 min 35 s | TPU v9 | 012345678 |" in origin
     notes = [line for line in lines if line.startswith("* ")]
     assert any("*on the test set* over a grid" in note for note in notes)
-    assert notes[-1].endswith("among other settings.")
+    assert notes[-2].endswith("among other settings.")
+    assert notes[-1] == "* Our trainings: 10,000 updates of 32 examples."
     card, left = (line for line in lines if line.startswith("| LANTM | Table 1(b): Main results"))
     assert left == "| LANTM | Table 1(b): Main results | all others | 111 | in the queue, `results/queue.txt` |"
-    assert card == "| LANTM | Table 1(b): Main results | 112 | 1 |  | 1 |  |  |  | 1 |"
+    assert card == "| LANTM | Table 1(b): Main results | 112 | 1 |  | 1 | 1 |  |  |  |  | 1 |"
 
 
 def test_comparisons_stand_on_the_page(results):
@@ -407,6 +408,8 @@ def test_the_variant_that_counts_is_chosen_at_trained_lengths():
     assert standing.chosen[0]["row"] == "copy-lantm-weak-L"  # as the paper chose, on the test split
     worse, better = plain | {"validation": [0.2, None]}, plain | {"row": "copy-lantm-x-L", "validation": [0.3, 0.3]}
     assert [x.record["row"] for x in module.standings([plain, worse, better]).values()] == ["copy-lantm-x-L"]
+    longer = worse | {"row": "copy-lantm-long-L", "steps": 20_000}
+    assert [x.record["row"] for x in module.standings([better, longer]).values()] == ["copy-lantm-long-L"]
     assert module.variant_names([weak, plain]) == {"copy-lantm-weak-L": "weak", "copy-lantm-L": "plain"}
     beyond = measured((100, 100), (100, 100), row="a-beyond", command="lenmem reproduce panm/copy_beyond --rows a")
     (standing,) = module.standings([beyond, plain]).values()
@@ -430,11 +433,85 @@ def test_a_network_that_was_changed_after_training_is_judged_by_its_training():
         assert module._with_training(training, [training]) == training
 
 
+def test_a_record_of_another_configuration_is_not_compared(tmp_path):
+    """A row that was changed after its measurement is older; another variant of it counts instead."""
+    module, name = script(), "copy-lantm-L"
+    record = read_json(RESULTS / "lantm" / f"{name}.json")
+    assert "older" not in module._dated(record)
+    training = record["experiment"]["training"]
+    changed = record | {"experiment": record["experiment"] | {"training": training | {"seeds": 7}}}
+    older = module._dated(changed)
+    assert older["older"] == ["training.seeds: the run has 7, asked for 3"]
+    assert module.verdict(record) == "within" and module.verdict(older) == module.verdict(older, 0) == "older"
+    assert "| older |" in module.page([older])
+    other = measured((100, 100), (90, 80), 0.99, row="copy-lantm-x-L")
+    (standing,) = module.standings([older, other]).values()
+    assert (standing.record["row"], standing.verdict) == ("copy-lantm-x-L", "below")
+
+
+def test_the_configurations_that_were_changed_after_their_measurement():
+    """A change of a configuration makes its records old: either measure again, or add the row here and say so."""
+    known = {"ctl_backward-bilstm", "ctl_backward-lstm", "ctl_backward-dnc-small"}
+    known |= {f"dyck_{kinds}-{name}" for kinds in (2, 3) for name in ("stack_rnn", "panm", "panm_alone", "panm_reads")}
+    module = script()
+    assert {record["row"] for record in module.read_records(RESULTS) if "older" in record} == known
+
+
+def test_numbers_that_are_no_result_of_the_network_are_not_compared():
+    module = script()
+    records = [record for record in module.read_records(RESULTS) if record["paper"] == "panm"]
+    for table, model in ("table_9", "lstm"), ("table_7", "esbn"), ("table_13", "transformer_rpe__b"):
+        for record in records:
+            if record["table"] == table and record["where"]["model"] == model:
+                compared = module.verdict(record) is not None
+                assert compared == (record["where"]["task"] == "add_or_sub"), record["row"]
+    text = module.page([record for record in records if record["table"] == "table_9"])
+    assert "* Not compared: model lstm, transformer, ntm, esbn, since the paper's numbers are those of Table 8." in text
+
+
+def test_a_printed_number_above_the_ceiling_counts_as_the_ceiling():
+    module = script()
+    record = read_json(RESULTS / "panm" / "dynamic_recall-panm-small.json")
+    printed = record["measured"]["length_9/token_accuracy"]["paper"]
+    references = module.references(record)
+    assert printed == 92 and references["length_9/token_accuracy"] == pytest.approx(71.8, abs=0.05)
+    assert references["length_40/token_accuracy"] == record["measured"]["length_40/token_accuracy"]["paper"]
+
+
+def test_the_summary_counts_a_training_once_and_only_rows_with_numbers():
+    module = script()
+    records = module.read_records(RESULTS)
+    once = module.summary(
+        [record for record in records if "scores_of" not in papers.tables(record["paper"])[record["table"]]]
+    )
+    assert module.summary(records) == once
+    assert "print 585 rows" in once
+    card = module._scorecard(records)
+    total = next(number for number, line in enumerate(card) if line.startswith("| **all**"))
+    assert any("Means over seeds" in line for line in card[total:]) and not any("Means" in x for x in card[:total])
+
+
+@pytest.mark.parametrize(
+    ("paper", "longest", "verdict"),
+    [((60, 20), None, True), ((70, 20), None, False), ((0, 0), 0, True), ((0, 0), 5, False)],
+)
+def test_where_the_papers_network_fails_too(paper, longest, verdict):
+    record = measured(paper, (100, 100))
+    if longest is not None:
+        record["measured"] = {"longest_length": {"seeds": [9, 9], "median": 9, "best": 9, "paper": longest}}
+    assert script().fails(record) == verdict
+
+
 def test_an_ablation_does_not_stand_for_the_row_that_it_ablates():
     module = script()
     plain = measured((100, 100), (90, 80), 0.99, row="copy-lantm-L")
     ablated = measured((None, None), (95, 90), 1.0, row="copy-lantm-ablated-L")
     (standing,) = module.standings([ablated, plain]).values()
+    assert standing.record["row"] == "copy-lantm-L"
+    other = measured(
+        (100, 100), (100, 100), row="a", command="lenmem reproduce panm/copy_small --rows a-panm_a3_c1-small"
+    )
+    (standing,) = module.standings([other, plain]).values()
     assert standing.record["row"] == "copy-lantm-L"
 
 

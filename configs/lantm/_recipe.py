@@ -97,10 +97,13 @@ def paper(task: Task, column: str = "LANTM", **fields: Any) -> Experiment:
 
 
 def as_published(task: Task, column: str, cell: Published) -> Experiment:
-    """One cell of Table 1b with the authors' settings of network and optimiser. Only the plain LSTM has another forget
-    bias: 1, where the code draws it. The data are those of the paper's text, not of its code, which differ in `double`,
-    `priority_sort`, `bigram_flip` and `odd_first` (fields `most_significant_first`, `first_priority`,
-    `published_lengths`)."""
+    """One cell of Table 1b with the authors' settings of network and optimiser, with two differences.
+
+    The plain LSTM has a forget bias of 1, where the code draws it. With `uniform` initialisation the embedding is still
+    N(0, 1), where the code has U(-1, 1), and a gate has one bias, where the code has the sum of two. The data are those
+    of the paper's text, not of its code, which differ in `double`, `priority_sort`, `bigram_flip` and `odd_first`
+    (fields `most_significant_first`, `first_priority`, `published_lengths`).
+    """
     fields = {"initialization": cell.initialization, **cell.model}
     if MODELS[column].memory:
         fields["forget_bias"] = 2.0 if cell.initialization == "uniform" else None

@@ -3,7 +3,7 @@
 lenmem train nam/fibonacci
 lenmem reproduce nam/fibonacci --rows fibonacci-nam_tm
 
-Not measured: 18 to 32 million parameters need a GPU. The printed numbers are missing in our copies of the paper.
+Not measured: 17 to 32 million parameters need a GPU. The printed numbers are missing in our copies of the paper.
 """
 
 from lenmem.tasks.nam import Fibonacci

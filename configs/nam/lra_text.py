@@ -15,7 +15,7 @@ training = Training(
     steps=240_000,
     batch_size=3,
     optimizer=Optimizer(
-        "adamw", learning_rate=0.05 * 80_000**-0.5, weight_decay=1e-1, b2=0.98, eps=1e-9, schedule=WarmupRsqrt(80_000)
+        "adamw", learning_rate=0.05 * 80_000**-0.5, weight_decay=1e-2, b2=0.98, eps=1e-9, schedule=WarmupRsqrt(80_000)
     ),
 )
 size = {"hidden_size": 256, "layers": 4, "heads": 4, "feedforward_size": 1024}

@@ -55,7 +55,8 @@ TREE_MODELS = [model for model, column in MODELS.items() if column.trees]
 """The models of Tables 2 and 3."""
 MACHINE = {"slots": 21, "read_heads": 4, "deallocation": True, "link_sharpness": True, "forget_bias": 1.0}
 MACHINE |= {"embedding_size": 16, "dropout": 0.5, "learned_start": False, "answer": "last_input", "plain_lengths": True}
-"""The DNC as published, except for its sizes."""
+"""The DNC as published, except for its sizes and three points. There, a layer of width 200 lies between the reads and
+the logits; the commands of the controller are bounded, and not its state; and weights have Glorot's distribution."""
 Order = Literal["backward", "forward"]
 ORDERS: tuple[Order, ...] = ("backward", "forward")
 

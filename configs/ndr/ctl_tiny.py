@@ -1,4 +1,4 @@
-"""Compositional table lookup of Csordás et al. (2022) in four minutes of one CPU core, in forward order.
+"""Compositional table lookup of Csordás et al. (2022) with a small network, in forward order.
 
 lenmem train ndr/ctl_tiny
 lenmem reproduce ndr/ctl_tiny --rows ctl_forward-ndr-tiny

@@ -6,8 +6,8 @@ lenmem reproduce panm/babi --rows babi_80-panm babi_80-transformer
 
 Rows: `babi_<80 or 50>-<model>`, with the published files in `data/tasks_1-20_v1-2/en-valid-10k`. Batches and optimiser
 are those of Le et al. (2020), whose protocol the paper follows. `metrics.jsonl` has accuracy and loss on the test after
-each of the 100 epochs, as in the paper's Figure 5; the last parameters are scored. Not measured: 22 million parameters
-need a GPU.
+each of the 100 epochs, as in the paper's Figure 5; the last parameters are scored. Not measured: 8 to 24 million
+parameters need a GPU.
 """
 
 from typing import Any

@@ -3,8 +3,8 @@
 lenmem train panm/mathematics
 lenmem reproduce panm/mathematics --rows place_value-panm place_value-transformer
 
-Rows: `<add_or_sub or place_value>-<model>`. PANM is on top of an encoder with relative positions. Not measured: 44
-million parameters need a GPU.
+Rows: `<add_or_sub or place_value>-<model>`. PANM is on top of an encoder with relative positions. Not measured: 7
+to 48 million parameters need a GPU.
 """
 
 from typing import Any

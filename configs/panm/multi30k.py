@@ -10,7 +10,7 @@ on the published files in `data/multi30k`. `metrics.jsonl` and `training.png` of
 as in the paper. With a share of 0.5, an epoch is 1.6 passes. `lenmem evaluate RUN` adds BLEU.
 
 The paper does not state sizes, tokens or rates. Those here are ours, so perplexities may differ in scale. Not measured:
-50 epochs of 31,014 pairs need a GPU.
+50 epochs of 24,811 pairs need a GPU.
 """
 
 from lenmem.experiment import Evaluation, Experiment

@@ -131,7 +131,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "two_way_indexed": (TwoWay, {"index": True}),
     "answer_automaton": (AnswerAutomaton, {}),
     "pushdown": (Pushdown, {}),
-    "nam_transformer": (NAMTransformer, {}),
+    "nam_transformer": (NAMTransformer, {"attention": "outer_product"}),
     "linear_transformer": (NAMTransformer, {"attention": "linear"}),
     "lsam": (LSAM, {}),
     "lsam_cell": (RecurrentLSAM, {}),
@@ -176,7 +176,7 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "gated_delta_net": (DeltaNet, {"decay": True, "gated_output": True}),
     "delta_product": (DeltaNet, {"negative_eigenvalues": True, "products": 2, "kernel_size": 0}),
     "mamba2": (Mamba2, {}),
-    "mlstm": (XLSTM, {}),
+    "mlstm": (XLSTM, {"cell": "mlstm"}),
     "slstm": (XLSTM, {"cell": "slstm", "feedforward_size": 256}),
 }
 """name -> (class, fields that differ from its defaults)."""

@@ -108,7 +108,10 @@ class ESBNCell(AppendOnlyCell, Part):
 
 
 class ContextNorm(nn.Module):
-    """Normalises each feature over a row's real positions, then scales and shifts it; zeros at padding."""
+    """Normalises each feature over a row's real positions, then scales and shifts it; zeros at padding.
+
+    The variance is the mean over the n positions, where the authors' code divides by n - 1.
+    """
 
     param_dtype: Dtype = jnp.float32
 

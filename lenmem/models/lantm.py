@@ -12,9 +12,10 @@ Notation: h controller output [B, H]; q read head and q_w write head [B, d]; a a
 proposed address q~; Sigma memory of keys k_i [B, d, slots], values v_i [B, m, slots], strengths s_i [B, slots]; w_i
 read weights; rho read value [B, m]. Section and equation names are the paper's. Cost per step: O(H^2 + slots (d + m)).
 
-Where the authors' code differs from the paper, a field selects between them, with two exceptions that follow the code:
-the angle of a rotation is at most 1 rad also if it is not bounded (paper: pi), and the read value of a step enters its
-own answer (paper: only the next state).
+Where the authors' code differs from the paper, a field selects between them. Three things always follow the code: the
+angle of a rotation is at most 1 rad also if it is not bounded (paper: pi); the read value of a step enters its own
+answer (paper: only the next state); and 1e-9 is added to each read weight before the last normalisation, so that a read
+is uniform where all strengths are near 0.
 """
 
 from __future__ import annotations

@@ -91,9 +91,7 @@ class MatrixLSTM(Part):
         )
         joined = jnp.concatenate([query, key, value], axis=-1)
         into = gate("input_gate", joined, nn.initializers.normal(0.1))
-        log_forget = nn.log_sigmoid(
-            gate("forget_gate", joined, lambda key, shape, dtype: jnp.linspace(3, 6, *shape, dtype=dtype))
-        )
+        log_forget = nn.log_sigmoid(gate("forget_gate", joined, _spread))
 
         # m_t = max_{s <= t} (i_s + log f_{s+1} + .. + log f_t), or the forgotten m_0 = 0. It cancels: no gradient.
         forgotten = jnp.cumsum(log_forget, axis=-1)

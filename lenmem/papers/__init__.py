@@ -24,14 +24,16 @@ def about(paper: str) -> dict[str, Any]:
     title, short        its names on the page
     chosen_by_paper     how it selected the networks whose scores it prints
     chosen_on_test      whether it selected on the test split: our networks selected that way get their own column
-    not_in_the_paper    configurations whose networks stand for a printed row only if no others do
+    not_in_the_paper    configurations, and patterns of names of rows, whose networks stand for a printed row only if
+                        no others do
     unmeasured          why printed rows have not been measured: entries {tables, where, why}, of which the first that
                         fits a row counts; `where` has a column's value, or a list of them, and fits all rows if empty
     tables              name -> {caption, metric, unit, notes, rows}; `printed` false for a table of ours, whose rows
                         are not counted as the paper's; and `scores_of` {tables, metrics, models} if the table has
                         other scores of the trainings of those tables: our metric -> the column, and a model's name
-                        there -> its name here, if they differ. A table may have its own `chosen_by_paper` and
-                        `chosen_on_test`
+                        there -> its name here, if they differ; `without_reference`: entries {where, why} of rows whose
+                        numbers are no result of the network and are not compared. A table may have its own
+                        `chosen_by_paper` and `chosen_on_test`
     """
     if paper not in names():
         raise ValueError(f"there is no paper {paper!r}.{choices(paper, names())}")
