@@ -143,12 +143,15 @@ class Spec:
 
 
 def check_batch(spec: Spec, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> None:
-    """Raises ValueError, naming both shapes, if the arrays of a batch do not fit each other or the task.
+    """Raises ValueError, naming both shapes, if the arrays of a batch do not fit each other or the task, and if token
+    ids are not integers.
 
     Shapes are known when a program is traced, so the check costs nothing at run time.
     """
     if spec.takes_tokens:
         _check_shape("inputs", inputs, ("B", "N"), "token ids")
+        if not jnp.issubdtype(inputs.dtype, jnp.integer):
+            raise ValueError(f"inputs are {inputs.dtype}; token ids must be integers")
     else:
         about = f"for {spec.vocabulary} tokens and {spec.channels} channels"
         _check_shape("inputs", inputs, ("B", "N", spec.input_width), about)

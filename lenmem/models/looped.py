@@ -25,7 +25,7 @@ from lenmem.nn.interfaces import FlatModel, sequential
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import scan_cell, where_valid
 from lenmem.nn.transformer import PreNormLayer
-from lenmem.types import Step
+from lenmem.types import Spec, Step
 
 
 class Loop(Part):
@@ -57,7 +57,10 @@ class LoopedEncoder(Part):
     loops: int | None = None
     dropout: float = 0.0
 
-    causal = True
+    @property
+    def causal(self) -> bool:
+        """Whether output t depends only on inputs 0 .. t: not if the number of loops is the length of the row."""
+        return self.loops is not None
 
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
@@ -91,6 +94,13 @@ class LoopedTransformer(FlatModel):
     """T: number of loops; None: a row's number of columns. No parameter depends on it."""
     dropout: UnitInterval = 0.1
     """Dropout of hidden units and of the outputs of attention and feed-forward network."""
+
+    @nn.nowrap
+    def supports(self, spec: Spec) -> str | None:
+        """None, or the reason why this model cannot take the task."""
+        if spec.causal and self.loops is None:
+            return "the number of loops is the row's length, and the task is causal: set loops"
+        return super().supports(spec)
 
     @nn.nowrap
     def reader(self, *, answers: int, train: bool) -> nn.Module:

@@ -183,7 +183,7 @@ class PANM(FlatModel):
     address_code: Code = "bits"
     """Representation of addresses: bits 0 and 1, `signs` -1 and 1, or `phases`, for which adding 1 is a linear map."""
     test_base: TestBase = "zero"
-    """p_B outside training: 0, or drawn with a constant key for each length."""
+    """p_B outside training: 0, or drawn with a constant key: once for each length, or once if answers are aligned."""
     dropout: UnitInterval = 0.0
     """Dropout of the Mode-2 weights."""
     decoder: Decoder = "none"

@@ -67,9 +67,10 @@ class LogMixture(nn.Module):
 
     @nn.compact
     def __call__(self, symbols: jax.Array) -> jax.Array:
-        """The end symbol belongs to the class `end_id`. A class without a symbol gets the floor."""
+        """The end symbol belongs to the class `end_id`. A class without a symbol gets the floor. A computation token,
+        the last of the vocabulary, is no answer."""
         spec, classes = self.spec, self.spec.output_size
-        known = min(spec.vocabulary, classes)
+        known = min(spec.vocabulary - (spec.computation_steps > 0), classes)
         answers = jnp.zeros((*symbols.shape[:-1], classes), symbols.dtype).at[..., :known].set(symbols[..., :known])
         if spec.end_id is not None:
             answers = answers.at[..., spec.end_id].add(symbols[..., -1])

@@ -15,7 +15,7 @@ from flax.linen.dtypes import promote_dtype
 
 from lenmem.nn.dropout import Dropout
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
-from lenmem.nn.module import Part
+from lenmem.nn.module import Part, told
 from lenmem.types import Dtype, PyTree, Step, at_least_float32
 
 
@@ -119,7 +119,7 @@ class GRUCell(Part):
         input_gates = Linear(3 * self.hidden_size, **options, name="input")(inputs)
         hidden_gates = Linear(3 * self.hidden_size, **options, name="hidden")(carry)
         hidden = gru_update(*map(at_least_float32, (input_gates, hidden_gates, carry)))
-        return hidden.astype(input_gates.dtype)
+        return hidden.astype(carry.dtype)
 
     def __call__(self, carry: jax.Array, step: Step) -> tuple[jax.Array, jax.Array]:
         """(h, h), [B, hidden_size]."""
@@ -128,17 +128,23 @@ class GRUCell(Part):
 
 
 class Stacked(nn.Module):
-    """Stacked cells: each reads the outputs of the one below, with dropout between layers."""
+    """Stacked cells: each reads the outputs of the one below, with dropout between layers.
+
+    Raises ValueError for cells with a `sequence_loss`, which would be left out.
+    """
 
     cells: Sequence[nn.Module]
     dropout: float = 0.0
 
     def setup(self):
         self.stack = [as_cell(cell) for cell in self.cells]
+        for cell in self.stack:
+            if hasattr(cell, "sequence_loss"):
+                raise ValueError(f"{type(cell).__name__} has a sequence_loss, so it cannot be stacked")
 
-    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[PyTree, ...]:
-        """The carries of all layers."""
-        return tuple(layer.start(batch_shape, steps) for layer in self.stack)
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0, **known: Any) -> tuple[PyTree, ...]:
+        """The carries of all layers. Each is told what it asks for (`lenmem.nn.recurrence`)."""
+        return tuple(told(layer.start, batch_shape, steps, **known) for layer in self.stack)
 
     @nn.compact
     def __call__(self, carry: tuple[PyTree, ...], step: Step) -> tuple[tuple[PyTree, ...], jax.Array]:

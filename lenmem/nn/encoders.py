@@ -66,6 +66,9 @@ class Recurrent(nn.Module):
             # `unbind` is Flax's way to copy a bound module: the copy gets its own parameters.
             other = self.backward if self.backward is not None else self.cell.unbind()[0].copy(name="backward")
             backward = self.run(copied(other), reverse(states, mask), mask, deterministic)
+            if backward.shape != outputs.shape:
+                widths = f"{outputs.shape[-1]} and {backward.shape[-1]}"
+                raise ValueError(f"both directions must have the same width; forward and backward have {widths}")
             outputs = jnp.concatenate([outputs, reverse(backward, mask)], axis=-1)
         return jnp.where(mask[..., None], outputs, 0)
 

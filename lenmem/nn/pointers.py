@@ -166,7 +166,7 @@ class PointerUnits(Part):
     address_code: Code = "bits"
     """Representation of addresses: bits 0 and 1, `signs` -1 and 1, or `phases` (`lenmem.ops.phase_bank`)."""
     test_base: TestBase = "zero"
-    """p_B outside training: 0, or drawn with a constant key for each length."""
+    """p_B outside training: 0, or drawn with a constant key: once for each length, or once if answers are aligned."""
     dropout: float = 0.0
     """Dropout of the Mode-2 weights."""
     reads: bool = True
@@ -267,7 +267,7 @@ class PointerUnits(Part):
         if self.pointer_unit == "gru":
             hidden = self.units[head].update(state.hidden[head], pointer)
         else:
-            hidden = self.units[head](pointer, self.hidden_size)
+            hidden = self.units[head](pointer, self.hidden_size).astype(state.hidden[head].dtype)
         with_address_space = self.candidates == "space"
         weights = self.address_attention[head](hidden, keys, None if with_address_space else memory.mask)
         if self.hard:

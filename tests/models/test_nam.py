@@ -641,6 +641,14 @@ def test_the_step_of_a_stream_costs_the_same_everywhere():
 def test_networks_that_cannot_stream_say_why(fields, spec, message):
     with pytest.raises(ValueError, match=f"^this NAMTransformer cannot read a sequence step by step: .*{message}"):
         NAMTransformer(**layers, **fields, spec=spec).empty_memory(1)
+    with pytest.raises(ValueError, match=message):
+        NAMTransformer(**layers, **fields, spec=spec).step({}, None, jnp.zeros((1, 3), int))
+
+
+def test_a_stream_has_as_many_rows_as_its_memory():
+    model = NAMTransformer(**layers, spec=STREAM)
+    with pytest.raises(ValueError, match="the memory is that of 2 rows, and there are tokens for 3"):
+        model.step({}, model.empty_memory(2), jnp.zeros((3, 1), int))
 
 
 @pytest.mark.parametrize(

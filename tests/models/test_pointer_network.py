@@ -13,6 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from lenmem.models.pointer_network import FLOOR, LogMixture, PointerNetwork
+from lenmem.nn.interfaces import with_computation
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Reverse
 from lenmem.types import Spec
@@ -89,6 +90,13 @@ def test_the_mixture_is_finite_and_never_above_one(logits, classes, end):
     assert (
         np.all(np.isfinite(outputs)) and np.all(outputs <= 1e-6) and np.all(outputs >= np.log(FLOOR / classes) - 1e-3)
     )
+
+
+def test_a_computation_token_is_no_answer():
+    """Its id may be that of the end symbol, which only the end delimiter stands for."""
+    spec = with_computation(Spec(vocabulary=4, output_size=5, shared_ids=True, end_id=4), 1)
+    outputs = LogMixture(spec).apply({}, jnp.array([[0.1, 0, 0, 0, 0.7, 0.2]]))
+    np.testing.assert_allclose(np.exp(outputs)[0], [0.1, 0, 0, 0, 0.2], atol=1e-3)
 
 
 @pytest.mark.parametrize(

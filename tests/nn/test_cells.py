@@ -104,6 +104,29 @@ def test_stack_is_its_layers_one_after_the_other():
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+class Told(nn.Module):
+    """A cell whose output is the length that it was told."""
+
+    def start(self, batch_shape, steps=0, *, lengths):
+        return lengths[:, None].astype(float)
+
+    def __call__(self, carry, step):
+        return carry, carry
+
+
+class Regularised(Told):
+    def sequence_loss(self, carries, valid):
+        return jnp.zeros(())
+
+
+def test_a_stacked_cell_is_told_what_it_asks_for():
+    stack = Stacked([nn.GRUCell(SIZE), Told()])
+    starts = stack.apply({}, (2,), 5, lengths=jnp.array([3, 4]), deterministic=True, method="start")
+    np.testing.assert_array_equal(starts[1][:, 0], [3, 4])
+    with pytest.raises(ValueError, match="Regularised has a sequence_loss, so it cannot be stacked"):
+        Stacked([Regularised()]).apply({}, (2,), 5, method="start")
+
+
 def test_dropout_between_layers_acts_in_training_only():
     cell, step = Stacked([GRUCell(SIZE, parent=None), GRUCell(SIZE, parent=None)], dropout=0.5), a_step()
     _, (_, (_, quiet)) = once(cell, step)

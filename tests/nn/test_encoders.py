@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from lenmem.nn.cells import GRUCell, LSTMCell, Stacked
 from lenmem.nn.encoders import Recurrent, first_and_last, reverse
@@ -70,8 +71,10 @@ def test_directions_have_their_own_parameters_even_in_stacks():
 
 
 def test_another_cell_backward():
-    model = Recurrent(GRUCell(3), bidirectional=True, backward=LSTMCell(5))
+    model = Recurrent(GRUCell(4), bidirectional=True, backward=LSTMCell(4))
     outputs, variables = jax.jit(model.init_with_output)(jax.random.key(1), STATES, MASK)
     assert outputs.shape == (3, 5, 8)
     assert bool(jnp.all(jnp.isfinite(outputs)))
     assert "start_memory" in variables["params"]["backward"]
+    with pytest.raises(ValueError, match="the same width; forward and backward have 3 and 5"):
+        Recurrent(GRUCell(3), bidirectional=True, backward=LSTMCell(5)).init(jax.random.key(1), STATES, MASK)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lenmem.nn.attention_decoder import AttentionDecoder
-from lenmem.nn.cells import GRUCell
+from lenmem.nn.cells import GRUCell, Stacked
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import (
     Aligned,
@@ -266,6 +266,11 @@ def test_refusals_say_why():
     assert "sees the whole input" in Aligned(bidirectional).supports(causal)
     assert "not aligned" in Aligned(gru()).supports(TOKENS)
     assert Aligned(gru()).supports(causal) is None
+    assert Aligned(Stacked([gru(), gru()])).supports(causal) is None
+    for knowing in Knowing(parent=None), Stacked([gru(), Knowing(parent=None)]):
+        assert "depends on the length of the whole input" in Aligned(knowing).supports(causal)
+    random = transformer(causal=True).clone(random_positions=True)
+    assert "depends on the length of the whole input" in Aligned(random).supports(causal)
     assert Aligned(transformer(causal=True)).supports(causal) is None
     assert "causal" in Transducer(gru()).supports(causal)
     assert "causal" in Completion(transformer()).supports(causal)
@@ -282,6 +287,13 @@ def test_refusals_say_why():
         Transducer(gru()).init(jax.random.key(0), mask.astype(int), mask, mask)
     with pytest.raises(ValueError, match="feedback is 'free'; allowed are open_loop, teacher_forced"):
         encoder_decoder("free").clone(spec=TOKENS).init(jax.random.key(0), mask.astype(int), mask, mask)
+
+
+def test_tokens_of_another_kind_are_refused():
+    mask = jnp.ones((1, 2), bool)
+    for inputs in (jnp.full((1, 2), 0.6), mask):
+        with pytest.raises(ValueError, match=f"inputs are {inputs.dtype}; token ids must be integers"):
+            Transducer(gru(), spec=TOKENS).init(jax.random.key(0), inputs, mask, mask)
 
 
 def test_cells_may_ask_for_the_length_of_the_input():

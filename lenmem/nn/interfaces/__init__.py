@@ -131,6 +131,8 @@ class FlatModel(Part, kw_only=True):
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
         """None, or the reason why this model cannot take the task."""
+        if spec.causal and getattr(self, "random_positions", False):
+            return "random positions depend on the length of the row, and the task is causal"
         if spec.alignment == "aligned":
             after = "computation tokens come after the input; the task's answers are aligned with its inputs"
             return after if self.computation_steps else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.nn.cells import Stacked
 from lenmem.nn.interfaces.packing import (
     BEGIN,
     BLANK,
@@ -181,6 +183,8 @@ class Aligned(Part):
             return "answer t is read at input t; the task's answers are not aligned with its inputs"
         if spec.causal and not (is_cell(self.cell) or getattr(self.cell, "causal", False)):
             return f"{type(self.cell).__name__} sees the whole input at once; the task is causal"
+        if spec.causal and (getattr(self.cell, "random_positions", False) or _asks_for_lengths(self.cell)):
+            return f"{type(self.cell).__name__} depends on the length of the whole input; the task is causal"
         return None
 
     @nn.compact
@@ -214,6 +218,13 @@ class Aligned(Part):
             outputs = told(self.cell, states, input_mask, deterministic=not train)
         head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(jax.tree.map(lambda x: x[:, :answers], outputs))
+
+
+def _asks_for_lengths(cell: nn.Module) -> bool:
+    """Whether a cell, or one of stacked cells, is told the length of the input."""
+    if isinstance(cell, Stacked):
+        return any(map(_asks_for_lengths, cell.cells))
+    return hasattr(cell, "start") and "lengths" in inspect.signature(cell.start).parameters
 
 
 def is_cell(module: nn.Module) -> bool:

@@ -92,7 +92,8 @@ def place(
 def with_computation(spec: Spec, steps: int) -> Spec:
     """The spec of a task with inputs from `computing`: it has one more token or, for float inputs, one more channel.
 
-    The new token may have the id of the end symbol, because answers do not contain it.
+    The new token may have the id of the end symbol, because answers do not contain it. A network that answers by
+    pointing at inputs must leave it out.
     """
     shapes = spec.shapes
 

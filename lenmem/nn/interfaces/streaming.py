@@ -32,8 +32,6 @@ class Streaming(nn.Module, kw_only=True):
         Raises ValueError for a network that cannot read in pieces, with the reason.
         """
         spec = require_spec(self.spec, self)
-        if reason := self.whole_only():
-            raise ValueError(f"this {type(self).__name__} cannot read a sequence step by step: {reason}")
         width = () if spec.takes_tokens else (spec.input_width,)
         kind = jnp.int32 if spec.takes_tokens else jnp.float32
         inputs = jax.ShapeDtypeStruct((rows, 1, *width), kind)
@@ -43,7 +41,7 @@ class Streaming(nn.Module, kw_only=True):
 
     @nn.nowrap
     def step(
-        self, params: PyTree, memory: PyTree, inputs: jax.Array, mask: jax.Array | None = None
+        self, params: PyTree, memory: PyTree | None, inputs: jax.Array, mask: jax.Array | None = None
     ) -> tuple[PyTree, jax.Array]:
         """Reads the next tokens of sequences: (the new memory, the outputs for these tokens).
 
@@ -52,10 +50,18 @@ class Streaming(nn.Module, kw_only=True):
 
         Args:
             params: the network's parameters.
-            memory: the memory after the last step; at first `empty_memory`.
+            memory: the memory after the last step; at first `empty_memory`, or None.
             inputs: the next n tokens of each row, int[B, n] or float[B, n, D], for any n.
             mask: bool[B, n], the real tokens, first in each row. None: all. Other tokens have no effect.
+
+        Raises ValueError for a network that cannot read in pieces, with the reason, and for another number of rows
+        than in the memory.
         """
+        if reason := self.whole_only():
+            raise ValueError(f"this {type(self).__name__} cannot read a sequence step by step: {reason}")
+        rows = {len(leaf) for leaf in jax.tree.leaves(memory)} - {len(inputs)}
+        if rows:
+            raise ValueError(f"the memory is that of {rows.pop()} rows, and there are tokens for {len(inputs)}")
         real, asked = _all_real(inputs)
         variables = {"params": params} if memory is None else {"params": params, "memory": memory}
         masks = (real, asked) if mask is None else (mask, mask)
