@@ -114,8 +114,8 @@ class Writer:
     def _clear(self) -> int:
         """Removes deleted checkpoints, and the remains of saves that were killed."""
         self.root.mkdir(parents=True, exist_ok=True)
-        for path in [*self.root.glob(".*"), *self.root.glob("*.orbax-checkpoint-tmp")]:
-            if path.is_dir():  # A file manager may leave a file there, such as .DS_Store.
+        for path in [self.root / _DELETING, *self.root.glob("*.orbax-checkpoint-tmp")]:
+            if path.is_dir():
                 shutil.rmtree(path)
         return 0
 

@@ -39,8 +39,9 @@ CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 
 
 def holds_run(directory: Path) -> bool:
-    """Whether a run was started in the directory."""
-    return (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
+    """Whether a run was started in the directory, or its snapshots are there."""
+    begun = (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
+    return begun or bool(checkpoint.steps(directory / SNAPSHOTS))
 
 
 def diverged_unsaved(directory: Path) -> bool:
@@ -198,11 +199,15 @@ class Recorder:
             raise ValueError(f"{self.path} is in use by another run; wait for it or choose another directory") from None
         try:
             found, metrics = checkpoint.latest(self.path / CHECKPOINTS), self.path / METRICS
+            snapshots = [self.path / SNAPSHOTS / str(step) for step in checkpoint.steps(self.path / SNAPSHOTS)]
             if not self.resume and (found is not None or metrics.exists()):
                 raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
-            if found is None:  # Killed before its first checkpoint.
-                metrics.unlink(missing_ok=True)
-                shutil.rmtree(self.path / SNAPSHOTS, ignore_errors=True)
+            if found is None and snapshots and not metrics.exists():
+                raise ValueError(f"{self.path} holds the snapshots of a run, without the run; choose another directory")
+            if found is None and metrics.exists():  # Killed before its first checkpoint.
+                for snapshot in snapshots:
+                    shutil.rmtree(snapshot)
+                metrics.unlink()
             if self.tensorboard:
                 try:
                     from tensorboardX import SummaryWriter

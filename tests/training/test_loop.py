@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import types
@@ -30,7 +31,7 @@ from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
-from lenmem.training import DivergedError, checkpoint, loop, program, train
+from lenmem.training import DivergedError, checkpoint, loop, program, run_directory, train
 from lenmem.training.run_directory import Recorder
 from lenmem.training.step import (
     Member,
@@ -785,6 +786,27 @@ def test_the_experiment_binds_the_spec_of_its_task():
     assert dataclasses.replace(setup, model=Bag(spec=TASK.spec)).bound_model == setup.bound_model
 
 
+def test_what_is_not_of_the_run_is_left_alone(tmp_path):
+    for name in ("snapshots/mine.txt", "checkpoints/.git/HEAD"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("mine")
+    train(experiment(keep_steps=(2,)), directory=tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints" / "6")
+    train(experiment(keep_steps=(2,)), directory=tmp_path, resume=True)
+    assert (tmp_path / "snapshots" / "mine.txt").exists()
+    assert (tmp_path / "checkpoints" / ".git" / "HEAD").exists()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_snapshots_that_remain_of_a_run_are_kept(finished, tmp_path, resume):
+    result, _ = finished
+    checkpoint.save(tmp_path / "snapshots", 2, {"params": result.params}, {})
+    with pytest.raises(ValueError, match="holds the snapshots of a run, without the run; choose another directory"):
+        train(experiment(), directory=tmp_path, resume=resume)
+    assert checkpoint.steps(tmp_path / "snapshots") == [2]
+    assert run_directory.holds_run(tmp_path)
+
+
 def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_path):
     result, _ = finished
     (tmp_path / "run").mkdir()
@@ -792,6 +814,6 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_pat
     other = {"params": jax.tree.map(np.zeros_like, result.params)}
     checkpoint.save(tmp_path / "run" / "snapshots", 2, other, {})
     again = train(experiment(), directory=tmp_path / "run", resume=True)
-    assert not (tmp_path / "run" / "snapshots").exists(), "of another run"
+    assert not checkpoint.steps(tmp_path / "run" / "snapshots"), "of another run"
     assert [entry["step"] for entry in again.history] == [2, 4, 6]
     chex.assert_trees_all_equal(again.params, result.params)
