@@ -25,6 +25,12 @@ class Streaming(nn.Module, kw_only=True):
         raise NotImplementedError
 
     @nn.nowrap
+    def require_pieces(self) -> None:
+        """Raises ValueError, with the reason, if this network cannot read a sequence in pieces."""
+        if reason := self.whole_only():
+            raise ValueError(f"this {type(self).__name__} cannot read a sequence step by step: {reason}")
+
+    @nn.nowrap
     def empty_memory(self, rows: int) -> PyTree:
         """The initial memory of `rows` sequences for `step`: the sums of each layer, float32[B, heads, d_head, d_head]
         (and [B, heads, d_head] for `linear`), and the number of tokens read, int32[B].
@@ -32,6 +38,7 @@ class Streaming(nn.Module, kw_only=True):
         Raises ValueError for a network that cannot read in pieces, with the reason.
         """
         spec = require_spec(self.spec, self)
+        self.require_pieces()
         width = () if spec.takes_tokens else (spec.input_width,)
         kind = jnp.int32 if spec.takes_tokens else jnp.float32
         inputs = jax.ShapeDtypeStruct((rows, 1, *width), kind)
@@ -57,8 +64,7 @@ class Streaming(nn.Module, kw_only=True):
         Raises ValueError for a network that cannot read in pieces, with the reason, and for another number of rows
         than in the memory.
         """
-        if reason := self.whole_only():
-            raise ValueError(f"this {type(self).__name__} cannot read a sequence step by step: {reason}")
+        self.require_pieces()
         rows = {len(leaf) for leaf in jax.tree.leaves(memory)} - {len(inputs)}
         if rows:
             raise ValueError(f"the memory is that of {rows.pop()} rows, and there are tokens for {len(inputs)}")
