@@ -76,11 +76,13 @@ def module_of(name: str | os.PathLike[str]) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} cannot be read as Python")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module  # dataclasses and inspect look there for the module of a class
     try:
         spec.loader.exec_module(module)
-    except (ValueError, OSError):
-        raise
     except Exception as error:
+        del sys.modules[loader.name]
+        if isinstance(error, (ValueError, OSError)):
+            raise
         raise ValueError(_what_failed(path, error, vars(module))) from error
     return module
 

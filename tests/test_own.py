@@ -186,6 +186,27 @@ def test_a_class_of_ones_own_is_passed_to_every_verb(folder, capsys):
     assert "lenmem train --resume again --modules mytask.py" in printed
 
 
+def test_a_configuration_with_classes_of_its_own_has_options_and_help(folder, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", "mytask.py", "--help"])
+    assert ended.value.code == 0
+    assert "--task.flavour" in capsys.readouterr().out
+    assert "--task.flavour" in fails(capsys, "train", "mytask.py", "--task.flavor", "3")
+
+
+def test_a_configuration_may_postpone_its_annotations(folder):
+    (folder / "postponed.py").write_text(f"from __future__ import annotations\n{OWN}")
+    assert configs.load_config("postponed.py").task.flavour == 1
+
+
+def test_a_configuration_that_failed_is_not_imported_in_part(folder):
+    (folder / "broken.py").write_text("value = 1\nraise TypeError('broken')\n")
+    (folder / "neighbour.py").write_text("from .broken import value\n")
+    for name in ("broken.py", "neighbour.py"):
+        with pytest.raises(ValueError, match="TypeError: broken"):
+            configs.module_of(name)
+
+
 # Any task with any model ----------------------------------------------------------------------------------------------
 
 
