@@ -28,7 +28,7 @@ from tests.ops.test_states import twin as similarity_twin
 TASK = Copy(vocabulary=4, train_lengths=(1, 6))
 LENGTHS = (4, 1, 6)
 small = {"hidden_size": 7, "slots": 9, "width": 4}
-improved = {"masking": True, "deallocation": True, "link_sharpness": True}
+improved = {"masking": True, "deallocation": True, "link_sharpness": True, "plain_lengths": True}
 peephole = {"controller": "peephole", "compression": True}
 
 
@@ -91,6 +91,7 @@ class DNCTwin:
 
     def __init__(self, model, params):
         self.model, self.p = model, params["cell"]
+        self.content = functools.partial(content_twin, below_root=0 if model.plain_lengths else 1e-6)
         self.controller = Controller(model, self.p["controller"])
         n, w, r = model.slots, model.width, model.read_heads
         self.M, self.u, self.L, self.prec = np.zeros((n, w)), np.zeros(n), np.zeros((n, n)), np.zeros(n)
@@ -112,7 +113,7 @@ class DNCTwin:
         retained = np.prod(1 - free[:, None] * self.wr, axis=0)
         self.u = (self.u + self.ww - self.u * self.ww) * retained
         allocation = allocation_twin(self.u)
-        looked_up = content_twin(self.M, write_key[None], [write_strength], write_mask)[0]
+        looked_up = self.content(self.M, write_key[None], [write_strength], write_mask)[0]
         self.ww = g_w * (g_a * allocation + (1 - g_a) * looked_up)
         self.M = self.M * (1 - np.outer(self.ww, erase))
         if model.deallocation:
@@ -126,7 +127,7 @@ class DNCTwin:
         forward, backward = self.wr @ link.T, self.wr @ link
         if model.link_sharpness:
             forward, backward = (sharper(d, 1 + softplus(commands.take(r))) for d in (forward, backward))
-        looked_up = content_twin(self.M, read_keys, read_strengths, read_mask)
+        looked_up = self.content(self.M, read_keys, read_strengths, read_mask)
         self.wr = modes[:, :1] * backward + modes[:, 1:2] * looked_up + modes[:, 2:] * forward
         self.r = self.wr @ self.M
         self.traces = {
@@ -246,6 +247,7 @@ def test_steps_from_any_state_equal_the_twin(options):
     generator = np.random.default_rng(5)
     machine = DNCTwin(model, float64({"cell": params}))
     machine.M, machine.r = generator.normal(size=machine.M.shape), generator.normal(size=machine.r.shape)
+    machine.M[:4] *= 1e-3  # rows whose lengths are near the constant under the root
     machine.u, machine.prec, machine.ww = (generator.dirichlet(np.ones(9)) for _ in range(3))
     machine.wr, machine.L = generator.dirichlet(np.ones(9), 2), generator.dirichlet(np.ones(9), 9) / 2
     np.fill_diagonal(machine.L, 0)
@@ -261,6 +263,26 @@ def test_steps_from_any_state_equal_the_twin(options):
         for part, got, expected in zip(Access._fields, state.access, exact, strict=True):
             np.testing.assert_allclose(got[0], expected, atol=1e-4, err_msg=part)
         np.testing.assert_allclose(output[0], np.concatenate([machine.h, machine.r.ravel()]), atol=1e-4)
+
+
+def test_usage_hands_a_gradient_to_the_write_weights_only_if_asked():
+    """The published code stops it there."""
+    generator = np.random.default_rng(7)
+    memory, (usage, precedence, write) = generator.normal(size=(9, 4)), generator.dirichlet(np.ones(9), 3)
+    read, link = generator.dirichlet(np.ones(9), 2), generator.dirichlet(np.ones(9), 9) / 2
+
+    def of_write(stop):
+        cell = DNCCell(LSTMController(7), 9, 4, 2, stop_usage_gradient=stop)
+        shapes = cell.bind({}).command_shapes
+        commands = {name: jnp.full(shape, 0.5) for name, shape in shapes.items()}
+
+        def used(write):
+            return cell.advance(Access(memory, usage, link, precedence, write, read), commands)[0].usage.sum()
+
+        return np.asarray(jax.grad(used)(jnp.asarray(write)))
+
+    assert not of_write(True).any()
+    np.testing.assert_allclose(of_write(False), (1 - usage) * np.prod(1 - 0.5 * read, axis=0), atol=1e-5)
 
 
 # What holds for any parameters ----------------------------------------------------------------------------------------
