@@ -11,7 +11,8 @@ HANGS = 1800
 """Seconds after which a process is taken to hang, on any machine and beside anything."""
 
 FLAGSHIPS = frozenset({"lantm", "ndr", "nam_tm", "dnc", "panm", "transformer", "lstm"})
-"""Networks that are checked in every run of the suite; `.ci/run` also checks all others."""
+"""Networks that are checked in every run of the suite. `.ci/run` also checks the others, except for those in `VARIANTS`
+of `tests/models/test_contract.py`, which are marked slow: `.ci/run weekly` checks them."""
 
 
 def often(names: Iterable[str], always: Iterable[str] = FLAGSHIPS) -> list[Any]:
