@@ -6,10 +6,13 @@ import contextlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.marks import HANGS
 
 FLAGS = (
     "--headless",
@@ -45,6 +48,14 @@ def chromium() -> Iterator[Any]:
             yield started
         finally:
             started.quit()
+
+
+def until(browser: Any, condition: str, *arguments: Any) -> None:
+    """Waits for a condition in JavaScript. It fails only where the browser is taken to hang."""
+    end = time.monotonic() + HANGS
+    while not browser.execute_script(f"return Boolean({condition})", *arguments):
+        assert time.monotonic() < end, f"never {condition}: {browser.get_log('browser')}"
+        time.sleep(0.1)
 
 
 def requests(browser: Any) -> list[str]:

@@ -8,7 +8,6 @@ import json
 import re
 import runpy
 import shutil
-import time
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -301,14 +300,16 @@ def browser():
         yield started
 
 
-def opened(browser, page: Path, fragment: str = "", seconds: float = 60) -> None:
+def opened(browser, page: Path, fragment: str = "") -> None:
     """Opens the page afresh, and waits for its figures."""
     browser.get("about:blank")
     browser.get(f"{page.as_uri()}{fragment}")
-    end = time.monotonic() + seconds
-    while not browser.execute_script("return document.querySelectorAll('.verdict:not(:empty)').length"):
-        assert time.monotonic() < end, browser.get_log("browser")
-        time.sleep(0.2)
+    browsing.until(browser, "document.querySelector('.verdict:not(:empty)')")
+
+
+def arrived(browser, where: str) -> None:
+    """Waits until the page shows a step: `4/10`, or `/10` for any of ten."""
+    browsing.until(browser, "document.getElementById('step-now').textContent.includes(arguments[0])", f"{where} ")
 
 
 def pictures(browser) -> list[str]:
@@ -331,7 +332,6 @@ def slide(browser, which: str, value: int) -> None:
         which,
         value,
     )
-    time.sleep(0.5)
 
 
 @pytest.mark.slow
@@ -350,21 +350,20 @@ def test_the_page_in_a_browser(browser, written):
     assert len(texts(browser, "[data-is=inputs] b")) == 10
     for step in (3, 9):
         slide(browser, "step", step)
+        arrived(browser, f"{step + 1}/10")
         seen.append(pictures(browser))
-        assert texts(browser, "#step-now")[0].startswith(f"{step + 1}/10")
     assert len({pair[0] for pair in seen}) == 3, "the stack changes"
     assert texts(browser, ".verdict") == ["10 of 10 right ✓"]
     body = browser.find_element("tag name", "body")
     body.send_keys(Keys.ARROW_LEFT)
     assert texts(browser, "#step-now")[0].startswith("9/10")
     body.send_keys(Keys.ARROW_DOWN)
-    time.sleep(0.5)
+    arrived(browser, "/4")
     assert len(texts(browser, "[data-is=inputs] b")) == 4
     body.send_keys(Keys.HOME)
     assert texts(browser, "#step-now")[0].startswith("1/4")
     browser.find_element("id", "play").click()
-    time.sleep(4)
-    assert texts(browser, "#step-now")[0].startswith("4/4")
+    arrived(browser, "4/4")
 
     labels = browser.execute_script(
         "return [...document.querySelectorAll('canvas[role=img], [role=img]')].map((e) => e.getAttribute('aria-label'))"

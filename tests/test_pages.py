@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,13 +40,10 @@ def browser():
         yield started
 
 
-def opened(browser, address: str, ready: str, seconds: float = 60) -> None:
+def opened(browser, address: str, ready: str) -> None:
     """Opens a page, and waits until the condition holds."""
     browser.get(address)
-    end = time.monotonic() + seconds
-    while not browser.execute_script(f"return Boolean({ready})"):
-        assert time.monotonic() < end, browser.get_log("browser")
-        time.sleep(0.2)
+    browsing.until(browser, ready)
 
 
 def complaints(browser) -> list[str]:
@@ -56,6 +52,8 @@ def complaints(browser) -> list[str]:
 
 
 LOADED = "document.readyState === 'complete'"
+SETTLED = f"{LOADED} && (!document.querySelector('.math') || document.querySelector('mjx-assistive-mml'))"
+"""Its equations, if it has any, are set."""
 
 
 def test_no_page_names_a_file_from_elsewhere(pages):
@@ -80,8 +78,7 @@ def test_a_page_is_whole_without_a_network(browser, pages, name):
     """No message in the console, no request to anywhere but files; every picture has a size and a text."""
     browser.get_log("browser")
     browser.get_log("performance")
-    opened(browser, (pages / f"{name}.html").as_uri(), LOADED)
-    time.sleep(1)
+    opened(browser, (pages / f"{name}.html").as_uri(), SETTLED)
     assert complaints(browser) == []
     asked = browsing.requests(browser)
     assert asked
