@@ -29,7 +29,7 @@ project = "lenmem"
 author = "the authors of lenmem"
 copyright = f"{author}, Apache-2.0"
 version = release = lenmem.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings", "summary"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "docstrings", "summary", "solved"]
 exclude_patterns = ["_build", "vendor", "static"]
 
 # A link of a page to a module or function of lenmem without documentation is a warning. Docstrings and signatures may

@@ -48,8 +48,9 @@ class Entry:
 
 
 def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
-    """The rows of a file, in its order, or all rows of a paper, a name in `lenmem.papers`.
+    """The rows of a file, in its order, or every variant of every row of a paper, a name in `lenmem.papers`.
 
+    The queue of a paper leaves out grids and sweeps, the rows of which are searches for settings: a file can name them.
     A line of the file is a configuration, optionally followed by names of its rows; the default is all rows. `#` starts
     a comment. A row that is named twice is measured once. Raises ValueError, with the line number, for unknown names.
     """
@@ -57,7 +58,8 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
     if not path.is_file():
         if os.fspath(queue) not in papers.names():
             raise ValueError(f"{queue} is neither a file nor a paper.{choices(queue, papers.names())}")
-        named = [name for name in configs.names() if name.startswith(f"{queue}/")]
+        searches = (f"{queue}/grid", f"{queue}/sweep")
+        named = [name for name in configs.names() if name.startswith(f"{queue}/") and not name.startswith(searches)]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     entries = []
     rows = functools.cache(rows_of)  # several lines may have the same configuration

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import jax
@@ -14,9 +16,12 @@ from lenmem import cli, figures, models, share, tasks
 from lenmem.evaluation import plots
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Evaluation, Experiment
+from lenmem.options import parse
+from lenmem.runs import typed_batch
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import draw
 from lenmem.training import Training
+from lenmem.zoo import shelf
 from tests.evaluation.paths import traces_of
 from tests.marks import thorough
 
@@ -140,6 +145,22 @@ def test_every_figure_is_in_the_documentation():
         if line.startswith("| `")
     }
     assert rows == {name: each.shows for name, each in plots.FIGURES.items()}
+
+
+def test_the_commands_of_the_documentation_are_right():
+    """Their networks of this repository exist, and a typed input is one of the task of the example, `ctl`."""
+    commands = re.findall(r"^lenmem plot (.*)$", (ROOT / "docs/figures.md").read_text(), re.MULTILINE)
+    assert len(commands) > 8
+    for command in commands:
+        words = shlex.split(command)
+        start = next(number for number, word in enumerate(words) if word.startswith("--"))
+        options = parse(cli.VERBS["plot"][1], "plot", words[start:])
+        assert options.figure in plots.FIGURES
+        for source in words[:start]:
+            kind, _, name = source.partition(":")
+            assert shelf.find(name) if kind == "zoo" else source.startswith("runs/") or [*ROOT.glob(source)]
+        if options.input is not None:
+            assert typed_batch(tasks.make("ctl"), options.input).input_mask.sum() == len(options.input.split())
 
 
 def test_curves_are_those_of_records(folder):

@@ -155,6 +155,7 @@ def test_a_paper_is_a_queue():
     names = [entry.name for entry in entries]
     assert {"copy-lantm-L", "reverse-ram-published-S"} <= set(names) and len(set(names)) == len(names)
     assert {entry.paper for entry in entries} == {"lantm"}
+    assert not any(entry.config.startswith(("lantm/grid", "lantm/sweep")) for entry in entries)  # searches
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,9 @@ class Reproduce:
     """
 
     queue: str | None = None
-    """Instead of a configuration: all rows of a paper, or of a file with a configuration and its rows on each line.
-    Each row runs in a process with one thread; the same command continues after an interruption."""
+    """Instead of a configuration: every variant of every row of a paper, or the rows of a file with a configuration and
+    its rows on each line. Each row runs in a process with one thread; the same command continues after an
+    interruption."""
     workers: PositiveInt = 2
     """Number of rows of a queue that run at the same time."""
     rows: tuple[str, ...] = ()

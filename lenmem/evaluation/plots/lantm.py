@@ -43,7 +43,7 @@ def _rows_and_key_space(trials: Sequence[Trial], target: Target) -> None:
 
 
 @redraws("lantm-3", of="example", length=7, shows="the memory in key space, a sphere; repeat copy with `slantm`")
-@redraws("lantm-4", of="example", length=6, shows="the memory in key space, in the middle of training too; odd first")
+@redraws("lantm-4", of="example", length=6, shows="the memory in key space, also at step N with `--step N`; odd first")
 def _key_space(trials: Sequence[Trial], target: Target) -> None:
     for trial, (name,) in zip(trials, parts(trials, ""), strict=True):
         names, title = trial.scene.token_name, trial.scene.title
