@@ -182,10 +182,17 @@ def export_run(run: Run, path: str | os.PathLike[str], *, with_optimizer: bool =
 
     `with_optimizer` adds what is needed to continue training: the state of the optimiser and of the selection, and the
     metrics so far. `import_run` turns such a file back into a directory. Raises ValueError for a run at a snapshot,
-    which has parameters only, and for a name that `load` would not take for a file.
+    which has parameters only, for a name that `load` would not take for a file, and for a run that was loaded from a
+    file, if that file would be replaced or the optimiser is wanted.
     """
     if Path(path).suffix != SUFFIX:
         raise ValueError(f"the name of the file must end with {SUFFIX}, got {path}")
+    if run.from_file:
+        own = Path(f"{run.directory}{SUFFIX}")
+        if own.exists() and Path(path).exists() and own.samefile(path):
+            raise ValueError(f"{path} is the file that is exported; choose another name for its copy")
+        if with_optimizer:
+            raise ValueError(f"{own} is a file, of which only the parameters are exported; import it first")
     # As it is now: networks of the zoo may have other fields than in training.
     metadata = {"experiment": to_plain(run.experiment), "step": run.step, "alive": run.alive.tolist()}
     if "data" in run.manifest:

@@ -203,6 +203,11 @@ def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, interrupt
     assert printed == "wrote away.safetensors\n"
     assert "at step 2 of 4" in run(capsys, "import", "away.safetensors", "--directory", "elsewhere")
     assert "already holds a run" in fails(capsys, "import", "away.safetensors", "--directory", "elsewhere")
+    before = (folder / "away.safetensors").read_bytes()
+    assert "is the file that is exported; choose another name" in fails(capsys, "export", "away.safetensors")
+    said = fails(capsys, "export", "away.safetensors", "--output", "copy.safetensors", "--with-optimizer")
+    assert "away.safetensors is a file, of which only the parameters are exported; import it first" in said
+    assert (folder / "away.safetensors").read_bytes() == before
     for directory in ("begun", "elsewhere"):
         cli.main(["train", "plain.py", "--resume", "--directory", directory])
     chex.assert_trees_all_equal(lenmem.load("begun").params, lenmem.load("elsewhere").params)

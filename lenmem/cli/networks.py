@@ -108,7 +108,7 @@ class Export:
     """Write a run to one safetensors file, which verbs take like a run."""
 
     output: Path | None = None
-    """The file. None: <run>.safetensors."""
+    """The file. None: <run>.safetensors; a copy of a file needs another name."""
     with_optimizer: bool = False
     """Include the optimiser state and the metrics, so that training can continue where the file is imported."""
     modules: Modules = ()
