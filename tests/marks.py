@@ -1,4 +1,10 @@
-"""Marks and limits of tests."""
+"""Marks and limits of tests. What runs when, by the marks of a test:
+
+none                      plain `pytest`
+thorough                  `.ci/run slow`, for every change
+learning, thorough        `.ci/run processor`, for every change; `learning` alone: there and in plain `pytest`
+slow, also with others    `.ci/run slow` and `.ci/run docs` those of a few files, `.ci/run weekly` all others
+"""
 
 from __future__ import annotations
 
