@@ -69,6 +69,15 @@ def test_values_are_typed_step_by_step_and_printed():
             runs.typed_batch(task, text)
 
 
+def test_aligned_answers_are_one_for_each_input():
+    """Also if the sizes of the task are multiples of something else."""
+    task = tasks.make("associative_recall", vocabulary=8, train_lengths=(1, 2), test_lengths=(3, 3), spacing=4)
+    one = np.eye(8)[5].tolist()
+    assert runs.predict(a_run(task, one), "1 5 2 6 1") == ["5"] * 5
+    assert runs.typed_batch(tasks.make("reduce", whole_sequence=True), "1 2 10 3").targets.shape == (1, 4)
+    assert runs.typed_batch(task, "1 5", answers=3).targets.shape == (1, 3)
+
+
 def test_bits_are_those_above_zero():
     task = dataclasses.replace(tasks.make("dyck"), examples=16)
     assert runs.predict(a_run(task, [1, 0.5, -1, -0.1], [2, -1, 3, 0]), "( (") == ["1100", "1010"]

@@ -57,9 +57,16 @@ def read_directory(directory: str | os.PathLike[str], tasks: Iterable[int] | Non
     """
     if os.fspath(directory) == "example":
         return _example(tasks)
+    return [question for path, task in files_in(directory, tasks) for question in read_file(path, task)]
+
+
+def files_in(directory: str | os.PathLike[str], tasks: Iterable[int] | None = None) -> list[tuple[Path, int]]:
+    """(file, task) in the order in which `read_directory` reads them; none for `example`. Raises ValueError if one is
+    missing."""
+    if os.fspath(directory) == "example":
+        return []
     tasks = range(1, TASKS + 1) if tasks is None else tasks
-    files = [(path, task) for task in tasks for path in files_of(directory, task).values()]
-    return [question for path, task in files for question in read_file(path, task)]
+    return [(path, task) for task in tasks for path in files_of(directory, task).values()]
 
 
 def files_of(directory: str | os.PathLike[str], task: int) -> dict[str, Path]:

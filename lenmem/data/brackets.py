@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import itertools
 
 import numpy as np
 
@@ -40,6 +41,14 @@ def all_words(pairs: int, kinds: int) -> tuple[tuple[int, ...], ...]:
         for after in all_words(pairs - 1 - inside, kinds)
         for kind in range(kinds)
     )
+
+
+def nested_words(pairs: int, kinds: int) -> list[tuple[int, ...]]:
+    """All words with that many pairs in which each bracket contains the next one."""
+    return [
+        (*opening, *(kinds + kind for kind in reversed(opening)))
+        for opening in itertools.product(range(kinds), repeat=pairs)
+    ]
 
 
 @functools.cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -50,7 +50,8 @@ def cached(name: str, settings: Mapping[str, Any], build: Callable[[], dict[str,
         arrays = build()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{name}-", delete=False) as file:
+        # Not by `tempfile`, whose files can be read by their owner only: a cache may be shared.
+        with open(path.parent / f".{name}-{secrets.token_hex(8)}", "xb") as file:
             try:
                 contents = {**arrays, _DIGEST: np.frombuffer(_digest(arrays), np.uint8)}
                 np.savez(file, **contents)  # NumPy before 2.2 would store `allow_pickle` as an array

@@ -7,10 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from lenmem.data.tfds import examples
+from lenmem.errors import readable
 
 SIDE, CLASSES = 32, 10
 _RECORD = 1 + 3 * SIDE * SIDE
 FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
+_EXPECTED = (
+    "the unpacked cifar-10-batches-bin directory (the binary version) of https://www.cs.toronto.edu/~kriz/cifar.html, "
+    f"with {', '.join(sum(FILES.values(), ()))}"
+)
 
 
 def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
@@ -22,15 +27,9 @@ def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
         ValueError: if a file is missing, or is not a number of records. The message says what is expected.
     """
     records = []
-    for name in FILES[split]:
-        path = Path(directory) / name
-        try:
+    for path in files_of(directory, split):
+        with readable(path, _EXPECTED):
             data = np.fromfile(path, np.uint8)
-        except FileNotFoundError:
-            raise ValueError(
-                f"there is no {path}; {directory!r} should be the unpacked cifar-10-batches-bin directory (the binary "
-                f"version) of https://www.cs.toronto.edu/~kriz/cifar.html, with {', '.join(sum(FILES.values(), ()))}"
-            ) from None
         if not data.size or data.size % _RECORD:
             raise ValueError(f"{path} has {data.size} bytes; a file of the binary version has {_RECORD} for each image")
         records.append(data.reshape(-1, _RECORD))
@@ -40,6 +39,11 @@ def read_directory(directory: str, split: str) -> tuple[np.ndarray, np.ndarray]:
             raise ValueError(f"{path}, image {wrong[0] + 1}: its class is {got}; classes are 0 to {CLASSES - 1}")
     every = np.concatenate(records)
     return every[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), every[:, 0]
+
+
+def files_of(directory: str, split: str) -> list[Path]:
+    """The files of `train` or `test`."""
+    return [Path(directory) / name for name in FILES[split]]
 
 
 def read_tfds(split: str) -> tuple[np.ndarray, np.ndarray]:

@@ -59,6 +59,14 @@ def read_language(directory: str, *, following: bool) -> dict[str, list[String]]
     return {split: read_strings(Path(directory) / folder, following=following) for split, folder in SPLITS.items()}
 
 
+def files_of(directory: str, *, following: bool) -> list[Path]:
+    """The files that `read_language` reads."""
+    if directory == "example":
+        return []
+    names = ("main.tok", "labels.txt", *(["next-symbols.jsonl"] if following else []))
+    return [Path(directory) / folder / name for folder in SPLITS.values() for name in names]
+
+
 def read_strings(directory: Path, *, following: bool) -> list[String]:
     """The strings of one directory, in order."""
     strings, labels = (lines_of(directory / name, EXPECTED) for name in ("main.tok", "labels.txt"))

@@ -16,20 +16,27 @@ def read_directory(directory: str, split: str) -> tuple[list[bytes], list[int]]:
         ValueError: if a directory has none. The message says what is expected.
     """
     texts, labels = [], []
-    for label, name in enumerate(CLASSES):
-        folder = Path(directory) / split / name
-        files = sorted(folder.glob("*.txt"))
-        if not files:
-            raise ValueError(
-                f"{folder} has no *.txt; {directory!r} should be the unpacked aclImdb directory of "
-                "https://ai.stanford.edu/~amaas/data/sentiment, with train/neg, train/pos, test/neg and test/pos"
-            )
+    for label, files in enumerate(files_of(directory, split)):
         reviews = [file.read_bytes() for file in files]
         if not all(reviews):
             raise ValueError(f"{files[reviews.index(b'')]} is empty; expected a review")
         texts += reviews
         labels += [label] * len(files)
     return texts, labels
+
+
+def files_of(directory: str, split: str) -> list[list[Path]]:
+    """The files of each class, by name. Raises ValueError if a directory has none."""
+    found = []
+    for name in CLASSES:
+        folder = Path(directory) / split / name
+        found.append(sorted(folder.glob("*.txt")))
+        if not found[-1]:
+            raise ValueError(
+                f"{folder} has no *.txt; {directory!r} should be the unpacked aclImdb directory of "
+                "https://ai.stanford.edu/~amaas/data/sentiment, with train/neg, train/pos, test/neg and test/pos"
+            )
+    return found
 
 
 def read_tfds(split: str) -> tuple[list[bytes], list[int]]:

@@ -15,11 +15,16 @@ from pathlib import Path
 import numpy as np
 
 from lenmem.data.files import BOM
+from lenmem.errors import readable
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 FIRST_OPERATOR, CLOSE, SYMBOLS = 10, 14, 15
 """Token ids: digits 0 .. 9, the four operators (with their bracket) 10 .. 13, the closing bracket 14."""
 FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+_EXPECTED = (
+    "the listops-1000 directory of the Long Range Arena's files (https://github.com/google-research/long-range-arena), "
+    f"with {', '.join(FILES.values())}"
+)
 _IDS = {symbol: number for number, symbol in enumerate((*"0123456789", *OPERATORS, "]"))}
 
 
@@ -143,14 +148,11 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
     Raises:
         ValueError: if a file is missing or has another form. The message says what is expected, and names the line.
     """
-    path = Path(directory) / FILES[split]
+    path = file_of(directory, split)
     try:
-        lines = path.read_bytes().removeprefix(BOM.encode()).decode("ascii").splitlines()
-    except FileNotFoundError:
-        raise ValueError(
-            f"there is no {path}; {directory!r} should be the listops-1000 directory of the Long Range Arena's files "
-            f"(https://github.com/google-research/long-range-arena), with {', '.join(FILES.values())}"
-        ) from None
+        with readable(path, _EXPECTED):
+            raw = path.read_bytes()
+        lines = raw.removeprefix(BOM.encode()).decode("ascii").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not plain text: byte {error.start} is not an ASCII character") from None
     if not lines or lines[0].split("\t") != ["Source", "Target"]:
@@ -178,6 +180,11 @@ def read_directory(directory: str, split: str) -> tuple[list[list[int]], list[in
     if not rows:
         raise ValueError(f"{path} has no expressions, only a header")
     return rows, values
+
+
+def file_of(directory: str, split: str) -> Path:
+    """The file of a split."""
+    return Path(directory) / FILES[split]
 
 
 def value_of(ids: Iterable[int]) -> int | None:

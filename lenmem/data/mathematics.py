@@ -157,9 +157,14 @@ def read_release(module: Module, directory: str) -> dict[str, list[Pair]]:
     Raises:
         ValueError: if a file is missing or a question has no answer, with the file and the line.
     """
+    return {name: _read_lines(path) for name, path in files_of(module, directory).items()}
+
+
+def files_of(module: Module, directory: str) -> dict[str, Path]:
+    """set -> its file in the unpacked release."""
     files = {difficulty: f"train-{difficulty}/{module.name}.txt" for difficulty in DIFFICULTIES}
     files |= {"interpolate": f"interpolate/{module.name}.txt", "extrapolate": f"extrapolate/{module.name}_big.txt"}
-    return {name: _read_lines(Path(directory) / file) for name, file in files.items()}
+    return {name: Path(directory) / file for name, file in files.items()}
 
 
 def _read_lines(path: Path) -> list[Pair]:

@@ -34,8 +34,8 @@ def read_directory(directory: str | os.PathLike[str], parts: Iterable[str], sour
             raise ValueError(f"the example is in 'en' and 'de'; got {source!r} and {target!r}")
         return example() if source == "en" else [(german, english) for english, german in example()]
     pairs = []
-    for part in parts:
-        paths = [path_of(directory, f"{part}.{language}") for language in (source, target)]
+    files = files_in(directory, parts, source, target)
+    for paths in zip(files[::2], files[1::2], strict=True):
         sides = [read_lines(path) for path in paths]
         if len(sides[0]) != len(sides[1]):
             least = min(map(len, sides))
@@ -45,6 +45,13 @@ def read_directory(directory: str | os.PathLike[str], parts: Iterable[str], sour
             )
         pairs += zip(*sides, strict=True)
     return pairs
+
+
+def files_in(directory: str | os.PathLike[str], parts: Iterable[str], source: str, target: str) -> list[Path]:
+    """The files that `read_directory` reads, two for each part. Raises ValueError if one is missing."""
+    if os.fspath(directory) == "example":
+        return []
+    return [path_of(directory, f"{part}.{language}") for part in parts for language in (source, target)]
 
 
 def path_of(directory: str | os.PathLike[str], name: str) -> Path:

@@ -43,7 +43,12 @@ def read_directory(directory: str | os.PathLike[str]) -> list[Question]:
     """
     if os.fspath(directory) == "example":
         return [question for name, contents in example().items() for question in parsed(contents, f"example {name}")]
-    return [question for name in FILES for question in read_file(Path(directory) / name)]
+    return [question for path in files_in(directory) for question in read_file(path)]
+
+
+def files_in(directory: str | os.PathLike[str]) -> list[Path]:
+    """The files that `read_directory` reads."""
+    return [] if os.fspath(directory) == "example" else [Path(directory) / name for name in FILES]
 
 
 def read_file(path: str | os.PathLike[str]) -> list[Question]:

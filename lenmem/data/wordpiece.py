@@ -29,6 +29,13 @@ class Pieces(NamedTuple):
     """For each piece, its characters in the text: first, last + 1."""
 
 
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """The file that `read` reads; none for `example`."""
+    if os.fspath(path) == "example":
+        return []
+    return [Path(path) / FILE if Path(path).is_dir() else Path(path)]
+
+
 def read(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """The pieces by id, from a file with one on each line, or from `vocab.txt` in a directory. `example`: in memory.
 
@@ -37,7 +44,7 @@ def read(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """
     if os.fspath(path) == "example":
         return example()
-    path = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    (path,) = files_of(path)
     pieces = text_of(path, f"a {FILE} of BERT").removesuffix("\n").split("\n")
     seen: dict[str, int] = {}
     for number, piece in enumerate((piece.removesuffix("\r") for piece in pieces), 1):

@@ -33,7 +33,7 @@ from lenmem.evaluation.metrics import (
 from lenmem.fields import PositiveInt, Seed, check_fields
 from lenmem.files import json_number
 from lenmem.keys import namespaced
-from lenmem.tasks.base import Task
+from lenmem.tasks.base import NoSuchLength, Task
 from lenmem.types import Batch, PyTree
 
 __all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
@@ -65,12 +65,21 @@ class Evaluation:
             checked_lengths(self.lengths)
 
     def lengths_for(self, task: Task) -> tuple[int, ...]:
-        """The given lengths, or the task's `curve_lengths`. ValueError if the task has no examples that long."""
-        if self.lengths is not None:
-            for length in self.lengths:
-                task.check_length(length)
-            return self.lengths
-        return task.curve_lengths
+        """The given lengths, or those of the task's `curve_lengths` that occur, as small sets of rows may lack some.
+        ValueError if the task has no examples of a given length."""
+        if self.lengths is None:
+            return tuple(length for length in task.curve_lengths if _occurs(task, length))
+        for length in self.lengths:
+            task.check_length(length)
+        return self.lengths
+
+
+def _occurs(task: Task, length: int) -> bool:
+    try:
+        task.check_length(length)
+        return True
+    except NoSuchLength:
+        return False
 
 
 @dataclasses.dataclass(eq=False)

@@ -121,7 +121,7 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
 
     Tokens are typed as their names (`Task.input_names`), separated by spaces. Values are separated by spaces within a
     step, and steps by semicolons. There are `answers` slots; by default as many as the task has for an input of that
-    size. Raises ValueError for an input that the task cannot take.
+    size, or one for each input if these are aligned. Raises ValueError for an input that the task cannot take.
     """
     spec = task.spec
     inputs = _parse(text, task)
@@ -131,10 +131,11 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
         raise ValueError(f"the task takes at most {task.shapes(count)[0]} inputs, got {count}")
     if answers is not None and answers < 1:
         raise ValueError(f"the number of answers must be at least 1, got {answers}")
-    slots = task.shapes(capacity)[1] if answers is None else answers
-    shape = (1, slots) if spec.outputs == "tokens" else (1, slots, spec.output_size)
+    if answers is None:
+        answers = count if spec.alignment == "aligned" else task.shapes(capacity)[1]
+    shape = (1, answers) if spec.outputs == "tokens" else (1, answers, spec.output_size)
     targets = jnp.zeros(shape, jnp.int32 if spec.outputs == "tokens" else jnp.float32)
-    asked = jnp.ones((1, slots), bool)
+    asked = jnp.ones((1, answers), bool)
     return Batch(inputs[None], jnp.ones((1, count), bool), targets, asked, jnp.zeros_like(asked))
 
 

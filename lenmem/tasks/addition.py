@@ -68,6 +68,9 @@ class Addition(Task):
         if self.hinted and digits >= self.hints:
             raise ValueError(f"hints is {self.hints}; sums of numbers of {digits} digits need {digits + 1}")
 
+    def check_length(self, length: int) -> None:
+        self._check(length)
+
     @property
     def hinted(self) -> bool:
         """Whether there are hints."""

@@ -32,6 +32,10 @@ class SetScore(NamedTuple):
     """A description of how it was computed."""
 
 
+class NoSuchLength(ValueError):
+    """A task has no example of a length."""
+
+
 class Source(Protocol):
     """An endless, reproducible stream of batches, different for each key.
 
@@ -166,15 +170,17 @@ class Task:
         return tuple(range(self.train_lengths[0], self.test_lengths[1] + 1))
 
     def check_length(self, length: int) -> None:
-        """Raises ValueError if no example has that length. In `endless` tasks there are examples of any length."""
-        if self.endless:
-            return
-        lengths = self.curve_lengths
+        """Raises ValueError if no example has that length. In `endless` tasks there are examples of any length, unless
+        the fields set a bound."""
+        if not self.endless:
+            self._check_bounds(length, self.curve_lengths)
+
+    def _check_bounds(self, length: int, lengths: Sequence[int]) -> None:
         shortest, longest = min(lengths), max(lengths)
         if length > longest:
-            raise ValueError(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
+            raise NoSuchLength(f"the longest example of {type(self).__name__} has length {longest}, got {length}")
         if length < shortest:
-            raise ValueError(f"the shortest example of {type(self).__name__} has length {shortest}, got {length}")
+            raise NoSuchLength(f"the shortest example of {type(self).__name__} has length {shortest}, got {length}")
 
     def lengths_of(self, split: Split) -> tuple[int, int]:
         """The range of lengths a split draws from. Raises ValueError for a name that is not in `splits`."""

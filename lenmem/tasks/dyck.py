@@ -31,14 +31,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data.brackets import all_words, draw_word, inside_weights
+from lenmem.data.brackets import all_words, draw_word, inside_weights, nested_words
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, padded
 from lenmem.fields import NonNegativeInt, PositiveInt
-from lenmem.tasks.base import Source, Split, Task, bit_metrics, masked_mean
+from lenmem.tasks.base import NoSuchLength, Source, Split, Task, bit_metrics, masked_mean
 from lenmem.tasks.rows import RowTask
 from lenmem.types import Batch, Example, Spec
 
+_KINDS_OF_BYTES = 128
+"""Up to this number of kinds a bracket fits into a byte."""
 TESTS = ("plus_2", "double", "quadruple", "octuple")
 """The splits with words of up to L + 2, 2 L, 4 L and 8 L brackets."""
 
@@ -96,7 +98,7 @@ class Dyck(RowTask):
 
     def check_length(self, length: int) -> None:
         if length % 2:
-            raise ValueError(f"a balanced word has an even number of brackets, got the length {length}")
+            raise NoSuchLength(f"a balanced word has an even number of brackets, got the length {length}")
 
     @property
     def curve_lengths(self) -> tuple[int, ...]:
@@ -162,14 +164,14 @@ class Dyck(RowTask):
     def tables(self) -> dict[Split, Rows]:
         """The words of all splits."""
         settings = {
-            "version": 1,
+            "version": 1 if self.kinds <= _KINDS_OF_BYTES else 2,
             "kinds": self.kinds,
             "p": self.p,
             "q": self.q,
             "examples": self.examples,
             "splits": {name: list(span) for name, span in self.splits.items()},
             "seed": self.data_seed,
-        } | ({"distinct": True} if self.distinct else {})
+        } | ({"distinct": True if self.q else "nested"} if self.distinct else {})
         arrays = cached("dyck", settings, self._build)
         tables = {}
         for split in self.splits:
@@ -191,7 +193,7 @@ class Dyck(RowTask):
         return arrays
 
     def _drawn(self, split: Split) -> tuple[np.ndarray, np.ndarray]:
-        """The words of a split, uint8[words, longest], and their lengths, int32[words]."""
+        """The words of a split, int[words, longest], and their lengths, int32[words]."""
         first, last = self.splits[split]
         rng = np.random.default_rng([self.data_seed, list(self.splits).index(split)])
         pairs = np.arange((first + 1) // 2, last // 2 + 1)
@@ -203,16 +205,20 @@ class Dyck(RowTask):
             drawn = rng.choice(pairs, self.examples, p=of_pairs)
             words = [draw_word(int(count), self.kinds, self.p, self.q, rng) for count in drawn]
         lengths = np.array([len(word) for word in words], np.int32)
-        return padded(np.concatenate(words).astype(np.uint8), lengths)
+        bracket = np.uint8 if self.kinds <= _KINDS_OF_BYTES else np.int32
+        return padded(np.concatenate(words).astype(bracket), lengths)
 
     def _distinct(self, pairs: np.ndarray, of_pairs: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
         """`examples` different words, drawn one by one; all words if there are no more than `examples`.
 
         Raises ValueError if nearly all words would be needed, of which the rare ones are hardly ever drawn.
         """
-        there = sum(math.comb(2 * k, k) // (k + 1) * self.kinds**k for k in pairs.tolist())
+        # Without phrases of two phrases each bracket contains the next one.
+        shapes = [math.comb(2 * k, k) // (k + 1) if self.q else 1 for k in pairs.tolist()]
+        there = sum(shape * self.kinds**k for shape, k in zip(shapes, pairs.tolist(), strict=True))
         if there <= self.examples:
-            words = [word for k in pairs.tolist() for word in all_words(k, self.kinds)]
+            every = all_words if self.q else nested_words
+            words = [word for k in pairs.tolist() for word in every(k, self.kinds)]
             return [np.array(words[i]) for i in rng.permutation(len(words))]
         found: dict[tuple[int, ...], None] = {}
         drawn = before = 0
@@ -256,6 +262,10 @@ class Dyck(RowTask):
         closing = kind[:, None] == jnp.arange(self.kinds)
         bits = jnp.concatenate([jnp.ones_like(closing), closing], axis=1)
         return Example(word, mask, jnp.where(mask[:, None], bits, False).astype(jnp.float32), mask, mask)
+
+    def examples_of(self, split: Split) -> int | None:
+        """Number of words; fresh words do not repeat."""
+        return (Task if self.sampling == "uniform" else RowTask).examples_of(self, split)
 
     def source(self, split: Split, batch_size: int) -> Source:
         """Fixed sets, or fresh words."""

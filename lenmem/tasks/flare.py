@@ -10,22 +10,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.data.flare import String, read_language
+from lenmem.data.flare import String, files_of, read_language
 from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt
 from lenmem.tasks.base import Split, bit_metrics, evenly_spaced
-from lenmem.tasks.rows import RowTask
+from lenmem.tasks.rows import FileTask
 from lenmem.types import Batch, Example, Spec
 
 
-@dataclasses.dataclass(frozen=True)
-class Flare(RowTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Flare(FileTask):
     """A string of a FLaRe directory -> 1 if it belongs to the language, else 0. Length: tokens, at least 1.
 
     With `answer="next_symbols"` the answers are the tokens that may follow each prefix, and whether the string may end
@@ -44,10 +46,14 @@ class Flare(RowTask):
     data_seed: NonNegativeInt = 0
     """Seed of the order of the strings."""
 
+    def files(self) -> Sequence[Path]:
+        """Strings and annotations of all splits."""
+        return files_of(self.directory, following=not self.labelled)
+
     @property
     def language(self) -> Language:
         """The contents of the directory, read once."""
-        return _read(self.directory, self.labelled)
+        return _read(self.directory, self.labelled, self.version)
 
     @property
     def labelled(self) -> bool:
@@ -165,7 +171,7 @@ class Language:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(directory: str, labelled: bool) -> Language:
+def _read(directory: str, labelled: bool, version: str) -> Language:
     found = read_language(directory, following=not labelled)
     if not labelled:
         found = {split: [string for string in strings if string.label] for split, strings in found.items()}

@@ -313,6 +313,9 @@ class PrioritySort(LantmTask):
                 "raise max_priority or use unary=True"
             )
 
+    def check_length(self, length: int) -> None:
+        self._check(length)
+
     @property
     def symbols(self) -> int:
         """'@', or one id per priority."""

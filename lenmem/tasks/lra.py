@@ -14,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import jax
@@ -25,7 +27,7 @@ from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows, padded
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, at_least
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, share_of, split_off
+from lenmem.tasks.rows import FileTask, RowTask, SplitSeed, share_of, split_off
 from lenmem.types import Example, Spec
 
 _BARREN_BLOCKS = 100
@@ -80,8 +82,8 @@ class Classification(RowTask):
         return Example(tokens, jnp.arange(capacity) < length, label, one, one)
 
 
-@dataclasses.dataclass(frozen=True)
-class ListOps(Classification):
+@dataclasses.dataclass(frozen=True, eq=False)
+class ListOps(FileTask, Classification):
     """`[MAX 2 [MIN 4 7 ] 0 ]` -> 4: nested MIN, MAX, MED (median, rounded down) and SM (sum modulo 10) of digits.
 
     Trees are drawn as in the benchmark, and accepted if they have more than `min_length` and fewer than `max_length`
@@ -129,6 +131,10 @@ class ListOps(Classification):
         if not self.min_length < self.max_length - 1:
             raise ValueError(f"no tree has more than {self.min_length} and fewer than {self.max_length} tokens")
 
+    def files(self) -> Sequence[Path]:
+        """The three files of the benchmark, if they are the origin."""
+        return [] if self.origin == "generated" else [listops.file_of(self.origin, split) for split in listops.FILES]
+
     @property
     def lengths(self) -> tuple[int, int]:
         """From `min_length` to `max_length`, cut at `cut_at`."""
@@ -138,7 +144,8 @@ class ListOps(Classification):
         """The trees, in the order of generation or of the files."""
         if self.origin != "generated":
             return {split: self.read(split) for split in listops.FILES}
-        settings = {"version": 1} | {name: value for name, value in vars(self).items() if name not in self.of_reading}
+        names = [field.name for field in dataclasses.fields(self) if field.name not in self.of_reading]
+        settings = {"version": 1} | {name: getattr(self, name) for name in names}
         arrays = cached("listops", settings, self._trees)
         tokens, lengths = padded(arrays["tokens"], arrays["lengths"])
         rows = Rows(
@@ -191,16 +198,24 @@ class ListOps(Classification):
         }
 
 
-@dataclasses.dataclass(frozen=True)
-class _FileTask(Classification):
+@dataclasses.dataclass(frozen=True, eq=False)
+class _FileTask(FileTask, Classification):
     """An external data set. Part of its training set is held out for validation."""
 
     origin: str = "tfds"
     """`tfds`, or the directory with the published files."""
     validation_share: UnitInterval = 0.1
     """Fraction of the training set that is held out. 0: none; the split `validation` is then the test set."""
-    validation_seed: NonNegativeInt = 0
+    validation_seed: SplitSeed = 0
     """Seed of the choice of held-out examples."""
+
+    def files_of(self, split: Split) -> Sequence[Path]:
+        """The published files of `train` or `test`."""
+        raise NotImplementedError
+
+    def files(self) -> Sequence[Path]:
+        """The published files, if they are the origin."""
+        return () if self.origin == "tfds" else (*self.files_of("train"), *self.files_of("test"))
 
     def read(self, split: Split) -> Rows:
         """All rows of `train` or `test`."""
@@ -215,7 +230,7 @@ class _FileTask(Classification):
         return {"train": train, "validation": validation if self.validation_share else test, "test": test}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class ByteText(_FileTask):
     """A film review, byte by byte -> whether it is positive (IMDB, 25,000 + 25,000 reviews).
 
@@ -235,13 +250,17 @@ class ByteText(_FileTask):
         """Up to `max_length`."""
         return 1, self.max_length
 
+    def files_of(self, split: Split) -> Sequence[Path]:
+        """A file for each review."""
+        return [file for files in imdb.files_of(self.origin, split) for file in files]
+
     def read(self, split: Split) -> Rows:
         """Reviews as bytes."""
         texts, labels = imdb.read_tfds(split) if self.origin == "tfds" else imdb.read_directory(self.origin, split)
         return make_rows(texts, [[label] for label in labels], self.max_length)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class PixelImage(_FileTask):
     """A picture of 32 x 32 grey pixels, row by row -> its class (CIFAR-10, 50,000 + 10,000 pictures).
 
@@ -256,6 +275,10 @@ class PixelImage(_FileTask):
     def lengths(self) -> tuple[int, int]:
         """Always 1,024."""
         return cifar10.SIDE**2, cifar10.SIDE**2
+
+    def files_of(self, split: Split) -> Sequence[Path]:
+        """The batches of the binary version."""
+        return cifar10.files_of(self.origin, split)
 
     def read(self, split: Split) -> Rows:
         """Pixels as luma values."""

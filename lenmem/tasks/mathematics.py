@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -21,7 +22,7 @@ from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, joined, make_rows
 from lenmem.fields import NonNegativeInt, PositiveInt, at_least
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, ended_example
+from lenmem.tasks.rows import FileTask, ended_example
 from lenmem.types import Example, Spec
 
 DIGITS = "0123456789"
@@ -34,8 +35,8 @@ ANSWERS = DIGITS + "-."
 END = len(ANSWERS)
 
 
-@dataclasses.dataclass(frozen=True)
-class MathematicsTask(RowTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class MathematicsTask(FileTask):
     """Questions and answers as characters. Subclasses name the module and the sizes of its questions."""
 
     unit: ClassVar[str] = "digits in the question"
@@ -60,6 +61,12 @@ class MathematicsTask(RowTask):
     """`generator`; `tfds`, which lacks the test set, so that is generated; or the directory of the unpacked release."""
     data_seed: NonNegativeInt = 0
     """Seed of the generated questions, and of the choice of held-out questions."""
+
+    def files(self) -> Sequence[Path]:
+        """The files of the release, if it is the origin."""
+        if self.origin in ("generator", "tfds"):
+            return ()
+        return tuple(mathematics.files_of(mathematics.MODULES[self.module], self.origin).values())
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -173,7 +180,7 @@ class MathematicsTask(RowTask):
         return ended_example(row, self.shapes(capacity), END, length_given=self.length_given)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class AddOrSub(MathematicsTask):
     """`Sum -1.4 and 30.` -> `28.6`: sums and differences of integers and decimals. Length: digits of the question."""
 
@@ -188,7 +195,7 @@ class AddOrSub(MathematicsTask):
     chance: ClassVar[float] = 0.109  # the end symbol, measured on training
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class PlaceValue(MathematicsTask):
     """`What is the tens digit of 731?` -> `3`: one digit of a positive integer. Length: digits of the integer."""
 

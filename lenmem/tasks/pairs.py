@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -19,17 +18,14 @@ import numpy as np
 
 from lenmem.data.pairs import EXAMPLE, Columns, PairRows, Tokens, pair_rows, read_pairs, tokenised
 from lenmem.data.rows import Rows, make_rows
-from lenmem.fields import NonNegativeInt, UnitInterval
+from lenmem.fields import UnitInterval
 from lenmem.tasks.base import Split
-from lenmem.tasks.rows import RowTask, ended_example, share_of, split_off
+from lenmem.tasks.rows import FileTask, SplitSeed, ended_example, share_of, split_off
 from lenmem.types import Example, Spec
 
-Version = tuple[str, int, int]
-"""A file's absolute path, time of last change in ns, and size in bytes."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Pairs(RowTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pairs(FileTask):
     """The input and answer on each line of a file, `red blue<TAB>blue red`, or of rows in memory. Length: tokens of
     the input.
 
@@ -53,7 +49,7 @@ class Pairs(RowTask):
     """Fraction of the shorter inputs that is held out, at random."""
     length_given: bool = False
     """The model knows the length of the answer. False: it has slots for the longest answer and must end its answer."""
-    data_seed: NonNegativeInt = 0
+    data_seed: SplitSeed = 0
     """Seed of the choice of held-out pairs, and of the order of all pairs."""
     rows: Iterable[Any] | None = None
     """In Python, instead of a file: an iterable of pairs of texts, or of mappings such as a Hugging Face dataset. The
@@ -68,27 +64,10 @@ class Pairs(RowTask):
                 raise ValueError(f"give either rows or a path; got both, with the path {self.path}")
             object.__setattr__(self, "rows", pair_rows(self.rows, self.columns))
             object.__setattr__(self, "columns", None)  # `pair_rows` has selected the columns
-        object.__setattr__(self, "_version", _version(self.read_path) if self.rows is None else None)
 
-    @property
-    def _identity(self) -> tuple[Any, ...]:
-        """The fields and the version of the file, since tasks are keys of the caches of data and programs."""
-        return (*(getattr(self, field.name) for field in dataclasses.fields(self)), self.version)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pairs) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    @property
-    def version(self) -> Version | None:
-        """The version of the file when the task was made; None for rows in memory, and if there was no file."""
-        return vars(self)["_version"]
-
-    @property
-    def data_hash(self) -> str | None:
-        return None if self.version is None or self.path == "example" else _hash(self.version)
+    def files(self) -> Sequence[Path]:
+        """The file; none for rows in memory and for `example`."""
+        return () if self.path == "example" else (Path(self.path),)
 
     @property
     def read_path(self) -> str:
@@ -194,21 +173,8 @@ class File:
     """Token accuracy of the best constant answer, which may be the end symbol."""
 
 
-def _version(path: str) -> Version | None:
-    if not os.path.exists(path):
-        return None
-    state = os.stat(path)
-    return os.path.abspath(path), state.st_mtime_ns, state.st_size
-
-
 @functools.lru_cache(maxsize=4)
-def _hash(version: Version) -> str:
-    with open(version[0], "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@functools.lru_cache(maxsize=4)
-def _read(path: str, columns: Columns, tokens: Tokens, version: Version | None) -> File:
+def _read(path: str, columns: Columns, tokens: Tokens, version: str) -> File:
     return _file(((f"{path}, line {number}", *texts) for number, *texts in read_pairs(path, columns)), tokens)
 
 

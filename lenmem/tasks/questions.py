@@ -9,22 +9,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import numpy as np
 
 from lenmem.data import babi
 from lenmem.data.rows import Rows, make_rows
-from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, between
+from lenmem.fields import PositiveInt, UnitInterval, between
 from lenmem.tasks.base import Split, evenly_spaced
-from lenmem.tasks.rows import share_of, split_off
+from lenmem.tasks.rows import FileTask, SplitSeed, share_of, split_off
 from lenmem.tasks.text import TextTask
 
 MOST_WORDS = 255
 
 
-@dataclasses.dataclass(frozen=True)
-class Babi(TextTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Babi(FileTask, TextTask):
     """`mary moved to the bathroom . where is mary ?` -> `bathroom`. Length: words of story and question.
 
     Each task is sorted by the number of words in its stories and cut. Stories of the length at the cut may be on both
@@ -50,7 +51,7 @@ class Babi(TextTask):
     """Number of word ids; there may be fewer words. The twenty tasks have about 180."""
     answer_words: Annotated[int, between(1, 16)] = 5
     """Most words of an answer."""
-    data_seed: NonNegativeInt = 0
+    data_seed: SplitSeed = 0
     """Seed of the choice of held-out questions, and of the order of all others."""
 
     def __post_init__(self) -> None:
@@ -59,6 +60,10 @@ class Babi(TextTask):
             raise ValueError(f"train_share is {self.train_share}; it must be above 0 and below 1")
         if self.tasks is not None and (not self.tasks or len(set(self.tasks)) < len(self.tasks)):
             raise ValueError(f"tasks is {self.tasks}; give different numbers, at least one, or None for all")
+
+    def files(self) -> Sequence[Path]:
+        """The files of all splits of the tasks."""
+        return [path for path, _ in babi.files_in(self.directory, self.tasks)]
 
     @property
     def contents(self) -> Contents:

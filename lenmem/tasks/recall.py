@@ -50,6 +50,9 @@ class AssociativeRecall(Task):
         if pairs > keys:
             raise ValueError(f"a vocabulary of {self.vocabulary} tokens has {keys} keys, too few for {pairs} pairs")
 
+    def check_length(self, length: int) -> None:
+        self._check(length)
+
     @property
     def spec(self) -> Spec:
         """Tokens in, a token out at each position. Only the outputs at queries are scored."""

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import ClassVar
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from lenmem.data.rows import Rows, joined, take
+from lenmem.errors import readable
+from lenmem.fields import between
 from lenmem.keys import namespaced
-from lenmem.tasks.base import Source, Split, Task
+from lenmem.tasks.base import NoSuchLength, Source, Split, Task
 from lenmem.types import Batch, Example
+
+SplitSeed = Annotated[int, between(0, 2**32 - 1)]
+"""A seed for `split_off`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +44,15 @@ class RowTask(Task):
         raise NotImplementedError
 
     def check_length(self, length: int) -> None:
-        super().check_length(length)
         if self.endless or self.length_bin > 1:
+            super().check_length(length)
             return
         known = _pool(self).lengths
+        self._check_bounds(length, known.tolist())
         if length not in known:
             place = int(np.searchsorted(known, length))
             near = " and ".join(str(n) for n in known[max(place - 1, 0) : place + 1])
-            raise ValueError(f"no example of {type(self).__name__} has length {length}; the nearest are {near}")
+            raise NoSuchLength(f"no example of {type(self).__name__} has length {length}; the nearest are {near}")
 
     def row_lengths(self, rows: Rows) -> np.ndarray:
         """int[R]: the lengths, in the task's unit. By default the number of input tokens."""
@@ -83,6 +93,46 @@ class RowTask(Task):
         if not rows:
             raise ValueError(f"the split {split!r} of this {type(self).__name__} has no examples")
         return RowSource(self, split, batch_size)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FileTask(RowTask):
+    """Base class of tasks that read files. Subclasses define `files`, and are dataclasses with `eq=False`, first in the
+    list of bases.
+
+    Since tasks are keys of the caches of data and programs, two tasks are only equal if their files had the same path,
+    time of last change and size when the tasks were made.
+    """
+
+    def files(self) -> Sequence[Path]:
+        """The files that the task reads, in a fixed order; none for data in memory or from TFDS. Raises ValueError if
+        one is missing."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_version", _version(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileTask) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return (type(self), *(getattr(self, field.name) for field in dataclasses.fields(self)), self.version)
+
+    @property
+    def version(self) -> str:
+        """A hash of the paths, times of last change and sizes of the files when the task was made; empty if it reads no
+        files, or if one was missing."""
+        return vars(self)["_version"]
+
+    @property
+    def data_hash(self) -> str | None:
+        """The SHA-256 of its file; of several files, that of their SHA-256. None if there is no file."""
+        return _hash(self) if self.version else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,6 +230,25 @@ class _Pool:
     """int32[longest + 1, 2]: the first and the last row + 1 for each length."""
     lengths: np.ndarray
     """The lengths that occur, ascending, each once."""
+
+
+def _version(task: FileTask) -> str:
+    try:
+        states = [(os.path.abspath(path), os.stat(path)) for path in task.files()]
+    except (OSError, ValueError):  # reading the file will say what is wrong
+        return ""
+    known = [(path, state.st_mtime_ns, state.st_size) for path, state in states]
+    return hashlib.sha256(repr(known).encode()).hexdigest() if known else ""
+
+
+@functools.lru_cache(maxsize=4)
+def _hash(task: FileTask) -> str:
+    hashes = []
+    for path in task.files():
+        with readable(path), open(path, "rb") as file:
+            hashes.append(hashlib.file_digest(file, "sha256"))
+    together = hashes[0] if len(hashes) == 1 else hashlib.sha256(b"".join(one.digest() for one in hashes))
+    return together.hexdigest()
 
 
 @functools.lru_cache(maxsize=8)

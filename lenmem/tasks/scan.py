@@ -19,6 +19,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 import jax
@@ -27,9 +29,9 @@ import numpy as np
 
 from lenmem.data.rows import Rows, make_rows
 from lenmem.data.scan import Pair, read_file, read_tfds
-from lenmem.fields import NonNegativeInt, UnitInterval, between
+from lenmem.fields import UnitInterval, between
 from lenmem.tasks.base import Split, exact_match, token_accuracy
-from lenmem.tasks.rows import RowTask, split_off
+from lenmem.tasks.rows import FileTask, SplitSeed, split_off
 from lenmem.types import Batch, Example, Spec
 
 WORDS = (
@@ -92,8 +94,8 @@ def check_pairs(pairs: list[Pair], origin: str) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Scan(RowTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scan(FileTask):
     """Commands of up to 9 words -> up to 48 actions and the end symbol. Length: actions."""
 
     unit: ClassVar[str] = "actions"
@@ -102,7 +104,7 @@ class Scan(RowTask):
     """Most actions of a training answer. 22 is the published split."""
     validation_share: UnitInterval = 0.1
     """Fraction of the pairs up to the cut-off that is held out. 0: none, and the split `validation` is empty."""
-    validation_seed: NonNegativeInt = 1234
+    validation_seed: SplitSeed = 1234
     """Seed of the choice of held-out pairs."""
     length_given: bool = False
     """The model knows the length of the answer. False: it has slots for the longest answer and must end its answer."""
@@ -111,6 +113,10 @@ class Scan(RowTask):
     origin: str = "grammar"
     """`grammar`, the path of the official tasks.txt, or `tfds`. Their pairs are the same, which is checked, but in a
     different order, so the held-out pairs differ."""
+
+    def files(self) -> Sequence[Path]:
+        """The official tasks.txt, if it is the origin."""
+        return () if self.origin in ("grammar", "tfds") else (Path(self.origin),)
 
     @property
     def train_lengths(self) -> tuple[int, int]:
@@ -169,7 +175,7 @@ class Scan(RowTask):
 
     def tables(self) -> dict[Split, Rows]:
         """Training (up to `max_actions`), validation (held out from these) and test (longer answers)."""
-        rows = _all_rows(self.origin)
+        rows = _all_rows(self.origin, self.version)
         pool, test = (
             rows[mask] for mask in (rows.answer_lengths <= self.max_actions, rows.answer_lengths > self.max_actions)
         )
@@ -224,7 +230,7 @@ class Scan(RowTask):
 
 
 @functools.lru_cache(maxsize=4)
-def _all_rows(origin: str) -> Rows:
+def _all_rows(origin: str, version: str) -> Rows:
     if origin == "grammar":
         pairs = grammar()
     else:
@@ -237,13 +243,13 @@ def _all_rows(origin: str) -> Rows:
 
 @functools.cache
 def _lengths() -> tuple[int, ...]:
-    return tuple(np.unique(_all_rows("grammar").answer_lengths).tolist())
+    return tuple(np.unique(_all_rows("grammar", "").answer_lengths).tolist())
 
 
 @functools.cache
 def _chance(max_actions: int, whole_line: bool) -> float:
     """Exact. In the whole-line form the best constant answer is the placeholder."""
-    rows = _all_rows("grammar")
+    rows = _all_rows("grammar", "")
     rows = rows[rows.answer_lengths <= max_actions]
     if whole_line:
         return float(np.mean(1 - (rows.answer_lengths + 2) / (MOST_WORDS + 3 + max_actions)))

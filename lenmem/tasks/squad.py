@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -23,15 +24,15 @@ from lenmem.data.rows import Rows, make_rows
 from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval, at_least
 from lenmem.tasks import spans
 from lenmem.tasks.base import SetScore, Split, evenly_spaced
-from lenmem.tasks.rows import RowTask, share_of
+from lenmem.tasks.rows import FileTask, share_of
 from lenmem.types import Batch, Example, PyTree, Spec
 
 FRAME = 3
 """[CLS] and two [SEP]."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Squad(RowTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Squad(FileTask):
     """`[CLS] where is the map ? [SEP] dan took the map to the mill . [SEP]` -> its columns of `the` and `mill`.
 
     Length: words of the context. A row is a window; if it does not contain the answer, both columns are 0, [CLS]. The
@@ -79,6 +80,10 @@ class Squad(RowTask):
                 f"max_length is {self.max_length}: questions of {self.question_pieces} pieces and {FRAME} marks leave "
                 "no room for a context"
             )
+
+    def files(self) -> Sequence[Path]:
+        """The questions and the vocabulary."""
+        return (*squad.files_in(self.directory), *wordpiece.files_of(self.vocabulary))
 
     @property
     def spec(self) -> Spec:

@@ -62,6 +62,12 @@ class Stories(TextTask):
         return super().splits | dict.fromkeys(self.kinds, self.test_lengths)
 
     @property
+    def curve_lengths(self) -> tuple[int, ...]:
+        """All lengths of training and test; lengths between these do not occur."""
+        spans = (self.train_lengths, self.test_lengths)
+        return tuple(sorted({length for first, last in spans for length in range(first, last + 1)}))
+
+    @property
     def end(self) -> int:
         """The id of the end symbol."""
         return len(self.input_names)

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -20,15 +21,15 @@ import numpy as np
 from lenmem.data import parallel_text, subwords
 from lenmem.data.cache import cached
 from lenmem.data.rows import Rows, make_rows
-from lenmem.fields import NonNegativeInt, UnitInterval, at_least
+from lenmem.fields import UnitInterval, at_least
 from lenmem.tasks.base import SetScore, Split, evenly_spaced
-from lenmem.tasks.rows import share_of, split_off
+from lenmem.tasks.rows import FileTask, SplitSeed, share_of, split_off
 from lenmem.tasks.text import TextTask
 from lenmem.types import PyTree
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation(TextTask):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Translation(FileTask, TextTask):
     """`A man sleeps.` -> `Ein Mann schläft.`, in subwords that both languages share. Length: subwords of the input.
 
     The subwords are learned once, from the shorter pairs only, and cached on disk with the data.
@@ -52,7 +53,7 @@ class Translation(TextTask):
     """Fraction of the shorter pairs that is held out, at random. 0: none, and the split `validation` is empty."""
     vocabulary_size: Annotated[int, at_least(subwords.BYTES)] = 8000
     """Number of subword ids. Small texts may have fewer subwords."""
-    data_seed: NonNegativeInt = 0
+    data_seed: SplitSeed = 0
     """Seed of the choice of held-out pairs, and of the order of all others."""
 
     def __post_init__(self) -> None:
@@ -61,6 +62,10 @@ class Translation(TextTask):
             raise ValueError(f"train_share is {self.train_share}; it must be above 0 and below 1")
         if not self.parts:
             raise ValueError("parts is (); give the beginning of the name of at least one file")
+
+    def files(self) -> Sequence[Path]:
+        """The files of all parts in both languages."""
+        return parallel_text.files_in(self.directory, self.parts, *self.languages)
 
     @property
     def contents(self) -> Contents:

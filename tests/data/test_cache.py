@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import chex
 import numpy as np
 import pytest
@@ -63,6 +65,16 @@ def test_no_damaged_byte_is_an_error(directory):
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         same(cached("x", {}, build(calls)), first)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_are_readable_by_those_whom_the_user_allows(directory, mask, mode):
+    before = os.umask(mask)
+    try:
+        cached("x", {}, build([]))
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in directory.iterdir()] == [mode]
 
 
 def test_a_failed_build_leaves_nothing(directory):

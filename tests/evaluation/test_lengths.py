@@ -178,6 +178,39 @@ def test_evaluation_lengths():
     assert Evaluation(lengths=(5, 3)).lengths_for(Copy()) == (5, 3)
 
 
+def test_default_lengths_are_those_that_occur(monkeypatch, tmp_path):
+    """Otherwise `sample` would give the next shorter length, which may be one of training."""
+    monkeypatch.setenv("LENMEM_CACHE", str(tmp_path))
+    apart = {"kinds": ("one_fact",), "train_lengths": (4, 6), "test_lengths": (10, 12)}
+    story = tasks.make("stories", **apart, examples=30, held_out_examples=60)
+    assert story.curve_lengths == Evaluation().lengths_for(story) == (4, 5, 6, 10, 11, 12)
+    few = dataclasses.replace(story, held_out_examples=3)
+    held = np.concatenate([few.row_lengths(few.tables()[split]) for split in ("validation", "test")])
+    assert Evaluation().lengths_for(few) == tuple(np.unique(held)) != few.curve_lengths
+    with pytest.raises(ValueError, match="add_or_sub.txt cannot be read"):
+        Evaluation().lengths_for(tasks.make("add_or_sub", origin="/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "most", "message"),
+    [
+        ("addition", {"format": "index_hints", "hints": 40, "test_lengths": (21, 39)}, 39, "hints is 40; sums of"),
+        (
+            "associative_recall",
+            {"vocabulary": 80, "test_lengths": (17, 39)},
+            39,
+            "80 tokens has 39 keys, too few for 40",
+        ),
+        ("priority_sort", {"unary": False, "max_priority": 20}, 20, "length 21 needs as many priorities"),
+    ],
+)
+def test_lengths_that_the_fields_exclude_are_refused_before_the_training(name, fields, most, message):
+    task = tasks.make(name, **fields)
+    assert Evaluation(lengths=(most,)).lengths_for(task) == (most,)
+    with pytest.raises(ValueError, match=message):
+        Evaluation(lengths=(1, most + 1)).lengths_for(task)
+
+
 def test_an_experiment_is_measured_as_its_evaluation_says():
     asked = Evaluation(lengths=(7, 2), samples=13, seed=3, batch_size=5, smallest_capacity=4)
     oracle.traced.clear()

@@ -262,6 +262,17 @@ def test_what_is_hidden_in_the_middle_is_a_guess():
     assert dataclasses.replace(task, test_lengths=(4, 5)).spec.ceiling == pytest.approx((1 + task.ceiling_at(5)) / 2)
 
 
+def test_the_largest_modulus_does_not_overflow():
+    task = make("modular_arithmetic", modulus=46_341)
+    batch = draw(task, jax.random.key(0), jnp.full(64, 9), 9)
+    names = task.input_names
+    for tokens, answer in zip(np.asarray(batch.inputs), np.asarray(batch.targets)[:, 0], strict=True):
+        written = " ".join(names[token] for token in tokens)
+        assert eval(written) % 46_341 == answer
+    with pytest.raises(ValueError, match="modulus is 46342; it must be an integer, from 2 to 46341"):
+        make("modular_arithmetic", modulus=46_342)
+
+
 def test_padding_after_the_end_is_trained_and_not_scored():
     """The loss sees it, the metrics do not."""
     task = make("stack_manipulation")

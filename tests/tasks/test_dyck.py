@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lenmem.data.brackets import inside_weights
+from lenmem.data.brackets import draw_word, inside_weights, nested_words
 from lenmem.tasks.base import draw
 from lenmem.tasks.dyck import TESTS, Dyck, innermost, uniform_walk
 
@@ -191,6 +191,40 @@ def test_distinct_words_are_in_a_set_once():
     empty = np.mean([np.mean([not any(row[2:]) for row in answers(word, 2)]) for word in trained])
     assert task.chance == pytest.approx(max(empty, (1 - empty) / 2))
     assert Dyck(kinds=2, longest=6, examples=60).tables()["train"].inputs.shape[0] == 60  # Words repeat by default.
+
+
+def test_more_kinds_than_a_byte_counts():
+    task = Dyck(kinds=129, longest=4, examples=400)
+    rows = task.tables()["train"]
+    for word, length in zip(rows.inputs, rows.input_lengths, strict=True):
+        opened = []
+        for bracket in word[:length].tolist():
+            if bracket < task.kinds:
+                opened.append(bracket)
+            else:
+                assert opened.pop() == bracket - task.kinds
+        assert not opened
+    assert rows.inputs.max() > 255
+
+
+@pytest.mark.parametrize("examples", [100, 12])
+def test_without_phrases_of_two_phrases_all_words_are_nested(examples):
+    """14 words of up to 6 of one or the other bracket, of which a set has all, or some."""
+    task = Dyck(kinds=2, longest=6, p=0.5, q=0, examples=examples, distinct=True)
+    words, lengths = task._drawn("train")
+    found = {tuple(word[:length].tolist()) for word, length in zip(words, lengths, strict=True)}
+    assert len(found) == len(words) == min(examples, 14)
+    assert all(word[len(word) // 2 :] == tuple(2 + kind for kind in word[len(word) // 2 - 1 :: -1]) for word in found)
+    rng = np.random.default_rng(0)
+    drawn = {tuple(draw_word(2, 2, 0.5, 0, rng)) for _ in range(200)}
+    assert drawn == set(nested_words(2, 2)) < set(all_words(2, 2))
+
+
+def test_fresh_words_do_not_repeat_and_sets_do():
+    fresh = Dyck(examples=7, sampling="uniform")
+    assert {fresh.examples_of(split) for split in fresh.splits} == {None}
+    fixed = Dyck(examples=7)
+    assert [fixed.examples_of(split) for split in ("train", "test")] == [7, 28]
 
 
 def test_distinct_words_are_those_that_repeat_without_their_repetitions():

@@ -295,8 +295,22 @@ def test_missing_files():
 
 
 @pytest.mark.parametrize(
+    ("name", "file", "wanted"),
+    [("lra_listops", "basic_train.tsv", "listops-1000"), ("lra_image", "data_batch_1.bin", "cifar-10-batches-bin")],
+)
+def test_an_origin_of_another_kind(tmp_path, name, file, wanted):
+    (tmp_path / "a file").write_text("")
+    (tmp_path / "directory" / file).mkdir(parents=True)
+    for origin, why in (("a file", "Not a directory"), ("directory", "Is a directory"), ("nowhere", "No such file")):
+        with pytest.raises(ValueError, match=rf"{file} cannot be read \({why}.*; expected the .*{wanted} dir"):
+            make(name, origin=str(tmp_path / origin)).source("train", 4)
+
+
+@pytest.mark.parametrize(
     ("name", "fields", "message"),
     [
+        ("lra_text", {"validation_seed": 2**32}, "validation_seed is 4294967296; .* from 0 to 4294967295"),
+        ("pairs", {"data_seed": 2**32}, "data_seed is 4294967296; .* from 0 to 4294967295"),
         ("lra_listops", {"min_length": 90, "max_length": 91}, "no tree has more than 90 and fewer than 91"),
         ("lra_listops", {"max_depth": 1}, "max_depth is 1; it must be an integer, at least 2"),
         ("lra_listops", {"test_size": 0}, "test_size is 0; it must be an integer, at least 1"),

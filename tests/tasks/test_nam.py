@@ -258,6 +258,17 @@ def test_fixed_sets_repeat_and_do_not_meet():
     assert len({row.tobytes() for inputs in np.asarray(fresh.inputs) for row in inputs if (row < 10).sum() > 7}) > 20
 
 
+def test_a_fixed_set_has_a_size():
+    task = make("palindrome", fixed_set=True, train_size=40, test_size=24)
+    assert {split: task.examples_of(split) for split in task.splits} == {
+        "train": 40,
+        **dict.fromkeys(("validation", "od_easy", "test"), 24),
+    }
+    assert make("palindrome").examples_of("test") is None
+    with pytest.raises(ValueError, match="'od' is not a split"):
+        task.examples_of("od")
+
+
 def test_bounded_numbers_are_uniform():
     numbers = briefly(jax.vmap(lambda key, size: bounded_number(key, size, 3)))
     for size, low, high in ((1, 1, 8), (2, 1, 98)):

@@ -109,6 +109,15 @@ def test_stories_are_cut_to_their_last_sentences(directory):
     assert {text for split in ("train", "test") for text, _ in texts(task, split)} == wanted
 
 
+def test_lengths_of_validation_can_be_asked_for():
+    task = Babi()
+    shortest = min(task.row_lengths(task.tables()["validation"]))
+    assert shortest < min(task.curve_lengths)
+    task.check_length(int(shortest))
+    with pytest.raises(ValueError, match="the shortest example of Babi has length"):
+        task.check_length(1)
+
+
 def test_sizes_do_not_depend_on_the_files(directory):
     folder, _ = directory
     one, other = Babi(directory=str(folder), tasks=(1,)), Babi()

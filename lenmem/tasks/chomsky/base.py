@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from lenmem.fields import Lengths, at_least
+from lenmem.fields import Lengths, between
 from lenmem.tasks.base import Task, evenly_spaced, masked_loss
 from lenmem.types import Batch, Example, Spec
 
@@ -100,8 +100,8 @@ class ChomskyTask(Task):
 class ModularTask(ChomskyTask):
     """Numbers 0 .. m - 1 and operators; the answer is a number modulo m."""
 
-    modulus: Annotated[int, at_least(2)] = 5
-    """m: results are taken modulo this number."""
+    modulus: Annotated[int, between(2, 46_341)] = 5
+    """m: results are taken modulo this number. Products must be below 2^31."""
     operators: ClassVar[str] = "+-*"
     """The binary operators. `signs` begins with them."""
     signs: ClassVar[str] = ""

@@ -222,14 +222,20 @@ class NamTask(Task):
         after = jnp.pad(before[:, :-1], ((0, 0), (1, 0)))
         return after & batch.score_mask
 
+    def examples_of(self, split: Split) -> int | None:
+        """The size of a fixed set."""
+        self.lengths_of(split)
+        if not self.fixed_set:
+            return None
+        return self.train_size if split == "train" else self.test_size
+
     def source(self, split: Split, batch_size: int) -> Source:
         """Fresh batches, or passes over fixed sets (for training, in a new order each time)."""
         self.lengths_of(split)
         fresh = EqualShares(self, split, batch_size)
         if not self.fixed_set:
             return fresh
-        train = split == "train"
-        return RepeatedSource(fresh, self.train_size if train else self.test_size, shuffle=train)
+        return RepeatedSource(fresh, self.examples_of(split) or 0, shuffle=split == "train")
 
 
 @dataclasses.dataclass(frozen=True)
