@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import io
+import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from contextvars import ContextVar
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import jax
@@ -50,6 +53,31 @@ def _dtype_rule(info: Any) -> tyro.constructors.PrimitiveConstructorSpec | None:
         is_instance=lambda value: value is None or value in allowed.values(),
         str_from_instance=lambda value: ["None" if value is None else jnp.dtype(value).name],
     )
+
+
+_default_rules = ContextVar("_default_rules", default=False)
+
+
+@registry.struct_rule
+def _filled_rule(info: Any) -> tyro.constructors.StructConstructorSpec | None:
+    """The fields as tyro finds them, with filled paragraphs as descriptions: tyro keeps most ends of lines."""
+    if _default_rules.get():
+        return None
+    token = _default_rules.set(True)
+    try:
+        spec = tyro.constructors.ConstructorRegistry.get_struct_spec(info)
+    finally:
+        _default_rules.reset(token)
+    if not isinstance(spec, tyro.constructors.StructConstructorSpec):
+        return None
+    fields = (dataclasses.replace(field, helptext=partial(_filled, field.helptext)) for field in spec.fields)
+    return dataclasses.replace(spec, fields=tuple(fields))
+
+
+def _filled(text: str | Callable[[], str | None] | None) -> str | None:
+    """A description without the ends of lines inside a paragraph."""
+    found = text() if callable(text) else text
+    return found and re.sub(r"(?<=[^\n]) *\n(?=[^\s*])", " ", found)
 
 
 def parse(kind: type[T], program: str, arguments: list[str], **defaults: Any) -> T:

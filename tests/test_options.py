@@ -67,6 +67,15 @@ def test_the_options_are_those_that_tyro_makes(capsys, config):
     assert "Optimiser steps." in helped(capsys, "train", config, "--help-verbose")
 
 
+def test_a_description_is_one_paragraph(capsys, monkeypatch):
+    """The lines of a docstring do not end lines of the help."""
+    monkeypatch.setenv("COLUMNS", "600")
+    assert "in the middle of training. A `figure` is then drawn at both." in helped(capsys, "plot", "--help")
+    said = helped(capsys, "train", "lantm/copy", "--help-verbose")
+    assert "Delétang et al. (2023) use 0, 1 or 2." in said
+    assert "because this selects on test lengths, results are marked accordingly." in said
+
+
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_common_options_are_options(verb):
     kind = cli.VERBS[verb][1]
