@@ -203,12 +203,13 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
     `lenmem.data.rows.take` replaces them.
     """
     devices = devices_of(target)
+    place = target.platform, devices[0].device_kind
     experiment.task.source("train", experiment.training.batch_size)  # a data set is generated before time is taken
     programs = {}
     for name, lower in {"training": lowered_training, "evaluation": _lowered_evaluation}.items():
         started = time.process_time()
         try:
-            with on_platform(target.platform):
+            with on_platform(*place):
                 lowered = lower(experiment, devices)
         except RuntimeError as error:
             if "Unknown backend" not in str(error):  # JAX's error for a callback without a device

@@ -1,4 +1,4 @@
-"""The platform and the mesh for which a program is traced. Kernels need them, and cannot get them from their arrays.
+"""The device and the mesh for which a program is traced. Kernels need them, and cannot get them from their arrays.
 
 XLA distributes its own operations over devices, but not a kernel, which must therefore distribute its rows itself.
 """
@@ -12,19 +12,27 @@ from contextvars import ContextVar
 import jax
 from jax.sharding import Mesh
 
-_platform: ContextVar[str | None] = ContextVar("platform", default=None)
+_platform: ContextVar[tuple[str, str | None] | None] = ContextVar("platform", default=None)
 _spread: ContextVar[tuple[Mesh, str] | None] = ContextVar("spread", default=None)
 
 
 def platform() -> str:
     """`cpu`, `gpu` or `tpu`: the platform of `on_platform`, or JAX's default backend."""
-    return _platform.get() or jax.default_backend()
+    given = _platform.get()
+    return given[0] if given else jax.default_backend()
+
+
+def device_kind() -> str | None:
+    """JAX's name of the kind of device, such as `TPU v5 lite`: that of `on_platform`, or of the first device here."""
+    given = _platform.get()
+    return given[1] if given else jax.devices()[0].device_kind
 
 
 @contextmanager
-def on_platform(name: str) -> Iterator[None]:
-    """Programs traced inside the context are for this platform, which may differ from that of this process."""
-    token = _platform.set({"cuda": "gpu"}.get(name, name))
+def on_platform(name: str, kind: str | None = None) -> Iterator[None]:
+    """Programs traced inside the context are for this platform, which may differ from that of this process, and for
+    this kind of device, if it is known."""
+    token = _platform.set(({"cuda": "gpu"}.get(name, name), kind))
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ The state S [d_h, d_h] of a head maps unit keys to values. Each step replaces a 
 
     q_t, k_t = mu(f(W_q x_t)), mu(f(W_k x_t)),  v_t = f(W_v x_t),  beta_t = c sigmoid(W_beta x_t)
     S_t = a_t S_{t-1} (I - beta_t k_t k_t^T) + beta_t v_t k_t^T,  o_t = S_t q_t / sqrt(d_h)
-    y_t = W_o RMSNorm(o_t)                                               (times silu(W_g x_t), if gated)
+    y_t = W_o (RMSNorm(o_t) [* silu(W_g x_t)])                           (the bracket if gated)
 
 with f a short convolution and SiLU, mu normalisation to unit length, and a_t = 1 without decay. This is the write of
 Neural Attention Memory (`ops.nam_write`) with p_w = p_e = beta. LSAM (`lenmem.models.nam`) has the same write, but its

@@ -134,8 +134,8 @@ def geometric_attention(
     `implementation`: `xla` is described above. `pallas` is a kernel for TPUs, forward and backward, whose memory is
     linear in N for any block size; with a tolerance it processes blocks of 128, and each block of targets stops by
     itself. On other devices it is interpreted, which is slow. `auto` is the kernel on a TPU, in float32 and bfloat16,
-    for lengths from 128 up to the longest that fits its VMEM (24,448 for d = d_v = 64), and `xla` in blocks for longer
-    sequences. In all other cases it is `xla`.
+    for lengths from 128 up to the longest that fits its VMEM (on a v5e 24,448 for d = d_v = 64), and `xla` in blocks
+    for longer sequences. In all other cases it is `xla`.
 
     Raises ValueError for different lengths, a block size below 1, a tolerance outside [0, 1), an unknown implementation
     and a sequence that is too long for the kernel.

@@ -51,9 +51,17 @@ def bounded(action: Float[Array, "... d"]) -> Float[Array, "... d"]:
     return (wide * jax.lax.rsqrt(1 + jnp.sum(jnp.square(wide), axis=-1, keepdims=True))).astype(result_type(action))
 
 
-def squared_distances(position: Float[Array, "... d"], keys: Float[Array, "... T d"]) -> Float[Array, "... T"]:
-    """d(q, k_i)^2 = |q - k_i|^2; on the sphere this is the chord, not the arc."""
+def squared_distances(
+    position: Float[Array, "... d"], keys: Float[Array, "... T d"], mask: Bool[Array, "... T"] | None = None
+) -> Float[Array, "... T"]:
+    """d(q, k_i)^2 = |q - k_i|^2; on the sphere this is the chord, not the arc. Masked keys count as 0, so that they
+    have no effect on gradients, even if they are not finite."""
+    keys = _finite(keys, mask)
     return jnp.sum(jnp.square(position[..., None, :] - keys), axis=-1)
+
+
+def _finite(keys: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return keys if mask is None else jnp.where(mask[..., None], keys, 0)
 
 
 def strengthened(
@@ -83,7 +91,7 @@ def inverse_square_weights(
     Numerators are scaled by the smallest squared distance, so that nothing overflows and the gradient is finite there.
     If all slots are masked, all weights are zero. O(T d).
     """
-    distances = squared_distances(position, keys)
+    distances = squared_distances(position, keys, mask)
     kind, distances = distances.dtype, distances.astype(sum_type(distances))
     if mask is not None:
         distances = jnp.where(mask, distances, 1.0 / EPSILON)
@@ -107,7 +115,7 @@ def softmax_distance_weights(
 
     `temperature` > 0; a higher one reads more uniformly. If all slots are masked, all weights are zero. O(T d).
     """
-    logits = -squared_distances(position, keys) / temperature[..., None]
+    logits = -squared_distances(position, keys, mask) / temperature[..., None]
     return strengthened(masked_softmax(logits, mask), strengths, mask)
 
 
@@ -130,7 +138,7 @@ def dot_product_weights(
     mask: Bool[Array, "... T"] | None = None,
 ) -> Float[Array, "... T"]:
     """Random-access weights w_i ~ s_i exp(gamma <q, k_i>) (section 2, the RAM baseline); gamma defaults to 1."""
-    logits = jnp.einsum("...d,...td->...t", position, keys)
+    logits = jnp.einsum("...d,...td->...t", position, _finite(keys, mask))
     if sharpness is not None:
         logits = logits * sharpness[..., None]
     return strengthened(masked_softmax(logits, mask), strengths, mask)

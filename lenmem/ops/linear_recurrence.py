@@ -17,6 +17,7 @@ Shapes: keys and queries [..., S, d_k], values [..., S, d_v], strengths and deca
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,9 @@ from lenmem.ops.chunks import (
     result_type,
     sum_type,
     unchunked,
+    varying_like,
 )
+from lenmem.ops.outward import sums_between
 from lenmem.placement import platform
 
 CHUNK = 32
@@ -74,8 +77,9 @@ def linear_recurrence(
 
     Returns (S after the last step, in float32; the reads, in the dtype of the values). Keys and queries are not
     normalised. With erasure, pass unit keys (`unit`), because the recurrence diverges for e |k|^2 > 2. A read includes
-    the write of its own step. For padding, set strengths and `log_decay` to zero. `initial` is S_0, default zero. If
-    `erase` is None, nothing is erased. `log_decay` must not be positive; None: a = 1.
+    the write of its own step. For padding, set strengths and `log_decay` to zero; a number holds at every step.
+    `initial` is S_0, default zero. If `erase` is None, nothing is erased. `log_decay` must not be positive; None:
+    a = 1.
 
     Within a chunk that starts from S, with A_t = a_1 .. a_t and G_ts = A_t / A_s, S_t = A_t S + sum_{s <= t} G_ts u_s
     k_s^T where u_t = w_t v_t - e_t (A_t S k_t + sum_{s < t} G_ts u_s (k_s . k_t)): a unit lower triangular system,
@@ -89,7 +93,7 @@ def linear_recurrence(
 
     `implementation`: `xla` is described above. `pallas` is a kernel for TPUs with chunks of 128, which does all of it
     in one pass over the sequence (`lenmem.ops.pallas.recurrence`). `auto` is `pallas` on a TPU, from a length of 128 on
-    and without a `chunk_size`, otherwise `xla`.
+    and without a `chunk_size`, if the kernel takes these dtypes and widths; otherwise `xla`.
 
     Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
     not take.
@@ -97,8 +101,9 @@ def linear_recurrence(
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     lengths = {"keys": keys.shape[-2], "values": values.shape[-2], "queries": queries.shape[-2]}
+    write, erase, log_decay = (_at_every_step(strength, lengths["keys"]) for strength in (write, erase, log_decay))
     strengths = {"write": write, "erase": erase, "log_decay": log_decay}
-    lengths |= {name: jnp.shape(array)[-1] for name, array in strengths.items() if array is not None}
+    lengths |= {name: array.shape[-1] for name, array in strengths.items() if array is not None}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"lengths differ: {', '.join(f'{count} {name}' for name, count in lengths.items())}")
     if by_kernel(implementation, keys, values, chunk_size):
@@ -116,9 +121,9 @@ def linear_recurrence(
     ratios = since = left = None
     if log_decay is not None:
         log_decay = finite_logarithms(log_decay, kind)
-        total = jnp.cumsum(in_chunks(log_decay[..., None]), axis=-2)  # log A_t
-        ratios = jnp.exp(jnp.tril(total - jnp.swapaxes(total, -1, -2)))  # G_ts; above the diagonal unused
-        since, left = jnp.exp(total), jnp.exp(total[..., -1:, :] - total)  # A_t, A_C / A_t
+        log_decay = in_chunks(log_decay[..., None])
+        ratios = jnp.exp(sums_between(log_decay[..., 0]))  # G_ts; above the diagonal unused
+        since, left = jnp.exp(jnp.cumsum(log_decay, axis=-2)), ratios[..., -1, :, None]  # A_t, A_C / A_t
     updates_of_values, of_keys = write * values, None
     if erase is not None:
         erase = in_chunks(erase[..., None])
@@ -145,13 +150,20 @@ def linear_recurrence(
 
 
 def by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
-    """Whether the kernel of `lenmem.ops.pallas.recurrence` is used. ValueError for an unknown implementation."""
+    """Whether the kernel of `lenmem.ops.pallas.recurrence` is used: never for an empty batch. ValueError for an unknown
+    implementation."""
     pallas.checked(implementation)
+    if not (keys.size and values.size):
+        return False
     if implementation == "auto" and platform() == "tpu" and chunk_size is None:
         from lenmem.ops.pallas.recurrence import fits
 
         return keys.shape[-2] >= SHORTEST and fits(keys, values)
     return implementation == "pallas"
+
+
+def _at_every_step(strength: Any, length: int) -> Any:
+    return jnp.broadcast_to(strength, length) if strength is not None and jnp.ndim(strength) == 0 else strength
 
 
 def _scaled(array: jax.Array, factor: jax.Array | None) -> jax.Array:
@@ -217,6 +229,7 @@ def _by_columns(below: Float[Array, "... C C"]) -> Float[Array, "... C C"]:
         return inverse - systems[:, j, None] * inverse[j]
 
     identity = jnp.broadcast_to(jnp.eye(count, dtype=below.dtype)[..., None], systems.shape)
+    identity = varying_like(identity, systems)
     return jnp.moveaxis(jax.lax.fori_loop(0, count - 1, eliminate, identity), -1, 0).reshape(below.shape)
 
 

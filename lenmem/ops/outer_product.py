@@ -120,7 +120,7 @@ def normalized_outer_product_attention(
 
     `implementation` is for causal attention: `xla` is described above, `pallas` is a kernel for TPUs with chunks of its
     own, whose memory is O(S d + S d^2 / 128) (`lenmem.ops.pallas.recurrence`). `auto` is `pallas` on a TPU,
-    from a length of 128 on and without a `chunk_size`, otherwise `xla`.
+    from a length of 128 on and without a `chunk_size`, if the kernel takes these dtypes and widths; otherwise `xla`.
 
     Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
     not take.

@@ -24,10 +24,13 @@ Scalar = Float[Array, ""] | float
 
 
 def check(query: jax.Array, key: jax.Array, value: jax.Array, block_size: int | None, tolerance: Scalar | None) -> None:
-    """ValueError for shapes that do not fit together, a block size below 1, and a tolerance outside [0, 1)."""
+    """ValueError for shapes that do not fit together or are empty, a block size below 1, and a tolerance outside
+    [0, 1)."""
     lengths = [x.shape[-2] for x in (query, key, value)]
     if len(set(lengths)) > 1:
         raise ValueError("queries, keys and values must have equal lengths, not {}, {} and {}".format(*lengths))
+    if lengths[0] == 0:
+        raise ValueError("a sequence must have at least one position")
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"queries of width {query.shape[-1]} do not fit keys of width {key.shape[-1]}")
     if block_size is not None and block_size < 1:
@@ -37,7 +40,9 @@ def check(query: jax.Array, key: jax.Array, value: jax.Array, block_size: int | 
 
 
 def by_kernel(implementation: str, query: jax.Array, value: jax.Array) -> bool:
-    """Whether the Pallas kernel is used."""
+    """Whether the Pallas kernel is used: never for an empty batch."""
+    if not query.size:
+        return False
     if implementation == "auto" and platform() == "tpu":
         from lenmem.ops.pallas import geometric
 
@@ -121,6 +126,15 @@ def padded_sums(terms: jax.Array, reverse: bool = False) -> jax.Array:
     count = terms.shape[-1]
     padded = jnp.pad(terms, [(0, 0)] * (terms.ndim - 1) + [(0, whole_runs(count) - count)])
     return running_sums(padded, reverse)[..., :count]
+
+
+def sums_between(terms: jax.Array) -> jax.Array:
+    """sum_{r=s+1..t} of terms [..., C], for rows t and columns s <= t, [..., C, C]; 0 for s > t.
+
+    A difference of two running sums would have the rounding errors of all terms before s.
+    """
+    upto = np.tri(terms.shape[-1], dtype=bool)  # r <= t
+    return padded_sums(jnp.where(upto, terms[..., None, :], 0), reverse=True)
 
 
 def to_relative(array: jax.Array, width: int) -> jax.Array:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Real
 
 from lenmem.ops.chunks import finite_logarithms, result_type, sum_type
+from lenmem.ops.outward import sums_between
 
 
 def sinusoidal(positions: Real[Array, ...], width: int) -> Float[Array, "... width"]:
@@ -194,5 +195,4 @@ def forgetting(log_gates: Float[Array, "... N"]) -> Float[Array, "... N N"]:
     of all positions after its key, up to the query. With a constant g it is ALiBi. Lin et al., "Forgetting
     Transformer", ICLR 2025 (arXiv 2503.02130), section 3.1. Sums are float32. O(N^2).
     """
-    total = jnp.cumsum(finite_logarithms(log_gates, sum_type(log_gates)), axis=-1)
-    return jnp.tril(total[..., :, None] - total[..., None, :]).astype(result_type(log_gates))
+    return sums_between(finite_logarithms(log_gates, sum_type(log_gates))).astype(result_type(log_gates))

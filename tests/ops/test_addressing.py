@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem import ops
 
-quick = settings(max_examples=20, deadline=None, derandomize=True)
 N, R, W = 6, 3, 4
 
 
@@ -68,7 +67,6 @@ def content_twin(memory, keys, strengths, mask=None, below_root=1e-6):
     return softmax(result)
 
 
-@quick
 @given(numbers(N, W), numbers(R, W), hnp.arrays(np.float32, R, elements=st.floats(1, 10, width=32)), shares(R, W))
 def test_content_equals_its_twin(memory, keys, strengths, mask):
     memory[1] = 0
@@ -120,7 +118,6 @@ def test_empty_memory_and_keys_have_finite_gradients(masked, plain):
 # Usage and allocation -------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(shares(N), shares(N), shares(R, N), shares(R))
 def test_usage_equals_its_twin_and_stays_in_range(usage, written, read, free):
     got = np.asarray(jitted(ops.update_usage)(usage, written, read, free))
@@ -159,7 +156,6 @@ def allocation_twin(usage, order=None):
     return result
 
 
-@quick
 @given(shares(N))
 def test_allocation_equals_its_twin(usage):
     got = np.asarray(jitted(ops.allocation_weights)(usage), np.float64)
@@ -177,7 +173,6 @@ def test_allocation_of_empty_equal_and_full_memories():
     np.testing.assert_array_equal(allocation_weights(np.ones(1, np.float32)), 0)
 
 
-@quick
 @given(shares(2, N), numbers(2, N))
 def test_gradient_of_allocation_is_that_of_the_walk_in_a_fixed_order(usage, direction):
     usage[0, 0] = usage[0, 1]
@@ -209,7 +204,6 @@ def test_allocation_is_the_same_where_all_pairs_are_compared_at_once(monkeypatch
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(numbers(N, W), weights(R, N), shares(R, W), numbers(R, W))
 def test_erase_and_write_equals_its_twin(memory, where, erase, vector):
     got = jitted(ops.erase_and_write)(memory, where, erase, vector)
@@ -244,7 +238,6 @@ def link_twin(link, precedence, w):
     return new, (1 - w.sum()) * precedence + w
 
 
-@quick
 @given(weights(5, N), weights(R, N))
 def test_links_equal_their_twin_and_stay_in_range(writes, read):
     link, precedence = np.zeros((N, N), np.float32), np.zeros(N, np.float32)
@@ -287,7 +280,6 @@ def test_gradient_of_directional_weights_is_that_of_the_products():
         np.testing.assert_allclose(mine, other, atol=1e-5)
 
 
-@quick
 @given(weights(R, N), hnp.arrays(np.float32, R, elements=st.floats(1, 20, width=32)))
 def test_sharpened_links_equal_their_twin(direction, sharpness):
     got = jitted(ops.sharpen_directional)(direction, sharpness)
@@ -326,7 +318,6 @@ def test_what_has_a_gradient_of_its_own_can_be_differentiated_forward():
 # Moving by location ---------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(shares(R), weights(R, N), weights(R, N))
 def test_interpolation(gates, content, previous):
     got = jitted(ops.interpolate)(gates, content, previous)
@@ -335,7 +326,6 @@ def test_interpolation(gates, content, previous):
 
 
 @pytest.mark.parametrize("shifts", [1, 2, 3, 5])
-@quick
 @given(weights(R, N), st.data())
 def test_shift_equals_the_circular_convolution(shifts, where, data):
     distribution = data.draw(weights(R, shifts))

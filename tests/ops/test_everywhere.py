@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from lenmem import models, ops
+from lenmem.placement import on_platform
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 
@@ -19,6 +20,21 @@ def test_empty_batches(options):
     attend = ops.geometric_attention if options else ops.stick_breaking_attention
     assert attend(nothing, nothing, nothing, **options).shape == (0, 5, 4)
     assert jax.grad(lambda x: jnp.sum(attend(x, x, x, **options)))(nothing).shape == (0, 5, 4)
+
+
+def test_empty_batches_never_reach_a_kernel():
+    nothing, long = jnp.zeros((0, 5, 4)), jnp.zeros((0, 200, 4))
+    with on_platform("tpu"):
+        for x, options in ((nothing, {"implementation": "pallas"}), (long, {})):
+            for attend in (ops.geometric_attention, ops.stick_breaking_attention):
+                assert attend(x, x, x, **options).shape == x.shape
+            assert ops.linear_recurrence(x, x, x, x[..., 0], **options)[1].shape == x.shape
+
+
+def test_a_sequence_has_at_least_one_position():
+    for attend in (ops.geometric_attention, ops.stick_breaking_attention):
+        with pytest.raises(ValueError, match="a sequence must have at least one position"):
+            attend(jnp.zeros((2, 0, 4)), jnp.zeros((2, 0, 4)), jnp.zeros((2, 0, 4)))
 
 
 def test_integers_are_read_as_floats():
@@ -73,6 +89,19 @@ def test_gradients_inside_and_through_shards():
 
     sharded = jax.shard_map(truncated, mesh=mesh, in_specs=split, out_specs=split)
     np.testing.assert_allclose(sharded(rows), truncated(rows), atol=1e-5)
+
+
+def test_erasing_recurrences_inside_shards_on_a_tpu():
+    """Traced only: what varies over the mesh must do so in the carries of loops, too."""
+    mesh = jax.make_mesh((1,), ("batch",), axis_types=(AxisType.Auto,))
+    split = PartitionSpec("batch")
+
+    def loss(rows):
+        return jnp.sum(ops.linear_recurrence(rows, rows, rows, rows[..., 0], rows[..., 1], chunk_size=8)[1])
+
+    with on_platform("tpu"):
+        sharded = jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=split, out_specs=split)
+        assert jax.eval_shape(sharded, jnp.zeros((2, 20, 4))).shape == (2, 20, 4)
 
 
 @pytest.mark.parametrize("name", ["ndr", "act", "transformer_shared", "lstm"])

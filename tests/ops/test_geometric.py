@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem import ops
 from tests.marks import thorough
 
 N, D, V = 9, 5, 3
-quick = settings(max_examples=25, deadline=None, derandomize=True)
 rows_of_logits = hnp.arrays(np.float32, (N, N), elements=st.floats(-30, 30, width=32, allow_subnormal=False))
 lengths = st.integers(1, N)
 
@@ -113,7 +112,6 @@ def test_long_rows_are_exact(case):
         assert np.max(error / np.maximum(1, np.abs(expected))) < 1e-5
 
 
-@quick
 @given(rows_of_logits, lengths)
 def test_rows_sum_to_the_probability_of_a_match(logits, length):
     """1 - prod (1 - P), which is at most 1; normalised it is 1 (unless the sum is almost 0)."""
@@ -128,7 +126,6 @@ def test_rows_sum_to_the_probability_of_a_match(logits, length):
     np.testing.assert_allclose(normalized, weights_twin(logits, mask, normalize=True), atol=1e-5)
 
 
-@quick
 @given(rows_of_logits, lengths)
 def test_padding_is_transparent(logits, length):
     """Real rows equal those of the sequence without its padding, whatever the padding contains."""
@@ -139,7 +136,6 @@ def test_padding_is_transparent(logits, length):
     np.testing.assert_allclose(got[:length, :length], weights_twin(logits[:length, :length]), atol=1e-5)
 
 
-@quick
 @given(rows_of_logits, st.integers(0, N - 1), st.integers(0, N - 1), st.floats(-30, 30, width=32))
 def test_nothing_depends_on_what_is_farther(logits, i, k, other):
     """A_ij does not change with the logit of any k farther than j, nor does any other row."""
@@ -285,7 +281,6 @@ def with_gradients(query, key, value, direction, scale, offset, mask, cotangent,
     return pulled(), pulled(tolerance=tolerance, block_size=3)
 
 
-@quick
 @given(st.integers(0, 2**16), st.floats(0, 0.99), st.floats(-6, 3), st.integers(1, 24))
 def test_tolerance_bounds_the_error(seed, tolerance, offset, length):
     """eps max |v| in the result, eps max |g . v| in each logit's gradient, at real targets; a traced tolerance."""

@@ -174,3 +174,19 @@ def test_nothing_and_wrong_sizes():
     for name in ("queries", "values", "write", "erase", "log_decay"):
         with pytest.raises(ValueError, match=f"lengths differ: 13 keys.* 12 {name}|12 {name}.*13 keys"):
             ops.linear_recurrence(**drawn() | {name: drawn(length=12)[name]})
+
+
+def test_a_number_holds_at_every_step():
+    given = drawn()
+    constant = given | {"write": np.full((2, 13), 0.7, np.float32), "erase": np.full((2, 13), 0.5, np.float32)}
+    constant["log_decay"] = np.full((2, 13), -0.1, np.float32)
+    for got, expected in zip(
+        scan(**given | {"write": 0.7, "erase": 0.5, "log_decay": -0.1}), scan(**constant), strict=True
+    ):
+        np.testing.assert_allclose(got, expected, atol=1e-6)
+
+
+def test_dtypes_that_the_kernel_does_not_take_go_to_xla():
+    halves = {name: x if x is None else jnp.float16(x) for name, x in drawn(length=200).items()}
+    with on_platform("tpu"):
+        assert "pallas_call" not in str(jax.make_jaxpr(lambda: ops.linear_recurrence(**halves))())

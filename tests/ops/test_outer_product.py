@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem import ops
 
-quick = settings(max_examples=25, deadline=None, derandomize=True)
 probabilities = st.floats(0, 1, width=32)
 
 S, K, V = 11, 5, 3
@@ -129,7 +128,6 @@ def check_gradient(function, twin, arguments, seed=0):
 # Primitives -----------------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(arrays(V, K), unit_vectors(K), arrays(V))
 def test_what_was_written_is_read(memory, key, value):
     """Theorem 1: RD(WR(M, k, v, 1, 1), k, 1) = v for a unit key."""
@@ -137,7 +135,6 @@ def test_what_was_written_is_read(memory, key, value):
     np.testing.assert_allclose(read, value, atol=2e-5)
 
 
-@quick
 @given(arrays(V, K), arrays(K), arrays(V), arrays(K), probabilities, probabilities, probabilities)
 def test_primitives_are_the_equations(memory, key, value, query, write, erase, read):
     """RD and WR in float64, with any key."""
@@ -160,7 +157,6 @@ def test_primitives_keep_the_types_apart():
 # Normalized outer-product attention -----------------------------------------------------------------------------------
 
 
-@quick
 @given(arrays(K, K), arrays(4, V), hnp.arrays(np.float32, 4, elements=probabilities), st.booleans())
 def test_orthonormal_keys_are_read_back(directions, value, write, causal):
     """Theorem 2: with orthonormal keys, reading with the i-th returns p_w^(i) v_i; the lengths of keys do not

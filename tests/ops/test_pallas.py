@@ -167,6 +167,16 @@ def test_auto_is_the_form_for_the_platform():
             assert "pallas_call" in program(operation, shape)
     with on_platform("tpu"):
         assert "pallas_call" not in program(ops.geometric_attention, longer)
+    middle = jax.ShapeDtypeStruct((6000, 64), jnp.float32)  # a v4 has an eighth of the VMEM
+    for kind, kernel in (
+        ("TPU v5 lite", True),
+        ("TPU v6 lite", True),
+        ("TPU v5", True),
+        ("TPU v4", False),
+        ("TPU v9", False),
+    ):
+        with on_platform("tpu", kind):
+            assert ("pallas_call" in program(ops.stick_breaking_attention, middle)) == kernel
 
 
 def test_wrong_arguments_are_refused():

@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem.ops.pointers import address_bank, dereference, phase_bank, pointer_weights, sample_base
 
-quick = settings(max_examples=25, deadline=None, derandomize=True)
 KINDS = ("cosine", "cosine_temperature", "dot")
 N, D = 5, 4
 bank = jax.jit(address_bank, static_argnums=(1, 2))
@@ -46,7 +45,6 @@ def weights_twin(query, keys, mask, kind):
     return exponentials / exponentials.sum()
 
 
-@quick
 @given(base=st.integers(0, 100), length=st.integers(0, 16), bits=st.sampled_from([4, 6]))
 def test_address_bank_counts_in_binary(base, length, bits):
     got = np.asarray(bank(jnp.asarray([base, base + 1]), length, bits))
@@ -143,7 +141,6 @@ def test_zero_vectors_and_address_zero_are_safe(kind):
     np.testing.assert_allclose(pointer_weights(jnp.zeros(4), addresses, **options(kind)), np.full(3, 1 / 3), atol=1e-6)
 
 
-@quick
 @given(query=vectors(D), keys=vectors((N, D)), count=st.integers(1, N), kind=st.sampled_from(KINDS))
 def test_weights_are_a_distribution_over_the_slots(query, keys, count, kind):
     mask = np.arange(N) < count

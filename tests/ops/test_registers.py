@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem.ops import registers
 
-quick = settings(max_examples=15, deadline=None, derandomize=True)
 M = 6
 jitted = functools.cache(jax.jit)
 increment = functools.partial(registers.integer_shift, by=1)
@@ -58,7 +57,6 @@ def run(name, arguments, modulus=None):
 
 
 @pytest.mark.parametrize("name", [*UNARY, *BINARY])
-@quick
 @given(distributions(), distributions())
 def test_modules_equal_the_sum_over_all_pairs(name, a, b):
     arguments = (a,) if name in UNARY else (a, b)
@@ -69,7 +67,6 @@ def test_modules_equal_the_sum_over_all_pairs(name, a, b):
 
 
 @pytest.mark.parametrize("name", MODULAR)
-@quick
 @given(st.data(), st.integers(2, M))
 def test_sums_are_taken_modulo_the_modulus_and_ignore_integers_beyond(name, data, modulus):
     arguments = [data.draw(distributions(modulus)) for _ in range(1 if name in UNARY else 2)]
@@ -121,7 +118,6 @@ def test_gradients_are_those_of_the_sums(name):
         np.testing.assert_allclose(got[which] - np.mean(got[which]), exact - np.mean(exact), atol=1e-5)
 
 
-@quick
 @given(st.data())
 def test_reading_and_writing_a_tape(data):
     tape = np.stack([data.draw(distributions()) for _ in range(M)])

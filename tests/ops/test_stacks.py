@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem.ops.stacks import IndexStack, stack_read_weights, stack_update, superposition_stack
 
-quick = settings(max_examples=20, deadline=None, derandomize=True)
 T, W = 7, 3
 jitted = functools.cache(jax.jit)
 
@@ -51,7 +50,6 @@ def read_twin(s):
     return [min(s[i], max(0.0, 1 - sum(s[j] for j in range(i + 1, len(s))))) for i in range(len(s))]
 
 
-@quick
 @given(shares(T), shares(T))
 def test_strengths_and_weights_equal_the_twin_and_stay_in_range(pushes, pops):
     strengths = np.asarray(jitted(run)(pushes, pops))
@@ -68,7 +66,6 @@ def test_strengths_and_weights_equal_the_twin_and_stay_in_range(pushes, pops):
     assert np.all(weights[np.arange(T)[:, None] < np.arange(T)] == 0)
 
 
-@quick
 @given(shares(T), shares(T))
 def test_a_pop_takes_its_strength_off_as_far_as_there_is_any(pushes, pops):
     totals = np.asarray(jitted(run)(pushes, pops), np.float64).sum(-1)
@@ -78,7 +75,6 @@ def test_a_pop_takes_its_strength_off_as_far_as_there_is_any(pushes, pops):
         before = totals[time]
 
 
-@quick
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=T, max_size=T))
 def test_with_whole_pushes_and_pops_it_is_a_stack(actions):
     pushes, pops = (np.array(column, np.float32) for column in zip(*actions, strict=True))
@@ -169,7 +165,6 @@ def superposition_twin(stack, new, push, pop, no_op):
 
 
 @pytest.mark.parametrize("slots", [1, T])
-@quick
 @given(st.data())
 def test_superposition_equals_the_twin(slots, data):
     stack, new = data.draw(shares(slots, W)), data.draw(shares(W))
@@ -183,7 +178,6 @@ def test_superposition_equals_the_twin(slots, data):
     np.testing.assert_allclose(got, superposition_twin(stack.astype(np.float64), new, push, 1 - push, 0), atol=1e-6)
 
 
-@quick
 @given(st.lists(st.sampled_from(["push", "pop", "no_op"]), min_size=2 * T, max_size=2 * T))
 def test_with_certain_actions_it_is_a_stack_that_loses_its_bottom(actions):
     stack, exact = jnp.zeros((T, W)), []
@@ -195,7 +189,6 @@ def test_with_certain_actions_it_is_a_stack_that_loses_its_bottom(actions):
         np.testing.assert_array_equal(stack[:, 0], exact + [0] * (T - len(exact)))
 
 
-@quick
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, W - 1)), min_size=3 * T, max_size=3 * T))
 def test_a_stack_of_numbers_is_one_of_one_hot_values(steps):
     """Also when it overflows, and when it is popped while empty."""

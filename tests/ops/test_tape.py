@@ -7,12 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem import ops
 
-quick = settings(max_examples=25, deadline=None, derandomize=True)
 shares = hnp.arrays(np.float32, (5,), elements=st.floats(0, 1, width=32))
 
 
@@ -28,7 +27,6 @@ def neighbours_twin(weights, keys):
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5])
-@quick
 @given(shares, hnp.arrays(np.float32, (5, 2), elements=st.floats(-1e6, 1e6, width=32)))
 def test_neighbours_of_the_filled_prefix(count, weights, keys):
     mask = np.arange(5) < count
@@ -52,7 +50,6 @@ def test_moving_right_then_left_returns_inside_the_tape():
     np.testing.assert_array_equal(right, keys[1])
 
 
-@quick
 @given(shares, st.floats(1, 20, width=32))
 def test_sharpen_equals_its_twin(weights, sharpness):
     got = np.asarray(ops.sharpen(weights, jnp.float32(sharpness)))
@@ -99,7 +96,6 @@ def moved_twin(tape, new, moves, jump):
 
 
 @pytest.mark.parametrize("slots", [1, 2, 5])
-@quick
 @given(seed=st.integers(0, 10**6), jumps=st.lists(st.integers(0, 12), min_size=3, max_size=3))
 def test_a_moved_tape_equals_its_twin(slots, seed, jumps):
     """Jumps of another length in each row, also past the end of the tape, and leading axes."""

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.ops.lie import unit
-from lenmem.ops.pallas.tiles import INNER, OUTER, SUMS, TILE, parts, permuted, positions, product
+from lenmem.ops.pallas.tiles import INNER, OUTER, SUMS, TILE, parts, permuted, positions, product, running
 
 BLOCK = 32
 """Diagonal blocks of this size are inverted by elimination, larger ones by products."""
@@ -33,30 +33,52 @@ def chunk(
     values: jax.Array,
     write: jax.Array,
     erase: jax.Array,
-    total: jax.Array,
-    total_row: jax.Array,
+    since: jax.Array,
+    left: jax.Array,
+    decay: jax.Array,
     state: jax.Array,
     *,
     form: Form,
 ) -> tuple[jax.Array, jax.Array]:
-    """(Z' [d_k, d_v], R [C, d_v]) from w, e and log A as columns [C, 1], and log A as a row [1, C]."""
+    """(Z' [d_k, d_v], R [C, d_v]) from w, e, log A and log A_C / A as columns [C, 1], and log a as a row [1, C]."""
     dot = functools.partial(_product, 6 if form.exact else 1)
     careful = 6 if form.exact else 3  # an error in T would be that of every step
     if form.normalises:
         queries, keys = unit(queries.astype(jnp.float32)), unit(keys.astype(jnp.float32))
     row, column = positions()
-    updates, products, since, left, last = write * values, dot(OUTER, queries, keys), 1.0, 1.0, 1.0
+    updates, products = write * values, dot(OUTER, queries, keys)
     inner = _product(careful, OUTER, keys, keys) if form.erases else None
+    factors: Any = 1.0, 1.0, 1.0
     if form.decays:
-        ratios = jnp.exp(jnp.where(row >= column, total - total_row, 0.0))
-        log_last = jnp.sum(jnp.where(column[:1] == TILE - 1, total_row, 0.0), axis=1, keepdims=True)
-        since, left, last = jnp.exp(total), jnp.exp(log_last - total), jnp.exp(log_last)
+        ratios = jnp.exp(sums_between(decay))
+        factors = jnp.exp(since), jnp.exp(left), jnp.exp(jnp.sum(decay, axis=1, keepdims=True))
         products, inner = ratios * products, None if inner is None else ratios * inner
+    since, left, last = factors
     if inner is not None:
         inverse = unit_triangular_inverse(careful, jnp.where(row > column, erase * inner, 0.0))
         updates = dot(INNER, inverse, updates - erase * since * dot(INNER, keys, state))
     reads = dot(INNER, jnp.where(row >= column, products, 0.0), updates) + since * dot(INNER, queries, state)
     return last * state + dot(SUMS, keys, left * updates), reads
+
+
+def _sums_between(terms: jax.Array) -> jax.Array:
+    """sum_{r=s+1..t} of a row [1, C], for rows t and columns s <= t; 0 for s > t. As `lenmem.ops.outward`."""
+    row, column = positions()
+    return running(jnp.where(column <= row, terms, 0.0), _ones(row > column))
+
+
+def _sums_between_pull(_: None, cotangent: jax.Array) -> tuple[jax.Array]:
+    row, column = positions()
+    terms = running(cotangent, _ones(column > row))
+    return (jnp.sum(jnp.where(column <= row, terms, 0.0), axis=0, keepdims=True),)
+
+
+def _ones(where: jax.Array) -> jax.Array:
+    return jnp.where(where, 1.0, 0.0).astype(jnp.bfloat16)
+
+
+sums_between: Callable[..., Any] = jax.custom_vjp(_sums_between)
+sums_between.defvjp(lambda terms: (_sums_between(terms), None), _sums_between_pull)
 
 
 def _in_passes(passes: int, contraction: tuple, left: jax.Array, right: jax.Array) -> jax.Array:

@@ -23,7 +23,7 @@ from lenmem.placement import platform, spread
 def fits(query: jax.Array, value: jax.Array) -> bool:
     """Whether a tile's rows, and the keys and values of a sequence, fit into VMEM."""
     needed = outward.bytes_needed(query.shape[-2], query.shape[-1], value.shape[-1])
-    return needed <= outward.VMEM and jnp.result_type(jnp.float32, query, value) == jnp.float32
+    return needed <= outward.vmem() and jnp.result_type(jnp.float32, query, value) == jnp.float32
 
 
 def attention(
@@ -64,7 +64,7 @@ def attention(
 
 def _longest(width: int, value_width: int) -> int:
     length = 0
-    while outward.bytes_needed(length + TILE, width, value_width) <= outward.VMEM:
+    while outward.bytes_needed(length + TILE, width, value_width) <= outward.vmem():
         length += TILE
     return length
 

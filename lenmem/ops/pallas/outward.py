@@ -43,9 +43,12 @@ from lenmem.ops.pallas.tiles import (
     TILE,
     UNROLL,
 )
+from lenmem.placement import device_kind, platform
 
-VMEM = 100 * 2**20
-"""Bytes of VMEM that a program may use; a v5e has 128 MiB."""
+VMEM = {"TPU v5 lite": 100, "TPU v5e": 100, "TPU v6": 100, "TPU v5": 50, "TPU7": 50}
+"""MiB of VMEM that a program may use, by the beginning of the device's kind. The chips have 128 or 64."""
+LEAST_VMEM = 12
+"""The same of other chips; a v4 has 16 MiB."""
 
 
 def forward(
@@ -88,6 +91,13 @@ def backward(
     kernel = functools.partial(backward_kernel, exact=exact(interpret), one_sided=one_sided)
     scratch = [*_bands(query, 4), pltpu.VMEM((2, TILE, TILE), jnp.float32)]
     return _run(kernel, inputs, results, tolerance, scratch, one_sided, interpret)
+
+
+def vmem() -> int:
+    """Bytes of VMEM that a program may use: on an unknown kind of TPU those of a v5e."""
+    kind = device_kind() if platform() == "tpu" else None
+    found = [size for name, size in VMEM.items() if (kind or "TPU v5e").startswith(name)]
+    return (found[0] if found else LEAST_VMEM) * 2**20
 
 
 def bytes_needed(length: int, width: int, value_width: int) -> int:
@@ -144,6 +154,6 @@ def _run(
         in_specs=[*[pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits), *[spec(*x) for x in inputs]],
         out_specs=[spec(*x) for x in results],
         scratch_shapes=scratch * together,
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=VMEM),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=vmem()),
         interpret=interpret,
     )(*limits, *arrays)

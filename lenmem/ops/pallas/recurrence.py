@@ -32,6 +32,7 @@ from lenmem.ops.chunks import finite_logarithms, result_type, varying_like
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
+from lenmem.ops.outward import padded_sums
 from lenmem.ops.pallas.calls import by_rows, exact, of_rows, output, with_tangents_of
 from lenmem.ops.pallas.chunk import Form, chunk
 from lenmem.ops.pallas.tiles import TILE, positions
@@ -40,7 +41,8 @@ from lenmem.placement import platform, spread
 TOGETHER = 2
 """Rows of a program, if their number allows it: while one waits for a product, another goes on."""
 STRENGTHS = 8
-"""Rows of the array of strengths, of which three are used: w, e, log A. A tile of float32 has 8."""
+"""Rows of the array of strengths, of which five are used: w, e, log A, log A_C / A, log a. A tile of float32 has 8."""
+USED = 5
 WIDEST = 256
 """Widths up to this fit into VMEM."""
 
@@ -48,7 +50,7 @@ WIDEST = 256
 def fits(keys: jax.Array, values: jax.Array) -> bool:
     """Whether the kernel takes these dtypes and widths."""
     widest = max(keys.shape[-1], values.shape[-1])
-    return widest <= WIDEST and jnp.result_type(jnp.float32, keys, values) == jnp.float32
+    return widest <= WIDEST and {jnp.result_type(x).name for x in (keys, values)} <= {"float32", "bfloat16"}
 
 
 def recur(
@@ -89,17 +91,19 @@ def recur(
 
 
 def _strengths(write: jax.Array, erase: jax.Array | None, log_decay: jax.Array | None, whole: int) -> jax.Array:
-    """[..., 8, whole]: w, e and log A, the sum of log a since the start of the chunk; the other rows are zero."""
+    """[..., 8, whole]: w, e, the sums of log a from the start of the chunk and after this step, log a; then zeros."""
     kind = jnp.dtype(jnp.float32)
 
     def filled(strength: jax.Array | None) -> jax.Array:
         strength = jnp.zeros(0) if strength is None else strength.astype(kind)
         return jnp.pad(strength, [(0, 0)] * (strength.ndim - 1) + [(0, whole - strength.shape[-1])])
 
-    total = filled(log_decay if log_decay is None else finite_logarithms(log_decay, kind))
-    total = jnp.cumsum(_in_chunks(total), axis=-1).reshape(total.shape)
-    rows = jnp.stack(jnp.broadcast_arrays(filled(write), filled(erase), total), axis=-2)
-    return jnp.pad(rows, [(0, 0)] * (rows.ndim - 2) + [(0, STRENGTHS - 3), (0, 0)])
+    decay = filled(log_decay if log_decay is None else finite_logarithms(log_decay, kind))
+    chunks = _in_chunks(decay)
+    since, left = jnp.cumsum(chunks, axis=-1), padded_sums(chunks, reverse=True)
+    sums = (x.reshape(decay.shape) for x in (since, left))
+    rows = jnp.stack(jnp.broadcast_arrays(filled(write), filled(erase), *sums, decay), axis=-2)
+    return jnp.pad(rows, [(0, 0)] * (rows.ndim - 2) + [(0, STRENGTHS - USED), (0, 0)])
 
 
 def _in_chunks(array: jax.Array) -> jax.Array:
@@ -114,7 +118,7 @@ def _recurrence(form: Form, interpret: bool, over: tuple[Mesh, str] | None) -> C
 
     def plain_with_states(*arrays: jax.Array) -> Any:
         states = jnp.zeros(_states_shape(*arrays[1:3]))  # only the kernel of the gradient uses them
-        return *plain(*arrays), states
+        return *plain(*arrays), varying_like(states, arrays)
 
     def plain_gradient(*arrays: jax.Array) -> Any:
         return jax.vjp(plain, *arrays[:5])[1](arrays[6:])
@@ -157,8 +161,8 @@ def _forward_kernel(
     for i in range(keys.shape[0]):
         if states:
             states[0][i, 0] = state[i]
-        write, erase, total, total_row = _unpacked(strengths[i])
-        state[i], read = chunk(queries[i], keys[i], values[i], write, erase, total, total_row, state[i], form=form)
+        given = _unpacked(strengths[i])
+        state[i], read = chunk(queries[i], keys[i], values[i], *given, state[i], form=form)
         reads[i] = read.astype(reads.dtype)
 
 
@@ -211,24 +215,26 @@ def _backward_kernel(
         sequences = (x[i].astype(jnp.float32) for x in (queries, keys, values))
         arguments = (*sequences, *_unpacked(strengths[i]), states[i, 0])
         pull = jax.vjp(functools.partial(chunk, form=form), *arguments)[1]
-        *moved, d_write, d_erase, d_total, d_total_row, d_state[i] = pull((d_state[i], d_reads[i].astype(jnp.float32)))
-        for array, gradient in zip((d_queries, d_keys, d_values), moved, strict=True):
+        *moved, d_state[i] = pull((d_state[i], d_reads[i].astype(jnp.float32)))
+        for array, gradient in zip((d_queries, d_keys, d_values), moved[:3], strict=True):
             array[i] = gradient.astype(array.dtype)
-        d_strengths[i] = _packed(d_write, d_erase, d_total, d_total_row)
+        d_strengths[i] = _packed(*moved[3:])
 
 
-def _unpacked(strengths: jax.Array) -> tuple[jax.Array, ...]:
-    """w, e and log A as columns [C, 1], and log A as a row [1, C]."""
+def _unpacked(strengths: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+    """w, e, log A and log A_C / A as columns [C, 1], and log a as a row [1, C]."""
     columns = strengths.T
-    return *(columns[:, i : i + 1] for i in range(3)), strengths[2:3]
+    write, erase, since, left = (columns[:, i : i + 1] for i in range(USED - 1))
+    return write, erase, since, left, strengths[USED - 1 : USED]
 
 
-def _packed(write: jax.Array, erase: jax.Array, total: jax.Array, total_row: jax.Array) -> jax.Array:
+def _packed(*gradients: jax.Array) -> jax.Array:
     """The transpose of `_unpacked`."""
+    *given, last = gradients
     column = jax.lax.broadcasted_iota(jnp.int32, (TILE, STRENGTHS), 1)
-    columns = jnp.where(column == 0, write, jnp.where(column == 1, erase, jnp.where(column == 2, total, 0.0)))
+    columns = functools.reduce(jnp.add, [jnp.where(column == i, x, 0.0) for i, x in enumerate(given)])
     row, _ = positions(STRENGTHS)
-    return columns.T + jnp.where(row == 2, total_row, 0.0)
+    return jnp.where(row == USED - 1, last, columns.T)
 
 
 def _states_shape(keys: jax.Array, values: jax.Array) -> tuple[int, ...]:
@@ -281,8 +287,7 @@ def _plain(
     """(the last state, the reads) of rows."""
     if form.normalises:
         queries, keys = unit(queries), unit(keys)
-    write, erase, total = (strengths[:, i] for i in range(3))
-    log_decay = jnp.diff(_in_chunks(total), prepend=0).reshape(total.shape)
+    write, erase, log_decay = (strengths[:, i] for i in (0, 1, USED - 1))
     state, reads = linear_recurrence(
         queries,
         keys,
