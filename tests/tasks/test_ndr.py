@@ -192,7 +192,6 @@ def test_ctl_examples_of_one_function_are_uniform():
     assert len(singles) == len(set(expressions(singles))) == 88
 
 
-@pytest.mark.slow
 def test_ctl_split_of_the_shallow_baselines():
     task = make("ctl", validation_depth=7)
     tables = task.tables()

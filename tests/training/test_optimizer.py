@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 import tyro
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lenmem.training.optimizer import Constant, Cosine, LinearDecay, Optimizer, StepDecay, WarmupRsqrt, decay_kernels
@@ -172,7 +172,6 @@ def test_schedules(schedule, steps, points):
     )
 
 
-@settings(max_examples=10, deadline=None)
 @given(
     warmup=st.integers(0, 50),
     extra=st.integers(0, 50),
