@@ -182,7 +182,7 @@ def test_default_lengths_are_those_that_occur(monkeypatch, tmp_path):
     """Otherwise `sample` would give the next shorter length, which may be one of training."""
     monkeypatch.setenv("LENMEM_CACHE", str(tmp_path))
     apart = {"kinds": ("one_fact",), "train_lengths": (4, 6), "test_lengths": (10, 12)}
-    story = tasks.make("stories", **apart, examples=30, held_out_examples=60)
+    story = tasks.Stories(**apart, examples=30, held_out_examples=60)
     assert story.curve_lengths == Evaluation().lengths_for(story) == (4, 5, 6, 10, 11, 12)
     few = dataclasses.replace(story, held_out_examples=3)
     held = np.concatenate([few.row_lengths(few.tables()[split]) for split in ("validation", "test")])
