@@ -24,6 +24,7 @@ from lenmem.map import (
     TASKS,
     Budget,
     Cell,
+    Outcomes,
     Trainer,
     cells,
     curve_lengths,
@@ -73,6 +74,25 @@ def test_the_reach_is_the_longest_length_before_the_first_failure():
     dead = curve(1, 1, 1)
     dead.values["exact_match"][1:] = np.nan  # two of three seeds diverged
     assert reach_of(dead) is None
+
+
+@pytest.mark.parametrize(
+    ("medians", "text", "line"),
+    [
+        ((1, 1, 1, 0.2), "1.5x", "up to 12 tokens, 1.5 times the longest of training"),
+        ((1, 1, 1, 1), "2x+", "up to at least 16 tokens, at least 2 times the longest of training"),
+    ],
+)
+def test_a_reach_to_the_end_of_the_curve_is_a_lower_bound(medians, text, line):
+    record = {
+        "curve": dataclasses.replace(curve(*medians), unit="tokens").to_dict(),
+        "steps": 10,
+        "rate": 0.1,
+        "final_loss": [0.1],
+    }
+    found = Outcomes((CELL.network,), (CELL.task,), {CELL: record}, {})
+    assert found.text(CELL) == text
+    assert described(record) == f"{line}, after 10 steps at rate 0.1"
 
 
 def test_each_cell_has_a_record_of_its_own(tmp_path):
@@ -249,6 +269,16 @@ def test_a_worker_leaves_the_page_to_its_parent(monkeypatch, tmp_path):
     main(command(CELL, tmp_path))
     assert [arguments[:3] for arguments in told] == [(CELL, TINY, tmp_path)]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_page_of_someone_else_is_not_replaced(monkeypatch, tmp_path):
+    monkeypatch.setattr("lenmem.map.training.run_cell", lambda *_: pytest.fail("trained before"))
+    (tmp_path / "README.md").write_text("my project")
+    with pytest.raises(ValueError, match=r"README.md would be replaced, but lenmem did not write it"):
+        run_map([CELL], TINY, tmp_path, workers=0)
+    with pytest.raises(ValueError, match="would be replaced"):
+        save_map(outcomes([CELL], tmp_path), tmp_path)
+    assert (tmp_path / "README.md").read_text() == "my project"
 
 
 def test_a_damaged_record_is_named(tmp_path):

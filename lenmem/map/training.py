@@ -32,7 +32,7 @@ from lenmem.map.cells import (
     settings_of,
     task_of,
 )
-from lenmem.map.outcomes import described, read
+from lenmem.map.outcomes import check_page, described, read
 from lenmem.runs import measure, without_dead
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
@@ -169,6 +169,7 @@ def run_map(
 
     The output of a cell goes to a log beside its record. Without `workers` the cells are trained here, one by one.
     """
+    check_page(results)
     possible = [cell for cell in chosen if cell.refusal is None]
     waiting = [cell for cell in possible if read(cell, budget, results) is None]
     refused = len(chosen) - len(possible)
