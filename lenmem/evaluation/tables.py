@@ -20,15 +20,15 @@ METRICS = ("token_accuracy", "exact_match")
 def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRICS, rows: int = 20) -> Table:
     """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
 
-    Training lengths are marked. With more than `rows` lengths an evenly spaced selection is shown, which includes the
-    ends of the training and test ranges and of the curve; the caption mentions it. NaN (all seeds of a curve diverged,
-    or the curve lacks a length) is shown as a dash. If a task is ambiguous, the last column is the best possible token
-    accuracy.
+    The lengths on which all curves were trained are marked. With more than `rows` lengths an evenly spaced selection is
+    shown, which includes the ends of the training and test ranges and of the curve; the caption mentions it. NaN (all
+    seeds of a curve diverged, or the curve lacks a length) is shown as a dash. If a task is ambiguous, the last column
+    is the best possible token accuracy.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
     _check_metrics(curves, metrics)
-    first, last = curves[0].train_lengths
+    first, last = _common_train_lengths(curves)
     lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
     shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], rows)
 
@@ -37,7 +37,11 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     caption = [f"{_span(samples)} samples per length"]
     if several:
         caption.insert(0, f"median of {_span(sorted({curve.seeds for curve in curves}))} seeds (lowest - highest)")
-        caption += [f"{died} seeds of {curve.label or 'these'} diverged" for curve in curves if (died := _died(curve))]
+        caption += [
+            f"{died} seeds of {escape(curve.label) or 'these'} diverged" for curve in curves if (died := _died(curve))
+        ]
+    if len({curve.train_lengths for curve in curves}) > 1:
+        caption.append(f"training lengths are {_train_lengths(curves)}")
     if len(shown) < len(lengths):
         caption.append(f"{len(shown)} of {len(lengths)} lengths shown")
     table = Table(caption=", ".join(caption), caption_justify="left")
@@ -86,8 +90,8 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
     _check_metrics(curves, [metric])
     lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
     shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], columns)
-    first, last = curves[0].train_lengths
-    title = f"{metric.replace('_', ' ')} % by length; training lengths are {first} to {last}"
+    first, last = _common_train_lengths(curves)
+    title = f"{metric.replace('_', ' ')} % by length; training lengths are {_train_lengths(curves)}"
     table = Table(caption=title, caption_justify="left")
     table.add_column("model")
     for length in shown:
@@ -161,6 +165,20 @@ def _check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> Non
                 raise ValueError(
                     f"unknown metric {metric!r}; {curve.label or 'the curve'} has {', '.join(curve.values)}"
                 )
+
+
+def _common_train_lengths(curves: Sequence[LengthCurve]) -> tuple[int, int]:
+    """The first and last length on which all curves were trained; the first is the larger one if there is none."""
+    firsts, lasts = zip(*(curve.train_lengths for curve in curves), strict=True)
+    return max(firsts), min(lasts)
+
+
+def _train_lengths(curves: Sequence[LengthCurve]) -> str:
+    """`2 to 32`, or, if they differ, `2 to 32 of wide, 2 to 16 of narrow`."""
+    ranges = [f"{first} to {last}" for first, last in (curve.train_lengths for curve in curves)]
+    if len(set(ranges)) == 1:
+        return ranges[0]
+    return ", ".join(f"{span} of {escape(curve.label)}" for span, curve in zip(ranges, curves, strict=True))
 
 
 def _ends(curve: LengthCurve) -> list[int]:

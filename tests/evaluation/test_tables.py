@@ -89,6 +89,20 @@ def test_curves_of_different_lengths():
     assert "median" not in text(table)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_curves_of_different_trainings(order):
+    """A length counts as trained if it was for every curve."""
+    wide = make([[1, 0.5, 0.25]], label="[wide]", train_lengths=(1, 3))
+    narrow = make([[1, 0.5, 0.25]], label="narrow", train_lengths=(1, 2))
+    curves = [wide, narrow][::order]
+    said = ["1 to 3 of [wide]", "1 to 2 of narrow"][::order]
+    table = curve_table(curves)
+    assert [row[1] for row in rows(table)] == ["train", "train", ""]
+    assert f"training lengths are {', '.join(said)}" in text(table)
+    assert f"training lengths are {', '.join(said)}" in " ".join(text(comparison_table(curves)).split())
+    assert [column.style for column in comparison_table(curves).columns[1:]] == ["cyan", "cyan", ""]
+
+
 def test_many_lengths_are_thinned():
     curve = make(np.ones((2, 100)), np.arange(3, 103), train_lengths=(5, 17), test_lengths=(19, 96))
     table = curve_table([curve])
