@@ -44,8 +44,8 @@ def trained_until_exact(
     The record also has `tries`, the number of networks that were trained for each seed, and `validation`, the best
     exact match of the selected network (None if it diverged), which should be selected by it. The first round is the
     run in `directory`, the others are in its folders `round-2`, ...; existing rounds are not trained again. No round is
-    started after `seconds` of processor time for each seed, counted over all sessions. Rounds differ only in their
-    random key. Raises the same errors as `trained` for the first round; a later one may diverge.
+    started after `seconds` of processor time for each seed, counted over all sessions that were not killed. Rounds
+    differ only in their random key. Raises the same errors as `trained` for the first round; a later one may diverge.
     """
     training = experiment.training
     folders = [directory]
@@ -54,10 +54,11 @@ def trained_until_exact(
     best, tries = _ranks(experiment, directory, facts), np.ones(training.seeds, int)
     for number in range(2, rounds + 1):
         stuck = np.flatnonzero(best[:, 0] < 1)
-        if not len(stuck) or sum(map(_seconds_in, folders)) >= seconds * training.seeds:
+        folder = directory / f"round-{number}"
+        late = sum(map(_seconds_in, folders)) >= seconds * training.seeds
+        if not len(stuck) or (late and not folder.exists()):
             break
         key = namespaced(jax.random.key(training.seed), "round", number)
-        folder = directory / f"round-{number}"
         folders.append(folder)
         its_seeds = [stuck[lane % len(stuck)] for lane in range(training.seeds)]
         np.add.at(tries, its_seeds, 1)
@@ -81,18 +82,23 @@ def trained_until_exact(
 
 @contextmanager
 def _timed(directory: Path) -> Iterator[None]:
-    """Adds the processor time of a training to that noted in its `directory`, if there is one at the end."""
-    before, started = _seconds_in(directory), time.process_time()
+    """Adds the processor time of a training to that noted in its `directory`, unless it was only read again."""
+    before, step, started = _seconds_in(directory), _step_in(directory), time.process_time()
     try:
         yield
     finally:
-        if directory.is_dir():
+        if _step_in(directory) != step:
             write_json(directory / TIME, {"seconds": round(before + time.process_time() - started, 2)})
 
 
 def _seconds_in(directory: Path) -> float:
     """Seconds of processor time that the training in `directory` took, in all sessions."""
     return read_json(directory / TIME)["seconds"] if (directory / TIME).exists() else 0.0
+
+
+def _step_in(directory: Path) -> int:
+    """The last step in the metrics of the training in `directory`, 0 if there are none."""
+    return max((entry["step"] for entry in read_metrics(directory)), default=0)
 
 
 def _ranks(experiment: Experiment, directory: Path, facts: dict[str, Any]) -> np.ndarray:

@@ -45,7 +45,7 @@ def played(monkeypatch) -> Any:
         def trained(experiment: Experiment, directory: Path, report: Any = None, key: Any = None) -> Any:
             scores, losses = rounds[len(keys)]
             keys.append(key)
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
             entries = [{"step": 1, "test/exact_match": [0.0, 0.0, 0.0]}, {"step": 2, "test/exact_match": scores}]
             write_metrics(directory, [entry | {"loss": losses, "alive": list(alive)} for entry in entries])
             found = {"alive": list(alive), "steps": 2, "wall_seconds": 1.5}
@@ -94,6 +94,16 @@ def test_it_ends_with_the_rounds_or_the_time(played, tmp_path):
     assert run(tmp_path / "time", seconds=0.0)[1]["tries"] == [1, 1, 1]
 
 
+def test_a_round_that_is_there_counts_whatever_the_time(played, tmp_path):
+    stuck = [0.0, 0.0, 0.0], [0.5, 0.5, 0.5]
+    exact = [1.0, 1.0, 1.0], [0.5, 0.5, 0.5]
+    played([stuck, exact, stuck, exact, stuck, stuck])
+    first = run(tmp_path, rounds=3)
+    assert first[1]["tries"] == [2, 2, 2]
+    assert run(tmp_path, rounds=3, seconds=0.0)[1] == first[1]
+    assert run(tmp_path, rounds=3, seconds=0.0)[1]["tries"] == [2, 2, 2], "no third round is begun"
+
+
 def test_a_diverged_network_is_below_all(played, tmp_path):
     played([([0.9, 1.0, 1.0], [0.5, 0.5, 0.5]), ([0.1, 0.1, 0.1], [0.5, 0.5, 0.5])], alive=(False, True, True))
     params, facts = run(tmp_path, rounds=2)
@@ -124,12 +134,17 @@ def test_a_later_round_without_a_living_network_loses_nothing(played, tmp_path, 
 def test_processor_time_is_counted_over_sessions(tmp_path, monkeypatch):
     now = iter(range(0, 1000, 10))
     monkeypatch.setattr(restarts.time, "process_time", lambda: next(now))
-    for expected in (10, 20, 30):
+    for step, expected in ((2, 10), (4, 20), (4, 20), (6, 30)):  # the third only reads what is there
         with restarts._timed(tmp_path):
-            pass
+            write_metrics(tmp_path, [{"step": step}])
         assert restarts._seconds_in(tmp_path) == expected
-    with pytest.raises(KeyboardInterrupt), restarts._timed(tmp_path):
+
+    def interrupted() -> None:
+        write_metrics(tmp_path, [{"step": 8}])
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), restarts._timed(tmp_path):
+        interrupted()
     assert restarts._seconds_in(tmp_path) == 40
 
 
