@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import time
@@ -48,9 +49,10 @@ class Result:
     interrupted: bool
     """Whether a signal asked for a stop. If there are steps left, the run can be resumed."""
     seconds: float
-    """Wall time of training, including compilation, over all sessions of the run."""
+    """Wall time of training, including compilation, over all sessions of the run that did steps."""
     updates_per_second: float
-    """Median over the compiled calls of this session after the first; NaN if there was only one."""
+    """Median over the compiled calls of `log_every` steps of this session, without the first, which compiles. If there
+    is none, over those of earlier sessions, with validations; NaN if there is none at all."""
     directory: Path | None
     best_scores: np.ndarray
     """float[S]: the scores by which the parameters were selected (a loss is negative); NaN for a diverged seed, and if
@@ -124,7 +126,8 @@ def run(
                 state, record = program.advance(state, count)
                 record = jax.tree.map(np.asarray, record)
             now = time.perf_counter()
-            speeds.append(count / (now - called))
+            if not compiles:
+                speeds.append(count / (now - called))
             entry = _entry(step, record, alive, earlier + now - started)
             step, alive = step + count, record.alive[-1]
             if validates:
@@ -145,7 +148,7 @@ def run(
             if training.checkpoint_every and step % training.checkpoint_every == 0 and step < training.steps:
                 with stop.lock:
                     recorder.save(state, earlier + time.perf_counter() - started, wait=False)
-        seconds = earlier + time.perf_counter() - started
+        seconds = earlier if step == recorder.start else earlier + time.perf_counter() - started
         interrupted = step < training.steps or processes.on_any(stop.is_set())
         if step != recorder.start:
             with stop.writing():
@@ -159,10 +162,16 @@ def run(
         step=step,
         interrupted=interrupted,
         seconds=seconds,
-        updates_per_second=float(np.median(speeds[1:])) if len(speeds) > 1 else math.nan,
+        updates_per_second=float(np.median(speeds[1:] or _speeds(history, training.log_every) or [math.nan])),
         directory=recorder.path,
         best_scores=np.where(alive & np.isfinite(scores), scores, np.nan),
     )
+
+
+def _speeds(history: list[dict[str, Any]], count: int) -> list[float]:
+    """Steps per second between entries of the history that are `count` steps apart."""
+    pairs = [(new["step"] - old["step"], new["seconds"] - old["seconds"]) for old, new in itertools.pairwise(history)]
+    return [count / seconds for steps, seconds in pairs if steps == count and seconds > 0]
 
 
 def _entry(step: int, record: Record, were_alive: np.ndarray, seconds: float) -> dict[str, Any]:

@@ -434,6 +434,22 @@ def test_the_pace_is_that_of_the_calls_after_the_first_which_compiles(monkeypatc
     assert whole.updates_per_second == 1 and whole.seconds == 107
     assert [entry["seconds"] for entry in whole.history] == [100, 104, 105, 107]
     assert np.isnan(ran(2).updates_per_second), "there was only the first call"
+    taken = iter([100.0, 4.0, 50.0, 100.0, 50.0])
+    assert ran(5).updates_per_second == 0.5, "the shorter last call compiles again"
+    assert np.isnan(ran(3).updates_per_second)
+
+
+def test_a_finished_run_knows_its_pace_and_takes_no_more_time(finished, tmp_path):
+    _, directory = finished
+    shutil.copytree(directory, tmp_path / "run")
+    history = run_directory.read_metrics(directory)
+    times = dict(zip((2, 4, 6), (10.0, 12.0, 13.0), strict=True))
+    run_directory.write_metrics(tmp_path / "run", [line | {"seconds": times[line["step"]]} for line in history])
+    saved = checkpoint.read_manifest(directory / "checkpoints")["seconds"]
+    for _ in range(2):
+        again = train(experiment(), directory=tmp_path / "run", resume=True)
+        assert again.seconds == saved
+        assert again.updates_per_second == 1.5, "the median of 1 and 2 steps a second"
 
 
 def test_a_call_that_compiles_again_can_be_stopped(monkeypatch):
