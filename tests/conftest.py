@@ -142,5 +142,5 @@ def pytest_xdist_make_scheduler(config, log):
 def group(nodeid: str) -> str:
     """`tests/a.py` of `tests/a.py::test_b[c]`; of a test of the contract with its model's name."""
     file = nodeid.partition("::")[0]
-    case = re.search(r"test_contract\.py::test_(?:contract|it_learns)\[(\w+)", nodeid)
+    case = re.search(r"test_contract\.py::test_(?:contract\w*|it_learns)\[(\w+)", nodeid)
     return f"{file}[{case[1]}]" if case else file

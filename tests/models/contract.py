@@ -202,7 +202,8 @@ def check_batch_order(case: Case) -> None:
 
 
 def check_capacity_and_traces(case: Case) -> None:
-    """More padding, compilation and looking inside change nothing; traces come out of the scan time-major and whole."""
+    """More padding, compilation and looking inside change nothing; each trace has an axis of the batch, and those of a
+    scan are time-major and whole."""
     short, long = ragged(case.task), ragged(case.task, 2 * CAPACITY + 1)
     compiled = real(outcome(case).answers, short)
     outputs, mutated = apply(bound(case), parameters(case), long, mutable=["traces"])
@@ -210,10 +211,14 @@ def check_capacity_and_traces(case: Case) -> None:
     by_name = {path[-2].key: leaf for path, leaf in jax.tree_util.tree_leaves_with_path(mutated.get("traces", {}))}
     if "token" in by_name:  # a recurrent reading: every trace is [T, B, ...]
         valid = np.asarray(by_name["valid"])
-        assert valid.sum(axis=0).max() <= valid.shape[0]
+        read, answered = (np.asarray(mask).sum(axis=1) for mask in (long.input_mask, long.target_mask))
+        assert np.all(valid.sum(axis=0) >= np.maximum(read, answered)), "the traces lack steps"
         for name, leaf in by_name.items():
             assert leaf.shape[:2] == valid.shape, f"trace {name} is not time-major"
             assert np.all(np.isfinite(np.asarray(leaf, np.float64)[valid])), f"trace {name} is not finite"
+    else:
+        for name, leaf in by_name.items():
+            assert len(ROWS) in leaf.shape, f"trace {name} has no axis of the batch"
 
 
 def without_addresses(program: Any) -> str:

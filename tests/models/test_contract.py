@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 import flax.linen as nn
@@ -52,7 +54,9 @@ from lenmem.models import (
     UniversalTransformer,
     VectorStackRNN,
     panm,
+    supports,
 )
+from lenmem.tasks.dnc import Search
 from lenmem.tasks.groups import WordProblem
 from lenmem.tasks.lantm import Copy, Reverse
 from lenmem.types import Spec
@@ -62,6 +66,7 @@ from tests.models.columns import Runs
 from tests.models.contract import Case, Learning
 from tests.models.test_esbn import Naming
 from tests.models.test_stack_rnn import Closing
+from tests.test_bad_input import small as sizes
 
 short = Copy(vocabulary=4, train_lengths=(1, 5))
 """What a case learns if it names no other task. A constant answer gets 0.29 of the slots."""
@@ -70,6 +75,8 @@ many, more = (Copy(vocabulary=64, train_lengths=(2, longest)) for longest in (10
 parity = WordProblem(group="Z2", train_lengths=(1, 12))
 """A constant answer gets 0.5 of the slots."""
 far_back = Reverse(vocabulary=8, train_lengths=(1, 8))
+search = Search(train_lengths=(1, 5))
+"""Reads tokens and a channel, and answers in bits."""
 counting = WordProblem(group="Z3", train_lengths=(1, 10), test_lengths=(11, 30))
 """Sums modulo 3, at each position."""
 
@@ -245,7 +252,7 @@ CASES = [
     ),
     Case(
         "dnc_improved",
-        DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True),
+        DNC(**machine, read_heads=1, masking=True, deallocation=True, link_sharpness=True, plain_lengths=True),
         within(0.8, 0.891, updates=500),
     ),
     Case("ntm", NTM(**machine), within(0.8, 0.882, updates=500)),
@@ -309,8 +316,10 @@ VARIANTS = {
         "bert_span_panm",
     ),
 }
-"""Further settings of models that are under contract anyway: minutes, for `pytest -m slow`."""
+"""Further settings of models that are under contract anyway: minutes, for `.ci/run weekly`."""
 
+FREQUENT, RARE = pytest.mark.thorough, pytest.mark.slow
+"""What `.ci/run` runs for every change, and what `.ci/run weekly` runs."""
 QUICK = {"lantm", "ndr", "transformer", "lstm"}
 """Flagships that also learn and are checked in bfloat16, with programs of their own, in every run of the suite."""
 
@@ -318,21 +327,51 @@ QUICK = {"lantm", "ndr", "transformer", "lstm"}
 def marks_of(case: Case, always: Set[str]) -> list[pytest.MarkDecorator]:
     """Where a check of this case runs: in every run of the suite if it is one of `always`."""
     if case.name in VARIANTS:
-        return [pytest.mark.slow]
-    return [] if case.name in always else [pytest.mark.thorough]
+        return [RARE]
+    return [] if case.name in always else [FREQUENT]
+
+
+def checked(case: Case, check: Callable[[Case], None], marks: Iterable[pytest.MarkDecorator]) -> Any:
+    """A parameter (case, check)."""
+    return pytest.param(case, check, id=f"{case.name}-{check.__name__.removeprefix('check_')}", marks=marks)
 
 
 def checks_of(case: Case) -> list[Any]:
     """Parameters (case, check)."""
     return [
-        pytest.param(
-            case,
-            check,
-            id=f"{case.name}-{check.__name__.removeprefix('check_')}",
-            marks=marks_of(case, QUICK if check is contract.check_bfloat16 else FLAGSHIPS),
-        )
+        checked(case, check, marks_of(case, QUICK if check is contract.check_bfloat16 else FLAGSHIPS))
         for check in contract.CHECKS
     ]
+
+
+def with_channels() -> list[Any]:
+    """Parameters (case, check): rows of floats with answers in bits, for the models that take them."""
+    return [
+        checked(dataclasses.replace(case, task=search), check, [FREQUENT if case.name in FLAGSHIPS else RARE])
+        for case in CASES
+        if supports(case.model, search.spec) is None
+        for check in (contract.check_padding, contract.check_capacity_and_traces, contract.check_batch_order)
+    ]
+
+
+def without_a_case() -> list[str]:
+    """The names of `MODELS` whose class or settings no case has, apart from sizes."""
+
+    def under_contract(kind: type, preset: dict[str, Any]) -> bool:
+        alike = [case.model for case in CASES if type(case.model) is kind]
+        settings = {field: value for field, value in preset.items() if type(value) is not int}
+        return any(all(getattr(model, field) == value for field, value in settings.items()) for model in alike)
+
+    return [name for name, (kind, preset) in MODELS.items() if not under_contract(kind, preset)]
+
+
+@functools.cache
+def named(name: str) -> Case:
+    """A case for a name without one: its settings at a small size, which learns nothing."""
+    kind, preset = MODELS[name]
+    model = kind(**sizes(kind, preset))
+    task = next(task for task in (short, counting, Runs()) if supports(model, task.spec) is None)
+    return Case(name, model, Learning(0.0), task)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -348,6 +387,23 @@ def programs_are_not_kept():
 @pytest.mark.parametrize(("case", "check"), [one for case in CASES for one in checks_of(case)])
 def test_contract(case, check):
     check(case)
+
+
+@pytest.mark.parametrize(("case", "check"), with_channels())
+def test_contract_with_channels(case, check):
+    """Padding of floats is NaN, which a mask that multiplies lets through."""
+    check(case)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "check",
+    [contract.check_shapes, contract.check_padding, contract.check_capacity_and_traces, contract.check_batch_order],
+    ids=lambda check: check.__name__.removeprefix("check_"),
+)
+@pytest.mark.parametrize("name", without_a_case())
+def test_contract_of_names_without_a_case(name, check):
+    check(named(name))
 
 
 @pytest.mark.learning
@@ -400,6 +456,11 @@ class Aligner(nn.Module):
         if self.flaw == "traces":
             self.sow("traces", "token", inputs)
             self.sow("traces", "valid", input_mask.T)
+        if self.flaw == "cut":
+            self.sow("traces", "token", inputs.T[:3])
+            self.sow("traces", "valid", input_mask.T[:3])
+        if self.flaw == "summed":
+            self.sow("traces", "states", states.sum(0))
         answers = jnp.pad(states, [(0, 0), (0, target_mask.shape[1] - inputs.shape[1]), (0, 0)])
         ended = jnp.pad(input_mask, [(0, 0), (0, target_mask.shape[1] - inputs.shape[1])])[..., None]
         bag = jnp.broadcast_to(bag[:, None], answers.shape)
@@ -438,6 +499,8 @@ def test_an_honest_model_learns(learns):
         ("rows", contract.check_batch_order),
         ("jit", contract.check_capacity_and_traces),
         ("traces", contract.check_capacity_and_traces),
+        ("cut", contract.check_capacity_and_traces),
+        ("summed", contract.check_capacity_and_traces),
         ("key", contract.check_determinism),
         ("gradient", contract.check_finite),
         ("bfloat16", contract.check_bfloat16),
