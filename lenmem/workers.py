@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +25,8 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 LENMEM = (sys.executable, "-m", "lenmem")
 """The command that starts lenmem."""
 WORKER = "LENMEM_WORKER"
-"""Set in the environment of workers. Work for all jobs, such as writing the page, is left to their parent."""
+"""Set in the environment of workers, to the process that started them. Work for all jobs, such as writing the page, is
+left to it."""
 POLL_SECONDS = 0.2
 
 
@@ -44,6 +47,21 @@ class Job:
 def is_worker() -> bool:
     """Whether this process was started by `run_jobs`."""
     return WORKER in os.environ
+
+
+def end_with_parent() -> None:
+    """Has a worker end when its parent does, even by kill -9: it gets SIGTERM, at which a training saves.
+
+    Otherwise it would go on beside the worker that continues its work when the command is given again.
+    """
+    parent = int(os.environ[WORKER])
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="lenmem-parent", daemon=True).start()
 
 
 def run_jobs(
@@ -70,25 +88,26 @@ def run_jobs(
     """
     waiting = list(jobs)
     say(f"{heading}{_left(waiting, seconds, workers)}")
-    running: dict[subprocess.Popen[bytes], tuple[Job, float]] = {}
+    running: dict[subprocess.Popen[bytes], tuple[Job, float, int]] = {}
     failed = []
     with stopping.heeded() as stop, _stopped_at_the_end(running):
         stop.alone = False
         while (waiting or running) and not stop.is_set():
-            while len(running) < workers and (free := ready(waiting, (job for job, _ in running.values()))):
+            while len(running) < workers and (free := ready(waiting, (job for job, *_ in running.values()))):
                 job = free[0]
                 waiting.remove(job)
                 say(f"start {job.name}")
-                running[_start(job, command)] = job, time.monotonic()
+                earlier = job.log.stat().st_size if job.log.exists() else 0
+                running[_start(job, command)] = job, time.monotonic(), earlier
             time.sleep(POLL_SECONDS)
             for process in [process for process in running if process.poll() is not None]:
-                job, started = running.pop(process)
+                job, started, earlier = running.pop(process)
                 if process.returncode == 0:
                     how = f"done  {job.name} in {duration(time.monotonic() - started)}"
                 else:
                     failed.append(job)
-                    how = f"FAILED {job.name}, exit status {process.returncode}: {_last_line(job.log)}"
-                say(f"{how}; {_left([*waiting, *(job for job, _ in running.values())], seconds, workers)}")
+                    how = f"FAILED {job.name}, exit status {process.returncode}: {_last_line(job.log, earlier)}"
+                say(f"{how}; {_left([*waiting, *(job for job, *_ in running.values())], seconds, workers)}")
     if stop.is_set():
         raise KeyboardInterrupt("stopped; the same command continues")
     return failed
@@ -125,7 +144,7 @@ def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> st
 
 def _start(job: Job, command: Sequence[str]) -> subprocess.Popen[bytes]:
     flags = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
-    alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WORKER: "1"}
+    alone = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", WORKER: str(os.getpid())}
     make_directory(job.log.parent)
     with job.log.open("ab") as output:
         return subprocess.Popen(
@@ -138,6 +157,7 @@ def _start(job: Job, command: Sequence[str]) -> subprocess.Popen[bytes]:
         )
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines()
+def _last_line(log: Path, earlier: int) -> str:
+    """The last line of a log, without the first `earlier` bytes, which are those of earlier attempts."""
+    lines = log.read_bytes()[earlier:].decode(errors="replace").strip().splitlines()
     return f"{lines[-1]} ({log})" if lines else f"it printed nothing ({log})"

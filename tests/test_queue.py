@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from lenmem import workers
 from lenmem.progress import duration
 from lenmem.queue import Entry, estimates, read_queue, run_queue
 from lenmem.serialize import to_plain
-from lenmem.workers import ready
+from lenmem.workers import Job, ready, run_jobs
 
 # A stand-in for `lenmem`: records its arguments, and writes the record of every row except those called `bad`.
 WORKER = """
@@ -137,6 +140,59 @@ def test_workers_are_stopped_with_the_queue(queue, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         run(entries, folders, workers=2)
     assert len(started) == 2 and all(process.poll() is not None for process in started)
+
+
+def test_a_worker_that_says_nothing_is_not_explained_by_an_earlier_one(tmp_path):
+    log, said = tmp_path / "job.log", []
+    log.write_text("step 10/10  loss 0.01\n")
+    killed = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    job = Job("one", (), log)
+    assert run_jobs([job], workers=1, say=said.append, seconds={}, command=killed) == [job]
+    assert f"FAILED one, exit status -9: it printed nothing ({log})" in said[-1]
+
+
+def test_a_worker_ends_when_its_parent_was_killed(tmp_path):
+    worker = tmp_path / "worker.py"
+    worker.write_text(f"""
+import pathlib, signal, sys, time
+from lenmem import workers
+
+def save(*_):
+    pathlib.Path("{tmp_path}/saved").touch()
+    sys.exit()
+
+signal.signal(signal.SIGTERM, save)
+workers.end_with_parent()
+pathlib.Path("{tmp_path}/started").touch()
+time.sleep(100)
+""")
+    queue = f"""
+import sys
+from pathlib import Path
+from lenmem.workers import Job, run_jobs
+
+job = Job("one", (), Path("{tmp_path}/log"))
+run_jobs([job], workers=1, say=print, seconds={{}}, command=(sys.executable, "{worker}"))
+"""
+    parent = subprocess.Popen([sys.executable, "-c", queue])
+    wait_for(tmp_path / "started")
+    assert not (tmp_path / "saved").exists()
+    parent.kill()
+    parent.wait()
+    wait_for(tmp_path / "saved")
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 90
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.1)
+
+
+def test_the_command_line_ends_with_its_parent():
+    of_another = os.environ | {workers.WORKER: "0"}
+    ended = subprocess.run([sys.executable, "-m", "lenmem", "list"], env=of_another, capture_output=True)
+    assert ended.returncode == 143
 
 
 def test_estimates_come_from_the_records_most_alike(queue):
