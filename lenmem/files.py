@@ -52,6 +52,12 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
+def check_replaceable(path: Path, mark: str) -> None:
+    """Raises ValueError if a file exists that does not contain `mark`, as what lenmem generates does."""
+    if path.exists() and mark not in path.read_text(errors="replace"):
+        raise ValueError(f"{path} would be replaced, but lenmem did not write it; choose another directory")
+
+
 def make_directory(path: Path) -> None:
     """Makes a directory and its parents, unless it exists. Raises ValueError if a file has the name of one of them.
 

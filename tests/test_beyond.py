@@ -192,11 +192,13 @@ def test_the_page_has_all_tables():
         (["copy", "--idea", "none"], "beyond/copy has no idea 'none'"),
         (["--idea", "none"], "go with a task"),
         (["copy", "--record"], "no record of copy"),
+        (["--results", __file__], "is a file, not a directory of records"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments, message, tmp_path, capsys):
+    given = ["--results", str(tmp_path), "--runs", str(tmp_path)]
     with pytest.raises(SystemExit, match="2"):
-        main(["beyond", *arguments, "--results", str(tmp_path), "--runs", str(tmp_path)])
+        main(["beyond", *given, *arguments] if arguments[0].startswith("-") else ["beyond", *arguments, *given])
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -212,6 +214,18 @@ def test_the_tables_are_printed_and_a_record_is_not_trained_again(tmp_path, caps
     main(["beyond", "--record", *given])
     assert "parity" not in capsys.readouterr().out  # two steps reach nothing
     assert (tmp_path / "results" / "README.md").read_text().endswith("|\n")
+
+
+def test_a_page_of_someone_else_is_not_replaced(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(beyond, "entry_of", lambda task, idea=None: ENTRY)
+    (tmp_path / "README.md").write_text("my project")
+    with pytest.raises(SystemExit, match="2"):
+        main(["beyond", "parity", "--results", str(tmp_path), "--runs", str(tmp_path / "runs")])
+    assert "README.md would be replaced, but lenmem did not write it" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "runs").exists(), "before any training"
+    with pytest.raises(ValueError, match="would be replaced"):
+        beyond.save_page(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "my project"
 
 
 # The records of this repository --------------------------------------------------------------------------------------

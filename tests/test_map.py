@@ -41,6 +41,7 @@ from lenmem.map import (
 )
 from lenmem.map.cells import settings_of
 from lenmem.options import parse
+from lenmem.training.optimizer import Cosine
 from lenmem.training.step import initial_state
 
 TINY = Budget(parameters=2000, seconds=0.2, search_seconds=0.05, rates=(1e-3, 1e-2), seeds=2, batch_size=4, samples=4)
@@ -146,6 +147,27 @@ def test_a_rate_of_zero_trains_nothing_and_each_lane_has_its_own():
         np.testing.assert_array_equal(new[0], old[0])
         np.testing.assert_array_equal(old[1], old[0])
     assert any((new[1] != old[1]).any() for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True))
+
+
+def test_the_clock_starts_after_the_schedule_is_compiled(monkeypatch):
+    """Its operations are compiled at their first use."""
+    seen = []
+
+    class Watched(Cosine):
+        def __call__(self, count, steps):
+            seen.append("schedule")
+            return super().__call__(count, steps)
+
+    def clock() -> float:
+        seen.append("clock")
+        return float(len(seen))
+
+    monkeypatch.setattr("lenmem.map.training.Cosine", Watched)
+    monkeypatch.setattr("lenmem.map.training.time.process_time", clock)
+    task = tasks.make("copy", train_lengths=(1, 2))
+    trainer = Trainer(Experiment(task, models.make("lstm", hidden_size=4, embedding_size=2)), batch_size=2)
+    trainer.fit(jax.random.split(jax.random.key(0), 1), (1e-2,), seconds=1.0)
+    assert seen == ["schedule", "clock", "schedule", "clock"]
 
 
 def test_a_record_is_complete_and_read_again(trained):

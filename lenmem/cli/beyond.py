@@ -66,6 +66,7 @@ def go_beyond(arguments: list[str]) -> None:
     if record is None:
         if options.again and beyond.finished(entry, runs / entry.name):
             runs = beyond.again(entry, runs)
+        beyond.check_page(results)
         say(f"training {name_of(entry.experiment.model)} on {entry.name}")
         told = plain_report(entry.experiment.training.steps)
         record = beyond.run_entry(entry, results=results, runs=runs, report=told, rounds=options.rounds)

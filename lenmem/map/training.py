@@ -99,12 +99,16 @@ class Trainer:
         if len(keys) not in self.compiled:
             self.compiled[len(keys)] = self.advance.lower(state, STEPS_AT_ONCE).compile()
         program, schedule = self.compiled[len(keys)], Cosine(warmup=0.1)
+
+        def rates_at(part: float) -> jax.Array:
+            # A schedule counts updates, so the elapsed time is given as updates out of 1000.
+            return jnp.asarray(rates, jnp.float32) * schedule(round(1000 * part), 1000)
+
+        rates_at(0.0)  # compiles its operations before the clock starts
         spent, steps = 0.0, 0
         while spent < seconds:
             started = time.process_time()
-            # A schedule counts updates, so the elapsed time is given as updates out of 1000.
-            rate = jnp.asarray(rates, jnp.float32) * schedule(round(1000 * spent / seconds), 1000)
-            members = state.members
+            rate, members = rates_at(spent / seconds), state.members
             members = members._replace(optimizer_state=optax.tree.set(members.optimizer_state, learning_rate=rate))
             state, _ = jax.block_until_ready(program(state._replace(members=members)))
             steps += STEPS_AT_ONCE
