@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lenmem import papers
+from lenmem.evaluation.metrics import is_share
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
 from lenmem.files import as_json, make_directory, read_json, write_whole
@@ -61,9 +62,11 @@ def recorded(
 
 def best_seed(record: Mapping[str, Any]) -> int:
     """The seed that is best in the first of its `ranked_metrics`; ties are broken by the others."""
-    seeds = zip(*(record["measured"][name]["seeds"] for name in ranked_metrics(record)), strict=True)
+    names = ranked_metrics(record)
+    seeds = zip(*(record["measured"][name]["seeds"] for name in names), strict=True)
+    signs = [1 if is_share(name) else -1 for name in names]
     # A diverged seed has None everywhere, which sorts below every number.
-    ranks = [tuple(-1.0 if value is None else value for value in values) for values in seeds]
+    ranks = [tuple(-np.inf if x is None else sign * x for sign, x in zip(signs, of, strict=True)) for of in seeds]
     return max(range(len(ranks)), key=lambda seed: ranks[seed])
 
 

@@ -369,6 +369,9 @@ def test_the_best_seed_is_one_seed_and_exact_match_decides():
     cells = {"longest_length": {"seeds": [50, 40]}, "mean_accuracy": {"seeds": [70.0, 80.0]}}
     compared = {"metrics": {"mean_accuracy": "score"}, "measured": {n: c | {"paper": None} for n, c in cells.items()}}
     assert best_seed(compared) == 1  # without exact match, what is compared with the paper decides
+    cells = {"exact_match": {"seeds": [0.0, 0.0, None]}, "perplexity": {"seeds": [3.0, 900.0, None]}}
+    printed = {"metrics": {"perplexity": "test"}, "measured": {n: c | {"paper": None} for n, c in cells.items()}}
+    assert best_seed(printed) == 0, "the smaller perplexity is the better one"
 
 
 def test_a_record_replaces_the_parameters_of_an_earlier_one(tmp_path, monkeypatch):
