@@ -201,6 +201,7 @@ def test_a_file_is_not_shown_with_the_curve_of_a_run_of_its_name(folder, capsys)
 def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, interrupted):
     printed = run(capsys, "export", "begun", "--output", "away.safetensors", "--with-optimizer")
     assert printed == "wrote away.safetensors\n"
+    (folder / "elsewhere" / "checkpoints").mkdir(parents=True)  # all that remains of an attempt on a full disk
     assert "at step 2 of 4" in run(capsys, "import", "away.safetensors", "--directory", "elsewhere")
     assert "already holds a run" in fails(capsys, "import", "away.safetensors", "--directory", "elsewhere")
     before = (folder / "away.safetensors").read_bytes()
@@ -274,7 +275,7 @@ def test_names_of_tokens():
 @pytest.mark.parametrize("name", ["quickstart", "copy"])
 def test_compare_takes_a_configuration_or_task_before_a_run_of_that_name(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / name / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / name / "checkpoints" / "2").mkdir(parents=True)
     with pytest.raises(SystemExit):
         cli.main(["compare", name, "--models", "lantn"])
     assert "Did you mean 'lantm'" in capsys.readouterr().err
@@ -385,6 +386,7 @@ def test_list_names_everything(capsys):
         (("export", "tiny", "--output", "tiny.txt"), "must end with .safetensors, got tiny.txt"),
         (("import", "runs/tiny"), "runs/tiny is a directory, not a safetensors file"),
         (("map", "--workers", "-1"), "--workers is -1; it must be an integer, at least 0"),
+        (("reproduce", "--queue=lantm", "--workers", "0"), "--workers is 0; it must be an integer, at least 1"),
         (("reproduce", "--queue", "lantm", "--workers", "0"), "--workers is 0; it must be an integer, at least 1"),
         (("compare", "--models", "lantm"), "either a configuration or --tasks"),
         (("compare", "quickstart"), "give --models; only a configuration that defines `models`"),

@@ -69,7 +69,7 @@ def reproduce(arguments: list[str]) -> None:
     from lenmem import records
     from lenmem import reproduce as rows
 
-    if "--queue" in arguments:
+    if any(word == "--queue" or word.startswith("--queue=") for word in arguments):
         _run_queue(parse(Reproduce, "reproduce", arguments))
         return
     name, rest = subject_ahead(arguments, "reproduce", "CONFIG | --queue PAPER", Reproduce)

@@ -82,7 +82,8 @@ class Training:
             raise ValueError(f"training.seeds_at_once={self.seeds_at_once} does not divide seeds={self.seeds}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
-        if self.selection_window > 1 and self.selection_window * self.validate_every > self.steps:
+        validations = -(-self.steps // self.validate_every) if self.validate_every else self.selection_window
+        if self.selection_window > max(validations, 1):  # the last step is validated, too
             raise ValueError(
                 f"training.selection_window={self.selection_window} validations, one each {self.validate_every} steps, "
                 f"are more than {self.steps} steps have"

@@ -40,8 +40,8 @@ CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
 
 def holds_run(directory: Path) -> bool:
     """Whether a run was started in the directory, or its snapshots are there."""
-    begun = (directory / METRICS).exists() or (directory / CHECKPOINTS).exists()
-    return begun or bool(checkpoint.steps(directory / SNAPSHOTS))
+    saved = checkpoint.steps(directory / CHECKPOINTS) or checkpoint.steps(directory / SNAPSHOTS)
+    return bool(saved) or (directory / METRICS).exists()
 
 
 def diverged_unsaved(directory: Path) -> bool:
@@ -58,7 +58,11 @@ def all_diverged(directory: Path) -> bool:
 def read_metrics(directory: Path, step: int | None = None) -> list[dict[str, Any]]:
     """The history of the run in a directory, up to `step`. An incomplete last line is left out."""
     history: list[dict[str, Any]] = []
-    lines = (directory / METRICS).read_text().splitlines() if (directory / METRICS).exists() else []
+    path = directory / METRICS
+    try:
+        lines = path.read_text().splitlines() if path.exists() else []
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
     for line in lines:
         try:
             history.append(json.loads(line))
@@ -81,6 +85,8 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
     if not checkpoints.is_dir() and not snapshots.is_dir():
         if Path(directory).is_dir():
             raise ValueError(f"{directory} is not a run: it has no folder {CHECKPOINTS}")
+        if Path(directory).exists():
+            raise ValueError(f"{directory} is not a run: it is a file")
         places = [place for place in (Path(directory).parent, Path("runs")) if place.is_dir()]
         known = sorted(str(run) for place in places for run in place.iterdir() if (run / CHECKPOINTS).is_dir())
         raise ValueError(f"{directory} is not a run: there is no such directory.{nearest(directory, known)}")

@@ -502,6 +502,7 @@ def test_a_seed_without_a_score_keeps_its_last_parameters():
 def test_a_window_longer_than_the_training_is_refused():
     with pytest.raises(ValueError, match=r"selection_window=4 validations, one each 2 steps, are more than 6 steps"):
         experiment(selection="validation", validate_every=2, selection_window=4)
+    experiment(steps=7, selection="validation", validate_every=2, selection_window=4)  # the last step is validated
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,14 @@ def test_loading_reads_the_parameters_alone(tmp_path):
         lenmem.load(tmp_path / "run", modules=[Bag])
 
 
+def test_what_is_no_run_and_what_is_no_text_is_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"metrics.jsonl is damaged: 'utf-8' codec"):
+        run_directory.read_metrics(tmp_path)
+    with pytest.raises(ValueError, match=r"metrics.jsonl is not a run: it is a file"):
+        run_directory.folder_of(tmp_path / "metrics.jsonl")
+
+
 def _damage(run: Path, item: str) -> str:
     """Change a file of an item of the checkpoint of step 2."""
     folder = run / CHECKPOINTS / "2"
