@@ -15,8 +15,9 @@
 # # Several devices
 #
 # A run uses all devices of its machine, and several processes can train one run together. The experiment
-# stays the same. You can try this on a laptop, since JAX can split a CPU into several virtual devices. They make
-# nothing faster, but they show what happens on a machine with two GPUs. It takes about two minutes on one CPU core.
+# stays the same. You can try this on a laptop, since JAX can split a CPU into several virtual devices. They speed
+# up only large networks (`--training.devices`); here they show what happens on a machine with two GPUs. It takes about
+# two minutes on one CPU core. The times below are those of a busy machine.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

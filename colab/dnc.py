@@ -22,6 +22,7 @@
 #
 # This notebook trains three such machines to copy up to 10 symbols with 16 slots, gives them more, and looks at what
 # they write, free and link. It takes about four minutes on one CPU core.
+# The times below are those of a busy machine.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

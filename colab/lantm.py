@@ -21,6 +21,7 @@
 #
 # This notebook trains one on sequences of up to 16 tokens, measures it at up to twice that length, looks into its
 # memory, compares it with an LSTM, and ends with a model of your own. It takes about two minutes on two CPU cores.
+# The times below are those of a busy machine.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

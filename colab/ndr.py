@@ -18,6 +18,7 @@
 # Transformer layer repeatedly. A gate lets every column wait, unchanged, until its operands are computed; geometric
 # attention finds the nearest match at any distance. The network is trained on up to five nested functions and tested on
 # ten. This takes about three minutes on one CPU core, too few steps to learn the rule completely.
+# The times below are those of a busy machine.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

@@ -17,6 +17,7 @@
 # The task `pairs` takes any set of inputs and answers, from a file or from memory. It sorts them by the length of the
 # input, trains on the shorter ones, and tests on the longer ones. This tutorial makes such a set, trains two networks
 # on it, and asks them. It takes one to two minutes on one CPU core.
+# The times below are those of a busy machine.
 
 # %% tags=["hide-cell"]
 # Where to install lenmem from, if it is not installed: an address such as

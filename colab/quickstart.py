@@ -15,7 +15,7 @@
 # # Quickstart: does it still work on longer sequences?
 #
 # A network learns to copy sequences of up to 16 tokens, and is tested on up to 32. This takes less than a minute on
-# two CPU cores.
+# two CPU cores. The times below are those of a busy machine.
 #
 # **GPU or TPU.** The notebook needs no changes. In Colab choose *Runtime > Change runtime type* before the first cell;
 # JAX is preinstalled there for the chosen accelerator. Elsewhere install `lenmem[cuda13]` or `lenmem[tpu]`. The last

@@ -55,16 +55,16 @@ device. Examples of large data sets come from the host during a run; here random
 replace them. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's
 estimate for one device, with the body of a loop counted once. They compare forms of one program and do not predict a
 time. Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts
-once; the records of b286d2587 counted every step. Compile times are CPU time, summed over threads. A dash means not
-measured; for GPUs the compiler gives no cycles.
+once; records marked with * were made before and count every step. Compile times are CPU time, summed over threads. A
+dash means not measured. Empty: the compiler does not know the cycles of all operations; for GPUs it gives none.
 
 What takes more than a minute: `ndr/arithmetic` and `ndr/listops` compile a training step for each of six widths;
 `panm/scan` and `panm/mathematics` compile each of 6 and 12 Transformer layers by itself. `nam/reduce` and `nam/scan`
 are about 500 operations after fusion, and none takes more than an eighth of the time; `nam/fibonacci` and
 `nam/palindrome` train the network of `nam/reduce`. For a short trial, `JAX_OPTIMIZATION_LEVEL=O1` in
-the environment makes compilation shorter and programs slower. For v5e, with `lenmem compile CONFIG --topology v5e:2x2`,
-the four of NAM then take 27 to 50 CPU s, `panm/scan` 67, `panm/mathematics` 108, `ndr/arithmetic` 121 and `ndr/listops`
-162, and a step takes about twice the cycles.
+the environment makes compilation shorter and programs slower. For v5e, with `lenmem compile CONFIG --topologies
+v5e:2x2`, the four of NAM then take 27 to 50 CPU s, `panm/scan` 67, `panm/mathematics` 108, `ndr/arithmetic` 121 and
+`ndr/listops` 162, and a step takes about twice the cycles.
 """
 
 
@@ -100,6 +100,10 @@ of the program. A product that the kernel computes in three passes counts as thr
 copies: XLA stores arrays of this width transposed.
 """
 HEADS = 8
+EVERY_STEP = "b286d2587"
+"""The commit whose records count every step of an asynchronous collective."""
+LOST = "f83900719"
+"""A commit that is not in this repository, of records of kernels."""
 OPERATIONS = {
     "attention": "outer-product attention, XLA",
     "attention_kernel": "outer-product attention, kernel",
@@ -141,7 +145,8 @@ def page(records: list[dict[str, Any]]) -> str:
             parts.append(f"{chr(10) if chosen else ''}Not tried yet:\n{names}.\n")
     parts += _attention([record["attention"] for record in measured])
     parts += _linear(linear)
-    parts.append(f"\nCompiled at {commits}.\n")
+    lost = f" {LOST}, of some records of kernels, is not in this repository." if LOST in commits else ""
+    parts.append(f"\n{textwrap.fill(f'Compiled at {commits}.{lost}', 120)}\n")
     return "".join(parts)
 
 
@@ -217,12 +222,13 @@ def _place(record: dict[str, Any]) -> tuple[Any, ...]:
 def _row(record: dict[str, Any]) -> str:
     training, evaluation = record["training"], record["evaluation"]
     cycles = "" if training["cycles"] is None else f"{training['cycles'] / 1e6:.3g}"
+    collectives = ", ".join(f"{count} {kind}" for kind, count in training["collectives"].items())
     cells = [
         f"`{record['config']}`",
         _seconds(training),
         memory_text(training["memory"]),
         cycles,
-        ", ".join(f"{count} {kind}" for kind, count in training["collectives"].items()),
+        f"{collectives}\\*" if collectives and record["commit"].startswith(EVERY_STEP) else collectives,
         _seconds(evaluation),
         memory_text(evaluation["memory"]),
     ]

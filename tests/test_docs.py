@@ -214,6 +214,26 @@ def test_commands_are_those_of_the_readme():
         assert set(block.splitlines()) <= set(readme)
 
 
+def test_every_verb_is_in_the_quickstart():
+    """With its line in `lenmem --help`."""
+    section = (DOCS / "quickstart.md").read_text().partition("\n## Commands\n")[2]
+    listed = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
+    assert listed == [(verb, (kind.__doc__ or "").splitlines()[0]) for verb, (_, kind) in cli.VERBS.items()]
+
+
+def test_solved_seeds_are_counted():
+    """A table has a cell for each row of its records, and only seeds with 95% of the answers right count."""
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    solved = run(DOCS / "solved.py")
+    records = solved.records("lantm", "table_1b")
+    lines = solved.table(records)
+    assert sum(len(re.findall(r"\d of \d", line)) for line in lines) == len(records) > 90
+    row = {"task": "copy", "model": "RAM/Tape", "regime": "L"}
+    seeds = {"exact_match": {"seeds": [95.0, None, 94.9]}}
+    record = {"row": "copy-ram_tape-warm-L", "where": row, "measured": seeds}
+    assert solved.table([record])[-1] == "| copy | RAM/Tape | **warm: 1 of 3** |  |"
+
+
 # Docstrings -----------------------------------------------------------------------------------------------------------
 
 
