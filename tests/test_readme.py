@@ -5,6 +5,7 @@ Training steps are reduced here. `.ci/run` runs the shell examples unchanged.
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 
 from lenmem import models, tasks
 from lenmem.cli.shelves import markdown_tables
+from lenmem.configs import load_config
+from lenmem.files import read_json
+from lenmem.training.resume import same_experiment
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 FENCE = re.compile(r"^(<!-- ci: skip[^\n]*-->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -62,3 +66,23 @@ def test_links_lead_somewhere():
     """Relative links point at files of the repository."""
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", README):
         assert (Path(__file__).parent.parent / target).exists(), f"README.md links to {target}, which is missing"
+
+
+def test_the_quickstarts_table_is_that_of_its_record():
+    """`--check` compares; the record is a run of the two commands on a commit."""
+    root = Path(__file__).parent.parent
+    spec = importlib.util.spec_from_file_location("make_quickstart", root / "scripts" / "make_quickstart.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.main(["--check"]) == 0
+    record = read_json(script.RESULTS / "comparison.json")
+    changed = record | {"networks": record["networks"][::-1]}
+    assert script.section(changed, read_json(script.RESULTS / "keys.json")) not in README
+    assert record["command"].startswith("lenmem compare quickstart --models lantm lstm")
+    assert record["environment"]["commit"] and not record["environment"]["dirty"]
+    for network, model in zip(record["networks"], (None, "lstm"), strict=True):
+        if model is None:
+            assert same_experiment(network["experiment"], load_config("quickstart"))
+        else:
+            assert network["experiment"]["training"]["optimizer"]["learning_rate"] == 1e-2
