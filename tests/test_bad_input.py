@@ -164,7 +164,7 @@ READ = [
     tasks.make("dnc_search", train_lengths=(1, 3)),
     tasks.make("dyck", longest=4, examples=30),
     tasks.make("panm_dynamic_recall", vocabulary=4, train_lengths=(1, 3)),
-    Runs(vocabulary=5, longest=6),
+    Runs(vocabulary=5, longest=8),
     tasks.make("word_problem", group="Z2", train_lengths=(1, 3)),
 ]
 """Tokens, channels, aligned answers, a single answer, columns of the input, aligned answers that are tokens."""
