@@ -63,7 +63,11 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     entries = []
     rows = functools.cache(rows_of)  # several lines may have the same configuration
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         try:
             entries += _entries([(words[0], words[1:])] if words else [], rows)

@@ -9,6 +9,7 @@ import os
 import pytest
 
 from lenmem.files import check_replaceable, json_number, make_directory, read_json, write_json, write_whole
+from lenmem.runs.measuring import read_curve
 
 
 def test_json_comes_back_and_what_json_lacks_is_refused(tmp_path):
@@ -79,3 +80,13 @@ def test_a_file_where_a_directory_is_wanted_is_named(tmp_path, below):
     make_directory(tmp_path / "runs/copy")
     make_directory(tmp_path / "runs/copy")
     assert (tmp_path / "runs/copy").is_dir()
+
+
+def test_a_curve_that_is_none_says_how_to_measure_it_again(tmp_path):
+    assert read_curve(tmp_path) is None
+    for text in ("{}", "[]", '{"label": 3, "lengths": {}}'):
+        (tmp_path / "curve.json").write_text(text)
+        with pytest.raises(
+            ValueError, match=r"curve\.json is not a curve; measure it again: lenmem evaluate .* --save"
+        ):
+            read_curve(tmp_path)

@@ -235,3 +235,9 @@ def test_neither_file_nor_paper():
 
 def test_durations():
     assert [duration(seconds) for seconds in (4.2, 89, 90, 600, 12600)] == ["4 s", "89 s", "2 min", "10 min", "3.5 h"]
+
+
+def test_a_queue_that_is_no_text_is_named(tmp_path):
+    (tmp_path / "queue").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match="queue cannot be read: "):
+        read_queue(tmp_path / "queue")

@@ -45,8 +45,8 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "Dai et al. 2019, Su et al. 2021, Press et al. 2022, Raffel et al. 2020, Li et al. 2024",
     ),
     ("transformer_randomized",): (
-        "`transformer_xl` with random positions (`random_positions`, a field of all Transformers but `looped_transformer` "
-        "and `bert_span`)",
+        "`transformer_xl` with random positions (`random_positions`, a field of all Transformers but "
+        "`looped_transformer` and `bert_span`)",
         "Ruoss et al. 2023",
     ),
     ("transformer_stick_breaking", "transformer_forgetting"): (

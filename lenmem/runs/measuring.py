@@ -117,9 +117,14 @@ def save_curves(directory: Path, curves: Sequence[LengthCurve], name: str = "cur
 
 
 def read_curve(directory: Path) -> LengthCurve | None:
-    """The saved curve of a finished run; None if there is none."""
+    """The saved curve of a finished run; None if there is none. ValueError if the file is damaged."""
     saved = directory / CURVE
-    return LengthCurve.from_dict(read_json(saved)) if saved.exists() else None
+    if not saved.exists():
+        return None
+    try:
+        return LengthCurve.from_dict(read_json(saved))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{saved} is not a curve; measure it again: lenmem evaluate {directory} --save") from error
 
 
 def own_curve(run: Run) -> LengthCurve:
