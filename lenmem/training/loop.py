@@ -103,8 +103,8 @@ def run(
     if training.validate_every:
         check_selection(experiment)
     started = time.perf_counter()
-    # The recorder comes first, since it refuses a directory or settings without waiting for the initialisation.
-    with recorder, nullcontext(program.init()) as state, stopping.heeded() as stop:
+    state = program.init()
+    with recorder, stopping.heeded() as stop:
         stop.alone = jax.process_count() == 1
         state, history, earlier = recorder.restore(state)
         step = int(state.step)

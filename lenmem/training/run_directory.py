@@ -214,15 +214,13 @@ class Recorder:
                 for snapshot in snapshots:
                     shutil.rmtree(snapshot)
                 metrics.unlink()
-            if found is not None:
-                self._check_settings(found)
             if self.tensorboard:
                 try:
                     from tensorboardX import SummaryWriter
                 except ImportError:
                     raise ValueError("TensorBoard events need: pip install 'lenmem[tensorboard]'") from None
                 self.events = SummaryWriter(str(self.path))
-        except Exception:
+        except ValueError:
             self.lock.close()
             raise
         return -1 if found is None else found
@@ -242,10 +240,9 @@ class Recorder:
             return state, [], 0.0
         return processes.on_all(lambda: self._restored(state))
 
-    def _check_settings(self, step: int | None) -> None:
-        """Raises ValueError if the checkpoint of a step is one of another training."""
+    def _restored(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
         assert self.path is not None
-        saved = checkpoint.read_manifest(self.path / CHECKPOINTS, step)
+        saved = checkpoint.read_manifest(self.path / CHECKPOINTS, self.start)
         different = experiment_differences(saved["experiment"], self.experiment)
         if not different and saved.get("key") != self.about["key"]:
             different = ["it was begun with another key"]
@@ -257,10 +254,6 @@ class Recorder:
             raise ValueError(
                 f"{self.path} cannot be resumed with these settings; nothing was changed: {'; '.join(different)}"
             )
-
-    def _restored(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
-        assert self.path is not None
-        self._check_settings(self.start)  # here in every process
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
         # Lines after the checkpoint will be written again.
         history = read_metrics(self.path, int(state.step))

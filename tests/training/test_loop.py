@@ -824,19 +824,6 @@ def test_snapshots_that_remain_of_a_run_are_kept(finished, tmp_path, resume):
     assert run_directory.holds_run(tmp_path)
 
 
-@pytest.mark.parametrize(("place", "resume"), [("file", False), ("run", False), ("run", True)])
-def test_what_is_refused_is_refused_before_the_initialisation(finished, tmp_path, place, resume):
-    _, directory = finished
-    (tmp_path / "file").touch()
-    shutil.copytree(directory, tmp_path / "run")
-    setup = experiment(steps=8)
-    pretended = program.Program(lambda: pytest.fail("initialised"), lambda *_: None, len)  # pyright: ignore
-    recorder = Recorder(tmp_path / place, setup, jax.random.key(setup.training.seed), resume=resume)
-    with pytest.raises(ValueError, match=r"is a file|already holds a run|the run has 6, asked for 8"):
-        loop.run(pretended, setup, recorder)
-    assert train(experiment(), directory=tmp_path / "run", resume=True).step == 6, "it is not locked"
-
-
 def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_path):
     result, _ = finished
     (tmp_path / "run").mkdir()
