@@ -142,8 +142,16 @@ class Stacked(nn.Module):
             if hasattr(cell, "sequence_loss"):
                 raise ValueError(f"{type(cell).__name__} has a sequence_loss, so it cannot be stacked")
 
-    def start(self, batch_shape: tuple[int, ...], steps: int = 0, **known: Any) -> tuple[PyTree, ...]:
+    def start(
+        self,
+        batch_shape: tuple[int, ...],
+        steps: int = 0,
+        *,
+        deterministic: bool = True,
+        lengths: jax.Array | None = None,
+    ) -> tuple[PyTree, ...]:
         """The carries of all layers. Each is told what it asks for (`lenmem.nn.recurrence`)."""
+        known = {"deterministic": deterministic} | ({} if lengths is None else {"lengths": lengths})
         return tuple(told(layer.start, batch_shape, steps, **known) for layer in self.stack)
 
     @nn.compact

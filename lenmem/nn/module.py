@@ -41,14 +41,12 @@ class Part(Module, kw_only=True):
 
 
 def told(call: Callable[..., Any], *arguments: Any, **known: Any) -> Any:
-    """`call(*arguments)` with the keyword arguments out of `known` that its signature has, or all if it takes any.
+    """`call(*arguments)` with the keyword arguments out of `known` that its signature has.
 
     Users' modules may have an argument `deterministic`, and the `start` of a cell also `lengths`, but need not.
     """
     asked = inspect.signature(call).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in asked.values()):
-        known = {name: value for name, value in known.items() if name in asked}
-    return call(*arguments, **known)
+    return call(*arguments, **{name: value for name, value in known.items() if name in asked})
 
 
 def in_pieces(module: nn.Module) -> bool:

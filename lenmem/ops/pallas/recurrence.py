@@ -98,12 +98,14 @@ def _strengths(write: jax.Array, erase: jax.Array | None, log_decay: jax.Array |
         strength = jnp.zeros(0) if strength is None else strength.astype(kind)
         return jnp.pad(strength, [(0, 0)] * (strength.ndim - 1) + [(0, whole - strength.shape[-1])])
 
-    decay = filled(log_decay if log_decay is None else finite_logarithms(log_decay, kind))
-    chunks = _in_chunks(decay)
-    since, left = jnp.cumsum(chunks, axis=-1), padded_sums(chunks, reverse=True)
-    sums = (x.reshape(decay.shape) for x in (since, left))
-    rows = jnp.stack(jnp.broadcast_arrays(filled(write), filled(erase), *sums, decay), axis=-2)
-    return jnp.pad(rows, [(0, 0)] * (rows.ndim - 2) + [(0, STRENGTHS - USED), (0, 0)])
+    given = [filled(write), filled(erase)]
+    if log_decay is not None:
+        decay = filled(finite_logarithms(log_decay, kind))
+        chunks = _in_chunks(decay)
+        since, left = jnp.cumsum(chunks, axis=-1), padded_sums(chunks, reverse=True)
+        given += [since.reshape(decay.shape), left.reshape(decay.shape), decay]
+    rows = jnp.stack(jnp.broadcast_arrays(*given), axis=-2)
+    return jnp.pad(rows, [(0, 0)] * (rows.ndim - 2) + [(0, STRENGTHS - len(given)), (0, 0)])
 
 
 def _in_chunks(array: jax.Array) -> jax.Array:
