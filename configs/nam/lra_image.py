@@ -11,11 +11,11 @@ from lenmem.training import Cosine, Optimizer, Training
 
 from ._lra import arena
 
-# 100 passes over 45,000 pictures in batches of 4, the first of them with warm-up.
+# 100 passes over 45,000 pictures in batches of 4, one of them with warm-up.
 training = Training(
     steps=1_125_000,
     batch_size=4,
-    optimizer=Optimizer("adam", learning_rate=5e-4, b2=0.98, eps=1e-9, schedule=Cosine(warmup=11_250)),
+    optimizer=Optimizer("adam", learning_rate=5e-4, b2=0.98, eps=1e-9, schedule=Cosine(warmup=0.01)),
 )
 size = {
     "hidden_size": 128,
