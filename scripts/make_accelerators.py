@@ -102,8 +102,6 @@ copies: XLA stores arrays of this width transposed.
 HEADS = 8
 EVERY_STEP = "b286d2587"
 """The commit whose records count every step of an asynchronous collective."""
-LOST = "f83900719"
-"""A commit that is not in this repository, of records of kernels."""
 OPERATIONS = {
     "attention": "outer-product attention, XLA",
     "attention_kernel": "outer-product attention, kernel",
@@ -145,8 +143,7 @@ def page(records: list[dict[str, Any]]) -> str:
             parts.append(f"{chr(10) if chosen else ''}Not tried yet:\n{names}.\n")
     parts += _attention([record["attention"] for record in measured])
     parts += _linear(linear)
-    lost = f" {LOST}, of some records of kernels, is not in this repository." if LOST in commits else ""
-    parts.append(f"\n{textwrap.fill(f'Compiled at {commits}.{lost}', 120)}\n")
+    parts.append(f"\n{textwrap.fill(f'Compiled at {commits}.', 120)}\n")
     return "".join(parts)
 
 
