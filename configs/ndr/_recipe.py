@@ -106,6 +106,11 @@ def ctl(model: str, order: Order = "backward", **fields: Any) -> Experiment:
     return experiment(task, baseline(model, steps=11, **fields), adamw(1.5e-4, 0.0025), 30_000, 512)
 
 
+def last(cell: Experiment) -> Experiment:
+    """The same cell with its last parameters, as in Table 4."""
+    return dataclasses.replace(cell, training=dataclasses.replace(cell.training, selection="last"))
+
+
 def act(variant: str, model: str, order: Order, steps: int) -> Experiment:
     """One cell of Table 6: adaptive computation time, "A" of Graves or "U" of the Universal Transformer."""
     made = baseline(model, steps=14, halting={"A": "graves", "U": "dehghani"}[variant], published_penalty=True)

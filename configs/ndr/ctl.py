@@ -6,11 +6,11 @@ lenmem reproduce ndr/ctl --rows ctl_backward-ndr ctl_forward-ndr ctl_backward-bi
 Rows: `ctl_<order>-<model>`; of Table 4 `ctl_<order>-ndr-<steps>`, of Table 5 `ctl_<order>-<model>-<column>`, of Table 6
 `ctl_<order>-<model>-act_<A or U>-<30k or 60k>`.
 
-Records: `results/ndr/ctl_backward-bilstm.json` and `ctl_backward-lstm.json`. The loss of the LSTM was still falling at
-the end.
+Records: `results/ndr/ctl_backward-bilstm.json` and `ctl_backward-lstm.json`, of an older configuration, which reads
+other tokens before and after the input.
 """
 
-from ._recipe import MODELS, NDR, ORDERS, act, ctl, rows_of
+from ._recipe import MODELS, NDR, ORDERS, act, ctl, last, rows_of
 
 experiment = ctl(NDR)
 
@@ -29,7 +29,7 @@ for order in ORDERS:
                     rows[f"{name}-act_{variant}-{budget}"] = where | {"act": variant}, cell
     for steps in (12, 10, 8, 6, 4):
         where = {"variant": order, "model": NDR, "n_layers": steps}
-        depth[f"ctl_{order}-ndr-{steps}"] = where, ctl(NDR, order, steps=steps)
+        depth[f"ctl_{order}-ndr-{steps}"] = where, last(ctl(NDR, order, steps=steps))
 
 rows = rows_of("table_1", "ctl", plain, "longer") | rows_of("table_4", "ctl", depth, "test")
 rows |= rows_of("table_5", "ctl", column, "longer")
