@@ -265,8 +265,8 @@ def at_paper_scale() -> Iterator[str]:
     """The papers' configurations except small presets, sweeps and grids, alternating between the papers."""
     of_papers: dict[str, list[str]] = {}
     for name in configs.names():
-        paper, _, last = name.rpartition("/")
-        if paper != "beyond" and not name.endswith(("_small", "_tiny")) and not last.startswith(("sweep", "grid")):
+        paper, _, _ = name.rpartition("/")
+        if paper != "beyond" and not name.endswith(("_small", "_tiny")) and not configs.is_search(name):
             of_papers.setdefault(paper, []).append(name)
     for turn in itertools.zip_longest(*of_papers.values()):
         yield from filter(None, turn)

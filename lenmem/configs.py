@@ -36,6 +36,11 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.as_posix() for path in paths if not any(part.startswith("_") for part in path.parts)))
 
 
+def is_search(name: str) -> bool:
+    """Whether a configuration is a grid or a sweep, whose rows are searches for settings."""
+    return name.rpartition("/")[2].startswith(("grid", "sweep"))
+
+
 def find(name: str | os.PathLike[str], tasks: Iterable[str] = ()) -> Path:
     """The file of a configuration, by name or path. Raises ValueError with the nearest name if there is none.
 

@@ -58,8 +58,7 @@ def read_queue(queue: str | os.PathLike[str]) -> list[Entry]:
     if not path.is_file():
         if os.fspath(queue) not in papers.names():
             raise ValueError(f"{queue} is neither a file nor a paper.{choices(queue, papers.names())}")
-        searches = (f"{queue}/grid", f"{queue}/sweep")
-        named = [name for name in configs.names() if name.startswith(f"{queue}/") and not name.startswith(searches)]
+        named = [name for name in configs.names() if name.startswith(f"{queue}/") and not configs.is_search(name)]
         return _entries((name, ()) for name in named if getattr(configs.module_of(name), "rows", None))
     entries = []
     rows = functools.cache(rows_of)  # several lines may have the same configuration

@@ -268,6 +268,12 @@ def rows_of(config: str | os.PathLike[str]) -> dict[str, Row]:
     return rows
 
 
+def rows_of_paper(paper: str) -> dict[str, Row]:
+    """All rows of the configurations of a paper."""
+    named = [name for name in configs.names() if name.startswith(f"{paper}/")]
+    return {name: row for config in named for name, row in getattr(configs.module_of(config), "rows", {}).items()}
+
+
 def reproduce_config(
     config: str | os.PathLike[str],
     names: Iterable[str] = (),

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from lenmem.evaluation.lengths import LengthCurve
-from lenmem.evaluation.tables import METRICS
+from lenmem.evaluation.statistics import summarise
+from lenmem.evaluation.tables import METRICS, spread
 from lenmem.files import read_json
 
 ROOT = Path(__file__).parents[1]
@@ -56,7 +57,7 @@ def section(record: dict[str, Any], keys: list[dict[str, Any]]) -> str:
     header = ["length", "", *(f"{name} {metric.replace('_', ' ')} %" for name in curves for metric in METRICS)]
     lines = ["| " + " | ".join(header) + " |", "|---:|---|" + "---:|" * (len(header) - 2)]
     for length in LENGTHS:
-        cells = [cell(100 * curve.at(length)[metric]) for curve in curves.values() for metric in METRICS]
+        cells = [cell(curve.at(length)[metric]) for curve in curves.values() for metric in METRICS]
         trained = all(curve.train_lengths[0] <= length <= curve.train_lengths[1] for curve in curves.values())
         lines.append("| " + " | ".join([str(length), "train" if trained else "", *cells]) + " |")
     first, training = next(iter(curves.values())), record["networks"][0]["experiment"]["training"]
@@ -84,9 +85,9 @@ def section(record: dict[str, Any], keys: list[dict[str, Any]]) -> str:
 
 
 def cell(seeds: np.ndarray) -> str:
-    """Median and range, or one number if they are the same."""
-    low, median, high = (f"{value:.1f}" for value in (seeds.min(), np.median(seeds), seeds.max()))
-    return median if low == median == high else f"{median} ({low} - {high})"
+    """Median and range."""
+    summary = summarise(seeds)
+    return spread(summary.median, summary.low, summary.high)
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lenmem import configs, papers
+from lenmem import papers
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS
 from lenmem.files import json_number, read_json
 from lenmem.records import best_seed, compared_metrics, metric_name, ranked_metrics, shown, unit
-from lenmem.reproduce import Row
+from lenmem.reproduce import rows_of_paper
 from lenmem.serialize import from_plain
 from lenmem.training import Training
 from lenmem.training.resume import experiment_differences, same_experiment
@@ -157,11 +157,7 @@ def read_records(results: Path) -> list[Record]:
     return sorted([*records, *(other for record in records for other in _in_other_tables(record))], key=_place)
 
 
-@functools.cache
-def _rows(paper: str) -> dict[str, Row]:
-    """All rows of a paper's configurations."""
-    named = [name for name in configs.names() if name.startswith(f"{paper}/")]
-    return {row: it for name in named for row, it in getattr(configs.module_of(name), "rows", {}).items()}
+_rows = functools.cache(rows_of_paper)
 
 
 def _dated(record: Record) -> Record:

@@ -5,8 +5,8 @@ Training steps are reduced here. `.ci/run` runs the shell examples unchanged.
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import runpy
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -70,15 +70,11 @@ def test_links_lead_somewhere():
 
 def test_the_quickstarts_table_is_that_of_its_record():
     """`--check` compares; the record is a run of the two commands on a commit."""
-    root = Path(__file__).parent.parent
-    spec = importlib.util.spec_from_file_location("make_quickstart", root / "scripts" / "make_quickstart.py")
-    assert spec is not None and spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert script.main(["--check"]) == 0
-    record = read_json(script.RESULTS / "comparison.json")
+    script = runpy.run_path(str(Path(__file__).parent.parent / "scripts/make_quickstart.py"))
+    assert script["main"](["--check"]) == 0
+    record = read_json(script["RESULTS"] / "comparison.json")
     changed = record | {"networks": record["networks"][::-1]}
-    assert script.section(changed, read_json(script.RESULTS / "keys.json")) not in README
+    assert script["section"](changed, read_json(script["RESULTS"] / "keys.json")) not in README
     assert record["command"].startswith("lenmem compare quickstart --models lantm lstm")
     assert record["environment"]["commit"] and not record["environment"]["dirty"]
     for network, model in zip(record["networks"], (None, "lstm"), strict=True):

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from lenmem import configs, papers
+from lenmem import configs, papers, reproduce
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.files import read_json
 from lenmem.queue import read_queue
@@ -134,11 +134,7 @@ def rows_of(config: str) -> dict[str, Any]:
     return getattr(configs.module_of(config), "rows", {})
 
 
-@functools.cache
-def rows_of_paper(paper: str) -> dict[str, Any]:
-    """All rows of a paper's configurations."""
-    named = [name for name in configs.names() if name.startswith(f"{paper}/")]
-    return {name: row for config in named for name, row in rows_of(config).items()}
+rows_of_paper = functools.cache(reproduce.rows_of_paper)
 
 
 def row_of(record: dict[str, Any]) -> Any:

@@ -196,8 +196,14 @@ def _selection(lengths: np.ndarray, ends: Sequence[int], rows: int) -> np.ndarra
 
 
 def _cell(summary: Summary, index: int, several: bool) -> str:
-    median, low, high = (percent(value[index]) for value in (summary.median, summary.low, summary.high))
-    return median if not several or low == high else f"{median}  ({low} - {high})"
+    median, low, high = (value[index] for value in (summary.median, summary.low, summary.high))
+    return spread(median, low, high) if several else percent(median)
+
+
+def spread(median: float | np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> str:
+    """`50.0  (25.0 - 75.0)`, in percent; the median alone if the others are equal."""
+    shown, least, most = map(percent, (median, low, high))
+    return shown if least == most else f"{shown}  ({least} - {most})"
 
 
 def percent(value: float | np.ndarray) -> str:

@@ -62,14 +62,11 @@ class Addition(Task):
                 f"positions='coupled' needs sums whose lowest digit has a known slot, and no hints; format is "
                 f"{self.format!r}, padded is {self.padded}"
             )
-        self._check(max(self.train_lengths[1], self.test_lengths[1]))
-
-    def _check(self, digits: int) -> None:
-        if self.hinted and digits >= self.hints:
-            raise ValueError(f"hints is {self.hints}; sums of numbers of {digits} digits need {digits + 1}")
+        self.check_length(max(self.train_lengths[1], self.test_lengths[1]))
 
     def check_length(self, length: int) -> None:
-        self._check(length)
+        if self.hinted and length >= self.hints:
+            raise ValueError(f"hints is {self.hints}; sums of numbers of {length} digits need {length + 1}")
 
     @property
     def hinted(self) -> bool:
@@ -126,7 +123,7 @@ class Addition(Task):
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         """One example; padding is 0."""
-        self._check(capacity)
+        self.check_length(capacity)
         of_one, of_other, of_size, of_order, of_start = jax.random.split(key, 5)
         size = jax.random.randint(of_size, (), 1, length + 1)
         shorter_first = jax.random.bernoulli(of_order)

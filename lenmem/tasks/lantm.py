@@ -304,17 +304,14 @@ class PrioritySort(LantmTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(max(self.train_lengths[1], self.test_lengths[1]))
+        self.check_length(max(self.train_lengths[1], self.test_lengths[1]))
 
-    def _check(self, length: int) -> None:
+    def check_length(self, length: int) -> None:
         if not self.unary and length > self.max_priority:
             raise ValueError(
                 f"length {length} needs as many priorities, but there are tokens for max_priority={self.max_priority}; "
                 "raise max_priority or use unary=True"
             )
-
-    def check_length(self, length: int) -> None:
-        self._check(length)
 
     @property
     def symbols(self) -> int:
@@ -327,13 +324,13 @@ class PrioritySort(LantmTask):
 
     def shapes(self, capacity: int) -> tuple[int, int]:
         """(N, M). Raises ValueError if there are more items than priorities."""
-        self._check(capacity)
+        self.check_length(capacity)
         return super().shapes(capacity)
 
     def pair(self, key, length, capacity):
         """Priorities are the ranks of uniform noise whose first draws, unlike a permutation, do not depend on the
         capacity."""
-        self._check(capacity)
+        self.check_length(capacity)
         value_key, order_key = jax.random.split(key)
         values = self.tokens(value_key, capacity)
         item = jnp.arange(capacity)

@@ -43,15 +43,12 @@ class AssociativeRecall(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check(max(self.train_lengths[1], self.test_lengths[1]))
-
-    def _check(self, pairs: int) -> None:
-        keys = self.vocabulary // 2 - 1
-        if pairs > keys:
-            raise ValueError(f"a vocabulary of {self.vocabulary} tokens has {keys} keys, too few for {pairs} pairs")
+        self.check_length(max(self.train_lengths[1], self.test_lengths[1]))
 
     def check_length(self, length: int) -> None:
-        self._check(length)
+        keys = self.vocabulary // 2 - 1
+        if length > keys:
+            raise ValueError(f"a vocabulary of {self.vocabulary} tokens has {keys} keys, too few for {length} pairs")
 
     @property
     def spec(self) -> Spec:
@@ -72,7 +69,7 @@ class AssociativeRecall(Task):
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         """One example; padding and targets that are not scored are 0."""
-        self._check(capacity)
+        self.check_length(capacity)
         of_keys, of_values, of_places, of_fillers = jax.random.split(key, 4)
         half, size = self.vocabulary // 2, self.spacing * capacity
         keys = 1 + jax.random.permutation(of_keys, half - 1)[:capacity]

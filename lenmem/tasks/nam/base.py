@@ -231,11 +231,8 @@ class NamTask(Task):
 
     def source(self, split: Split, batch_size: int) -> Source:
         """Fresh batches, or passes over fixed sets (for training, in a new order each time)."""
-        self.lengths_of(split)
-        fresh = EqualShares(self, split, batch_size)
-        if not self.fixed_set:
-            return fresh
-        return RepeatedSource(fresh, self.examples_of(split) or 0, shuffle=split == "train")
+        count, fresh = self.examples_of(split), EqualShares(self, split, batch_size)
+        return fresh if count is None else RepeatedSource(fresh, count, shuffle=split == "train")
 
 
 @dataclasses.dataclass(frozen=True)
