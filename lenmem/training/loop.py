@@ -29,7 +29,7 @@ from lenmem.training import processes
 from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.program import Program, seeds_program
 from lenmem.training.run_directory import Recorder
-from lenmem.training.step import Record, State, keep_best, selected
+from lenmem.training.step import Record, State, keep_best, on_one_device, selected
 from lenmem.types import PyTree
 
 
@@ -235,7 +235,7 @@ def _validate(
     """Scores the current parameters, and stores them for the seeds for which they are the best."""
     training = experiment.training
     split, metric = training.scored_split, training.selection_metric
-    scores = validation_scores(program.apply, state.members.params, experiment, loss=metric == "loss")
+    scores = validation_scores(program.apply, on_one_device(state.members.params), experiment, loss=metric == "loss")
     scores = {name: np.where(alive, values, np.nan) for name, values in scores.items()}
     if training.selection != "last":
         state = keep_best(state, jnp.asarray(scores[metric] * (-1 if metric in SMALLER_IS_BETTER else 1)))

@@ -347,6 +347,14 @@ def replicated(state: State, mesh: Mesh | None) -> State:
     return typed(shared, state)
 
 
+def on_one_device(tree: PyTree) -> PyTree:
+    """The copy of replicated arrays on the first device of this process.
+
+    XLA cannot distribute a program that contains a kernel, and would compute every other one on each device anew.
+    """
+    return jax.tree.map(lambda x: x.addressable_data(0) if len(x.sharding.device_set) > 1 else x, tree)
+
+
 def whole(mesh: Mesh | None) -> NamedSharding | None:
     """The sharding of arrays that are replicated on every device of a mesh."""
     return None if mesh is None else NamedSharding(mesh, PartitionSpec())

@@ -619,6 +619,19 @@ def test_seeds_in_groups_give_the_losses_of_all_at_once(at_once, fields):
     chex.assert_trees_all_close(groups.params, whole.params, rtol=1e-4, atol=1e-6)
 
 
+def test_validation_runs_on_one_device(monkeypatch):
+    """XLA distributes no kernel, so a program over all devices would not compile for a TPU."""
+    seen = []
+
+    def validate(apply, params, *_, **__):
+        seen.extend(jax.tree.leaves(params))
+        return {"exact_match": np.zeros(2), "token_accuracy": np.zeros(2)}
+
+    monkeypatch.setattr(loop, "validation_scores", validate)
+    trained(devices=2, selection="validation", validate_every=6)
+    assert seen and {len(leaf.sharding.device_set) for leaf in seen} == {1}
+
+
 def test_seeds_in_groups_are_spread_over_devices():
     """If the batch cannot be: two devices, one seed of a group on each."""
     fields = {"batch_size": 3, "seeds": 4, "seeds_at_once": 2}
