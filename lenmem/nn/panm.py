@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.nn.cells import as_cell
-from lenmem.nn.interfaces.decoding import scan_slots, start_decoder
+from lenmem.nn.interfaces.decoding import start_decoder
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import told
 from lenmem.nn.pointers import PointerMemory, PointerState, PointerUnits, Slots
-from lenmem.nn.recurrence import AppendOnlyCell
+from lenmem.nn.recurrence import AppendOnlyCell, scan_cell
 from lenmem.types import PyTree, Step
 
 
@@ -96,12 +96,12 @@ class PointerLayer(PointerDecoder):
         below: Any = self.decoder
         z = told(below.decode_all, states, mask, reads, valid, deterministic=deterministic)
         state, memory = self.start_heads(states, mask, deterministic=deterministic)
+        steps = Step(jnp.swapaxes(z, 0, 1), jnp.ones_like(valid.T), valid.T, deterministic)
+        return jnp.swapaxes(scan_cell(self, state, steps, memory, method="point")[1], 0, 1)
 
-        def advance(module, state, memory, z):
-            return module.advance_heads(state, memory, z, deterministic=deterministic)
-
-        outputs = scan_slots(advance)(self, state, memory, jnp.swapaxes(z, 0, 1))[1]
-        return jnp.swapaxes(outputs, 0, 1)
+    def point(self, carry: PointerState, step: Step, memory: PointerMemory) -> tuple[PointerState, jax.Array]:
+        """One answer slot, given z_t as input."""
+        return self.advance_heads(carry, memory, step.inputs, deterministic=step.deterministic)
 
 
 class PointerCell(PointerUnits, AppendOnlyCell):

@@ -67,10 +67,13 @@ class AppendOnlyCell(nn.Module):
         return (state, memory, written + (step.valid & ~step.decoding), time + 1), output
 
 
-def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> tuple[PyTree, PyTree]:
+def scan_cell(
+    cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree, method: str = "__call__"
+) -> tuple[PyTree, PyTree]:
     """Runs `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
-    `shared` are further arguments for each call of the cell, the same at all steps. Outputs at steps where a row is not
+    `shared` are further arguments for each call of the cell, the same at all steps. `method` names the cell's method
+    for one time step. Outputs at steps where a row is not
     valid are arbitrary, and so is the final carry of rows that ended early, unless the cell preserves it
     (`where_valid`). Values that the cell sows are stacked over time. The time is folded into the random streams.
 
@@ -79,7 +82,7 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> t
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # one step creates all parameters
-        carry, output = cell(carry, jax.tree.map(lambda x: x[0], steps), *shared)
+        carry, output = getattr(cell, method)(carry, jax.tree.map(lambda x: x[0], steps), *shared)
         return carry, jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), output)
 
     module, variables = cell.unbind()
@@ -89,7 +92,7 @@ def scan_cell(cell: nn.Module, carry: PyTree, steps: Step, *shared: PyTree) -> t
     regularised = hasattr(cell, "sequence_loss") and "losses" in sown
 
     def call(
-        variables: PyTree, keys: PyTree, time: jax.Array, *arguments: Any, method: str = "__call__"
+        variables: PyTree, keys: PyTree, time: jax.Array, *arguments: Any, method: str = method
     ) -> tuple[Any, Any]:
         rngs = {name: jax.random.fold_in(key, time) for name, key in keys.items()}
         if sown:

@@ -18,6 +18,7 @@ from lenmem.models.lstm import LSTM
 from lenmem.models.nam import LSAMEncoder
 from lenmem.models.ntm import NTM
 from lenmem.models.panm import BEYOND, PANM
+from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.nn.cells import GRUCell
 from lenmem.nn.encoders import Recurrent
 from lenmem.ops import products
@@ -42,6 +43,13 @@ CASES: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
     "ntm": (NTM(hidden_size=16, slots=8, width=4, spec=TASK.spec), BATCH[:2], 2),
     "panm": (PANM(hidden_size=16, mlp_size=12, bits=5, spec=TASK.spec), BATCH[:2], 16),
     "panm_beyond": (PANM(**BEYOND, hidden_size=16, mlp_size=12, spec=TASK.spec), BATCH[:2], 10),
+    "panm_transformer": (
+        TransformerSeq2Seq(
+            16, 1, 1, heads=2, feedforward_size=8, pointers=True, bits=5, feedback="open_loop", spec=TASK.spec
+        ),
+        BATCH[:2],
+        16,
+    ),
     "nam": (LSAMEncoder(heads=4, feedforward_size=16, dropout=0.0), SEQUENCE, 1),
 }
 """name -> (network, inputs and mask, number of products found in all its loops)."""
