@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,22 @@ def test_doubles_of_numpy_are_taken_without_a_warning():
     assert ops.geometric_attention_weights(np.zeros((2, 2))).dtype == jnp.float32
     rows = np.zeros((3, 2))
     assert ops.linear_recurrence(rows, rows, rows, np.zeros(3))[1].dtype == jnp.float32
+
+
+ATTENTIONS = {
+    "geometric": functools.partial(ops.geometric_attention, tolerance=1e-3),
+    "stick_breaking": ops.stick_breaking_attention,
+    "outer_product": functools.partial(ops.normalized_outer_product_attention, causal=True),
+}
+
+
+@pytest.mark.parametrize("attend", ATTENTIONS.values(), ids=ATTENTIONS)
+def test_kernels_have_32_bits_if_the_default_is_64(attend):
+    """Lowered for a TPU, whose compiler knows no others, with the gradient."""
+    with jax.enable_x64(True), on_platform("tpu"):
+        gradient = jax.jit(jax.grad(lambda x: jnp.sum(attend(x, x, x))))
+        lowered = gradient.trace(jnp.zeros((2, 256, 8), jnp.float32)).lower(lowering_platforms=("tpu",))
+    assert "tpu_custom_call" in lowered.as_text()
 
 
 def test_zeros_in_float16():

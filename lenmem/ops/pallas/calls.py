@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.experimental import pallas as pl
 from jax.sharding import Mesh, PartitionSpec
 
 
@@ -28,6 +29,12 @@ def by_rows(array: jax.Array, leading: tuple[int, ...], length: int, fill: float
 def output(shape: tuple[int, ...], varying: jax.Array, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
     """A result of a kernel. Inside `jax.shard_map` it varies over the same axes of the mesh as `varying`."""
     return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=jax.typeof(varying).mat)
+
+
+def run(kernel: Callable[..., None], arrays: Sequence[jax.Array], **options: Any) -> Any:
+    """`pl.pallas_call` of the kernel. Its numbers have 32 bits, also if JAX's default is 64: a TPU has no others."""
+    with jax.enable_x64(False):
+        return pl.pallas_call(kernel, **options)(*arrays)
 
 
 def with_tangents_of(plain: Callable, kernel: Callable) -> Callable[..., Any]:

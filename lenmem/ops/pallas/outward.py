@@ -37,7 +37,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from lenmem.ops.chunks import varying_like
-from lenmem.ops.pallas.calls import exact, output
+from lenmem.ops.pallas.calls import exact, output, run
 from lenmem.ops.pallas.kernels import backward_kernel, forward_kernel
 from lenmem.ops.pallas.tiles import (
     TILE,
@@ -147,8 +147,9 @@ def _run(
         for _ in zip(*sequences, strict=True):
             pass
 
-    return pl.pallas_call(
+    return run(
         program,
+        (*limits, *arrays),
         out_shape=[output(array.shape, arrays[0]) for array, _ in results],
         grid=(rows // together, blocks),
         in_specs=[*[pl.BlockSpec(memory_space=pltpu.SMEM)] * len(limits), *[spec(*x) for x in inputs]],
@@ -156,4 +157,4 @@ def _run(
         scratch_shapes=scratch * together,
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=vmem()),
         interpret=interpret,
-    )(*limits, *arrays)
+    )

@@ -33,7 +33,7 @@ from lenmem.ops.gradients import with_gradient
 from lenmem.ops.lie import unit
 from lenmem.ops.linear_recurrence import linear_recurrence
 from lenmem.ops.outward import padded_sums
-from lenmem.ops.pallas.calls import by_rows, exact, of_rows, output, with_tangents_of
+from lenmem.ops.pallas.calls import by_rows, exact, of_rows, output, run, with_tangents_of
 from lenmem.ops.pallas.chunk import Form, chunk
 from lenmem.ops.pallas.tiles import TILE, positions
 from lenmem.placement import platform, spread
@@ -80,7 +80,7 @@ def recur(
     form = Form(normalise, erase is not None, log_decay is not None, exact(interpret))
     whole = max(TILE, length + -length % TILE)
     strengths = _strengths(jnp.ones(length) if write is None else write, erase, log_decay, whole)
-    state = jnp.zeros(widths) if initial is None else jnp.swapaxes(initial.astype(jnp.float32), -1, -2)
+    state = jnp.zeros(widths, jnp.float32) if initial is None else jnp.swapaxes(initial.astype(jnp.float32), -1, -2)
     sequences = (queries, keys, values.astype(result_type(values)))
     leading = jnp.broadcast_shapes(*(x.shape[:-2] for x in (*sequences, strengths, state)))
     rows = [by_rows(x, leading, whole) for x in sequences]
@@ -95,7 +95,7 @@ def _strengths(write: jax.Array, erase: jax.Array | None, log_decay: jax.Array |
     kind = jnp.dtype(jnp.float32)
 
     def filled(strength: jax.Array | None) -> jax.Array:
-        strength = jnp.zeros(0) if strength is None else strength.astype(kind)
+        strength = jnp.zeros(0, kind) if strength is None else strength.astype(kind)
         return jnp.pad(strength, [(0, 0)] * (strength.ndim - 1) + [(0, whole - strength.shape[-1])])
 
     given = [filled(write), filled(erase)]
@@ -269,15 +269,16 @@ def _called(
             "states": pl.BlockSpec((together, 1, *shape[-2:]), lambda row, step: (row, at(step), 0, 0)),
         }[kind]
 
-    return pl.pallas_call(
+    return run(
         kernel,
+        arrays,
         out_shape=tuple(output(shape, arrays[0], dtype) for shape, dtype, _ in outputs),
         grid=(rows // together, count),
         in_specs=[block(x.shape, kind) for x, kind in zip(arrays, kinds, strict=True)],
         out_specs=tuple(block(shape, kind) for shape, _, kind in outputs),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         interpret=interpret,
-    )(*arrays)
+    )
 
 
 # Without a kernel -----------------------------------------------------------------------------------------------------
