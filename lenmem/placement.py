@@ -17,9 +17,22 @@ _spread: ContextVar[tuple[Mesh, str] | None] = ContextVar("spread", default=None
 
 
 def platform() -> str:
-    """`cpu`, `gpu` or `tpu`: the platform of `on_platform`, or JAX's default backend."""
-    given = _platform.get()
-    return given[0] if given else jax.default_backend()
+    """`cpu`, `gpu` or `tpu`: the platform of `on_platform`, or that of JAX's default device.
+
+    A program that is placed by its arrays on another platform needs `on_platform`: a trace does not see where they are.
+    """
+    given, default = _platform.get(), jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    if given:
+        return given[0]
+    return getattr(default, "platform", default) or jax.default_backend()
+
+
+def is_here() -> bool:
+    """Whether this process has devices of this platform. It has none if a program is only compiled for it."""
+    try:
+        return bool(jax.devices(platform()))
+    except RuntimeError:
+        return False
 
 
 def device_kind() -> str | None:

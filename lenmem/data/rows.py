@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.placement import platform
+from lenmem.placement import is_here
 
 _EMBEDDED_BYTES = 4 * 2**20
 """Larger arrays stay on the host. As constants, they would be compiled into every program."""
@@ -86,13 +86,13 @@ def padded(values: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndar
 def take(array: np.ndarray, index: jax.Array) -> jax.Array:
     """`array[index]`, also under `vmap`. Small arrays become constants of the program, large ones stay on the host.
 
-    A program that is compiled for a device of another platform than this process uses cannot call the host. It contains
+    A program that is compiled for a platform of which this process has no device cannot call the host. It contains
     arbitrary numbers of the same shape and dtype instead of the rows, so that the rest of the program is the same.
     """
     if array.nbytes <= _EMBEDDED_BYTES:
         return jnp.asarray(array)[index]
     shape = jax.ShapeDtypeStruct((*index.shape, *array.shape[1:]), array.dtype)
-    if platform() != jax.default_backend():
+    if not is_here():
         numbers = jnp.expand_dims(index, range(index.ndim, index.ndim + array.ndim - 1))
         return jnp.broadcast_to(numbers, shape.shape).astype(array.dtype)
     return jax.pure_callback(lambda i: array[np.asarray(i)], shape, index, vmap_method="broadcast_all")

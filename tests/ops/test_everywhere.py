@@ -51,6 +51,18 @@ def test_doubles_of_numpy_are_taken_without_a_warning():
     assert ops.linear_recurrence(rows, rows, rows, np.zeros(3))[1].dtype == jnp.float32
 
 
+def test_a_program_for_another_device_of_the_machine_has_no_kernel(monkeypatch):
+    """On a machine with a TPU, a program for its CPU."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    x = jnp.zeros((200, 4))
+    attend = lambda: str(jax.make_jaxpr(lambda x: ops.geometric_attention(x, x, x))(x))  # noqa: E731
+    assert "pallas_call" in attend()
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert "pallas_call" not in attend()
+    with on_platform("cpu"):
+        assert "pallas_call" not in attend()
+
+
 ATTENTIONS = {
     "geometric": functools.partial(ops.geometric_attention, tolerance=1e-3),
     "stick_breaking": ops.stick_breaking_attention,

@@ -179,6 +179,15 @@ def test_auto_is_the_form_for_the_platform():
             assert ("pallas_call" in program(ops.stick_breaking_attention, middle)) == kernel
 
 
+def test_two_sequences_share_a_program_if_both_fit():
+    """So there are half as many programs."""
+    rows = jax.ShapeDtypeStruct((2, 1024, 64), jnp.float32)
+    for kind, programs in (("TPU v5 lite", 1), ("TPU v4", 2)):
+        with on_platform("tpu", kind):
+            traced = str(jax.make_jaxpr(lambda x: ops.geometric_attention(x, x, x))(rows))
+        assert f"grid=({programs}, 8)" in traced
+
+
 def test_wrong_arguments_are_refused():
     """An unknown implementation, and what the kernel cannot do."""
     long = np.zeros((2**17, 1), np.float32)

@@ -123,13 +123,15 @@ def _run(
 ) -> Any:
     """Runs a kernel for every tile. With an array: whether a program gets its tile of it, or all positions.
 
-    A program has one sequence, or two if there are few blocks: then their steps alternate, and one computes while the
-    other waits for its results.
+    A program has one sequence, or two if there are few blocks and both fit: then their steps alternate, and one
+    computes while the other waits for its results.
     """
     arrays = varying_like([array for array, _ in inputs])
-    rows, _, length = arrays[0].shape
+    (query, *_), value = arrays, arrays[2]
+    rows, _, length = query.shape
     blocks = length // TILE
-    together = 2 if blocks <= UNROLL + 1 and rows % 2 == 0 and not one_sided and tolerance is None else 1
+    paired = blocks <= UNROLL + 1 and rows % 2 == 0 and not one_sided and tolerance is None
+    together = 2 if paired and 2 * bytes_needed(length, query.shape[1], value.shape[1]) <= vmem() else 1
     limits = () if tolerance is None else (tolerance,)
 
     def spec(array: jax.Array, tiled: bool) -> pl.BlockSpec:
