@@ -23,7 +23,7 @@ import jax
 from jax.sharding import Sharding, SingleDeviceSharding
 
 from lenmem import configs
-from lenmem.compiled import GIB, Compiled, reason, summary, summed_up
+from lenmem.compiled import GIB, Compiled, lacking_memory, summary, summed_up, too_large
 from lenmem.errors import choices
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
@@ -111,6 +111,10 @@ class CompileError(ValueError):
     """The compiler rejects a program."""
 
 
+class DoesNotFitError(CompileError):
+    """A program needs more memory than a device has."""
+
+
 def target_named(name: str) -> Target:
     """The topology with this name. Raises ValueError if it is unknown, or if its compiler is not installed."""
     if name not in TARGETS:
@@ -154,7 +158,7 @@ def compile_experiment(experiment: Experiment, target: Target, *, dump: Path | N
         target: the topology.
         dump: a folder for the optimised programs, `training.txt` and `evaluation.txt`.
 
-    Raises `CompileError` if the compiler rejects a program, for lack of memory or another reason.
+    Raises `CompileError` if the compiler rejects a program, `DoesNotFitError` for lack of memory.
     """
     programs = lowered_programs(experiment, target)
     return {name: program.compile(name, target, dump) for name, program in programs.items()}
@@ -177,7 +181,9 @@ class LoweredProgram:
             with on_platform(target.platform):
                 executable = self._executable(target.platform)
         except jax.errors.JaxRuntimeError as error:
-            raise CompileError(f"the {name} does not compile: {reason(str(error))}") from error
+            if lacking := lacking_memory(str(error)):
+                raise DoesNotFitError(f"the {name} does not fit: {lacking}") from error
+            raise CompileError(f"the {name} does not compile: {str(error).strip().splitlines()[0]}") from error
         seconds = self.cpu_seconds + time.process_time() - started
         text = executable.as_text() or ""
         if dump is not None:
@@ -306,6 +312,24 @@ def compile_all(
     return records
 
 
+def failures(records: list[dict[str, Any]], targets: Sequence[str]) -> list[str]:
+    """What does not compile or fit on these topologies, according to the records of `compile_all`, a line each."""
+    found = []
+    for record in records:
+        where = f"{record['config']} for {record.get('topology')}"
+        if record.get("topology") not in targets:
+            continue
+        if "error" in record:
+            found.append(f"{where}: {record['error']}")
+        elif "training" in record and (large := too_large(where, _programs(record))):
+            found.append(large)
+    return found
+
+
+def _programs(record: dict[str, Any]) -> dict[str, Compiled]:
+    return {name: Compiled(**record[name]) for name in ("training", "evaluation")}
+
+
 def save_measured(file: Path, record: dict[str, Any]) -> None:
     """Adds a record that a script measured to the file of `compile_all`, before those of configurations. It replaces
     the record with the same `config`."""
@@ -335,4 +359,4 @@ def _without_commit(record: dict[str, Any]) -> dict[str, Any]:
 def _in_short(found: dict[str, Any]) -> str:
     if "error" in found:
         return found["error"]
-    return summary({name: Compiled(**found[name]) for name in ("training", "evaluation")})
+    return summary(_programs(found))

@@ -117,12 +117,20 @@ def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
     return sizes.most_common(count)
 
 
-def reason(message: str) -> str:
-    """The first line of the compiler's message, or the amount of memory needed if that is the reason."""
+def lacking_memory(message: str) -> str | None:
+    """The amount of memory needed, if that is the reason in the compiler's message."""
     short = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) (\w+)", message)
-    if short:
-        return f"it needs {short[1]}B of {short[3]}, and a device has {short[2]}B"
-    return message.strip().splitlines()[0]
+    return short and f"it needs {short[1]}B of {short[3]}, and a device has {short[2]}B"
+
+
+def too_large(name: str, compiled: dict[str, Compiled]) -> str | None:
+    """The programs for a topology that need more memory than a device has, with the amounts; None if all fit."""
+    found = [
+        f"{title} needs {memory_text(one.memory)}, and a device has {memory_text(one.available)}"
+        for title, one in compiled.items()
+        if not one.fits
+    ]
+    return f"{name}: {'; '.join(found)}" if found else None
 
 
 def described(name: str, compiled: dict[str, Compiled]) -> str:

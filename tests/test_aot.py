@@ -17,7 +17,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lenmem import aot, cli, configs, ops, parallel
-from lenmem.compiled import collectives, largest, reason, summed_up
+from lenmem.compiled import collectives, largest, summed_up
 from lenmem.data import rows
 from lenmem.placement import on_platform
 from lenmem.training.program import seeds_program
@@ -66,18 +66,39 @@ def test_the_verb(tiny, tmp_path, capsys):
     assert "ENTRY" in (tmp_path / "hlo" / "cpu" / "training.txt").read_text()
 
 
-def test_what_does_not_fit_exits_1(tiny, monkeypatch, capsys):
-    """One line says so."""
+def test_what_does_not_fit_exits_1(tiny, tmp_path, monkeypatch, capsys):
+    """One line says which program, and the amounts, also for all configurations."""
     monkeypatch.setitem(aot.TARGETS, "cpu", aot.Target("cpu", "this machine", 1000))
+    monkeypatch.setattr(aot, "at_paper_scale", lambda: [tiny])
+    for arguments in ([tiny], ["--all", "--json", str(tmp_path / "all.json")]):
+        with pytest.raises(SystemExit) as stopped:
+            cli.main(["compile", *arguments, "--topologies", "cpu"])
+        assert stopped.value.code == 1
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert re.search(r"cpu: training needs 0\.\d MiB, and a device has 0\.0 MiB", said)
+
+
+@pytest.mark.parametrize(("error", "status"), [(aot.DoesNotFitError, 1), (aot.CompileError, 2)])
+def test_a_topology_for_which_it_does_not_compile_leaves_the_others(tiny, monkeypatch, capsys, error, status):
+    """Too large for one: exit 1. Rejected for another reason: exit 2."""
+
+    def compiled(experiment, target, *, dump):
+        if target is aot.TARGETS["cpu"]:
+            return {}
+        raise error("no")
+
+    monkeypatch.setattr(aot, "compile_experiment", compiled)
+    monkeypatch.setattr(aot, "_installed", lambda package: True)
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["compile", tiny, "--topologies", "cpu"])
-    assert stopped.value.code == 1
-    assert capsys.readouterr().err.splitlines() == ["error: a program needs more memory than a device has"]
+        cli.main(["compile", tiny, "--topologies", "v5e:2x2", "h100", "cpu"])
+    assert stopped.value.code == status
+    assert capsys.readouterr().err.splitlines() == ["error: v5e:2x2: no", "h100: no"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--topologies"], "--topologies needs at least one name"),
         (["--topologies", "v5e:2x3"], r"there is no topology 'v5e:2x3'\. Did you mean .* Allowed: .*h100"),
         (["--topologies", "v5e:2x2"], r"to compile for v5e:2x2, install libtpu: pip install 'lenmem\[aot\]'"),
         (["--topologies", "h100"], r"to compile for h100, install .*xla_cuda13.*: pip install 'lenmem\[aot\]'"),
@@ -93,11 +114,27 @@ def test_bad_input(tiny, arguments, message, monkeypatch, capsys):
     assert re.search(message, line)
 
 
-def test_what_the_compiler_refuses_is_one_line():
+@pytest.mark.parametrize(
+    ("says", "kind", "message"),
+    [
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.1G of 15.75G hbm.\nMore",
+            aot.DoesNotFitError,
+            "the training does not fit: it needs 20.1GB of hbm, and a device has 15.75GB",
+        ),
+        ("INTERNAL: no\nat all", aot.CompileError, "the training does not compile: INTERNAL: no"),
+    ],
+)
+def test_what_the_compiler_refuses_is_one_line(says, kind, message):
     """Of memory that is too small only the amounts are said."""
-    said = "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. "
-    assert reason(f"{said}Used 20.1G of 15.75G hbm.\nMore") == "it needs 20.1GB of hbm, and a device has 15.75GB"
-    assert reason("INTERNAL: no\nat all") == "INTERNAL: no"
+
+    class Lowered:
+        def compile(self):
+            raise jax.errors.JaxRuntimeError(says)
+
+    with pytest.raises(kind) as refused:
+        aot.LoweredProgram(Lowered(), 0.0, 1).compile("training", aot.TARGETS["cpu"])  # pyright: ignore
+    assert str(refused.value) == message and type(refused.value) is kind
 
 
 def test_products_whose_tiles_do_not_fit_are_left_to_another_library():
@@ -306,7 +343,7 @@ def test_recurrences_of_any_kind_compile_as_kernels(dtype, widths, erases, decay
 def test_options_of_all(tmp_path, monkeypatch):
     """What `--all` passes on."""
     asked = []
-    monkeypatch.setattr(aot, "compile_all", lambda names, targets, file, say: asked.append((targets, file)))
+    monkeypatch.setattr(aot, "compile_all", lambda names, targets, file, say: asked.append((targets, file)) or [])
     cli.main(["compile", "--all", "--topologies", "cpu", "--json", str(tmp_path / "a.json")])
     assert asked == [(("cpu",), tmp_path / "a.json")]
 

@@ -39,7 +39,8 @@ class Compile(Asked, CompileAll):
 
     It prints the compiler's figures: memory, operations, collectives. The
     compilers are in the extra `aot`. The exit status is 1 if a program does not
-    fit, and 2 if one does not compile.
+    fit, and 2 if one does not compile for another reason. With --all it is 1 if
+    a program does not fit or compile.
     """
 
     topologies: tuple[str, ...] = ("v5e:2x2",)
@@ -51,25 +52,38 @@ class Compile(Asked, CompileAll):
 def compile_ahead(arguments: list[str]) -> None:
     """`lenmem compile CONFIG --topologies v5e:2x2 ...` or `lenmem compile --all --topologies ... --json FILE`."""
     from lenmem import aot
-    from lenmem.compiled import described
+    from lenmem.compiled import described, too_large
 
     jax.config.update("jax_platforms", "cpu")  # libtpu and the CUDA plugin compile; they are not to look for devices.
     if "--all" in arguments:
         chosen = parse(CompileAll, "compile", arguments)
-        aot.compile_all(aot.at_paper_scale(), chosen.topologies, chosen.json, say)
+        _require_topologies(chosen.topologies)
+        records = aot.compile_all(aot.at_paper_scale(), chosen.topologies, chosen.json, say)
+        if failed := aot.failures(records, chosen.topologies):
+            fail("\n".join([f"{len(failed)} do not compile or fit:", *failed]), 1)
         return
     arguments = ["--topologies" if word == "--topology" else word for word in arguments]
     about = training_ahead(arguments, "compile", "CONFIG | TASK --model MODEL", Compile)
     options = parse(Compile, f"compile {about.words}", about.options, **about.experiment)
     if options.json != Compile.json:
         raise ValueError("--json goes with --all")
+    _require_topologies(options.topologies)
     targets = {name: aot.target_named(name) for name in options.topologies}
-    fit = True
+    large, rejected = [], []
     for name, target in targets.items():
         dump = None if options.dump is None else options.dump / name.replace(":", "-")
-        with progress.track(f"compiling for {name}"):
-            compiled = aot.compile_experiment(experiment_of(options), target, dump=dump)
+        try:
+            with progress.track(f"compiling for {name}"):
+                compiled = aot.compile_experiment(experiment_of(options), target, dump=dump)
+        except aot.CompileError as error:
+            (large if isinstance(error, aot.DoesNotFitError) else rejected).append(f"{name}: {error}")
+            continue
         say(described(name, compiled))
-        fit &= all(one.fits for one in compiled.values())
-    if not fit:
-        fail("a program needs more memory than a device has", 1)
+        large += filter(None, [too_large(name, compiled)])
+    if large or rejected:
+        fail("\n".join(large + rejected), 2 if rejected else 1)
+
+
+def _require_topologies(names: tuple[str, ...]) -> None:
+    if not names:
+        raise ValueError("--topologies needs at least one name, such as v5e:2x2")
