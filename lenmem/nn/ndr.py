@@ -61,7 +61,7 @@ class GatedPositionAttention(ContentAttention):
         by_content, key, relative = encoding(query, seen.keys, seen.positions, seen.positions, **mode)
         keys = encoding.keys_at(seen.positions, query.dtype, **mode)
         absolute = jnp.einsum("bqhk,nhk->bhqn", query + encoding.position_bias.astype(query.dtype), keys)
-        gate = jnp.swapaxes(nn.sigmoid(self.relative_gate(queries)), 1, 2)[..., None]
+        gate = jnp.swapaxes(nn.sigmoid(self.relative_gate(queries).astype(jnp.float32)), 1, 2)[..., None]
         return jnp.einsum("bqhk,bnhk->bhqn", by_content, key) + gate * relative + (1 - gate) * absolute
 
 
@@ -168,8 +168,8 @@ class GatedLayer(Part):
         )
         change = nn.LayerNorm(1e-5, **self.dtypes, name="update_norm")(change) if by_norm else jnp.tanh(change)
         shut = {"kernel_init": glorot(), "bias_init": nn.initializers.constant(-3.0)}
-        gate = nn.sigmoid(network("gate", self.gate_size or width, shut))
+        gate = nn.sigmoid(network("gate", self.gate_size or width, shut).astype(jnp.float32))
         if self.gate_drop and not deterministic:
             gate = gate * jax.random.bernoulli(self.make_rng("gate"), 1 - self.gate_drop, (*mask.shape, 1))
-        self.sow("traces", "gate", jnp.mean(gate.astype(jnp.float32), axis=-1))
+        self.sow("traces", "gate", jnp.mean(gate, axis=-1))
         return (states + gate * (change - states)).astype(states.dtype)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem import configs, load, train
+from lenmem import configs, load, models, train
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.models.lantm import LANTM
 from lenmem.tasks.base import draw
@@ -55,6 +56,18 @@ def test_loss_and_scored_outputs_are_float32():
     assert jax.eval_shape(ApplyModel(model), params, *inputs).dtype == jnp.float32
     total, loss = jax.eval_shape(lambda params: objective(model, TASK, params, batch, {}), params)
     assert total.dtype == loss.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("name", ["ndr", "ndr_absolute_relative_gate", "lstm", "lantm", "dnc", "lsam"])
+def test_gates_of_memories_and_of_the_residual_stream_are_float32(name):
+    """Every sigmoid of the network, traced in bfloat16."""
+    task = Copy(vocabulary=4, train_lengths=(1, 3))
+    model = models.make(name, task.spec, dtype=jnp.bfloat16)
+    batch = draw(task, jax.random.key(0), jnp.asarray([3, 2]), 3)
+    inputs = (batch.inputs, batch.input_mask, batch.target_mask)
+    params = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    gates = re.findall(r":(\w+)\[[\d,]*\] = logistic", str(jax.make_jaxpr(model.apply)(params, *inputs)))
+    assert gates and set(gates) == {"f32"}
 
 
 @pytest.mark.parametrize("name", configs.names())
