@@ -10,6 +10,8 @@ closer than j (equations 6 and 7).
 
 Shapes: logits [..., N, N] with the target first, queries and keys [..., N, d], values [..., N, d_v], masks [..., N], N
 at least 1; any leading axes (batch, heads). Everything is computed in float32 (float64 for float64), bfloat16 included.
+On a TPU the factors of matrix products are rounded to bfloat16, as in all of JAX, unless `jax_default_matmul_precision`
+is higher: a logit then has an error of up to 2^-8 sum_d |q_d k_d|.
 
 For the logarithm of the weights, log(1 - P_ik) is summed over all k closer than j; the gradient needs the transpose of
 this sum. Seen from the target, a row has two halves, left (i, i - 1, ...) and right (i + 1, i + 2, ...). In order of

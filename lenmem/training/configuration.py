@@ -29,7 +29,7 @@ class Training:
     """Seed of the random key from which everything is drawn."""
     precision: Literal["f32", "bf16"] = "f32"
     """The dtype of the computation, in training and evaluation. `f32`: that of the model, which is float32 unless it
-    has a dtype. `bf16`: bfloat16; parameters, memories, sums, softmaxes and the loss stay float32. See `docs/gpu.md`."""
+    has a dtype. `bf16`: bfloat16; parameters, memories, sums, softmaxes and the loss stay float32 (`docs/gpu.md`)."""
     optimizer: Optimizer | optax.GradientTransformation = Optimizer()
     """The update rule. An Optax transformation works too, but is not saved: it must be passed again to resume."""
     selection: Literal["last", "validation", "running_ood"] = "last"
