@@ -80,8 +80,8 @@ operations they are the compiler's estimate. The compiler does not report kernel
 bundles times loop steps (`python scripts/kernel_cycles.py`). The compiler itself uses such a kernel for a part of
 softmax. Neither number includes waits for memory. **The kernels have never run on a TPU**: they are compiled for one,
 and their results are tested in Pallas' interpreter on a CPU, with exact products. On a TPU the factors of products are
-rounded to bfloat16, like those of XLA, unless `jax_default_matmul_precision` is higher; sums over keys are in float32 in
-both cases. Four cases are left to XLA on a TPU: the weights themselves (`geometric_attention_weights`, as in
+rounded to bfloat16, like those of XLA, unless `jax_default_matmul_precision` is higher; sums over keys are always in
+float32. Four cases are left to XLA on a TPU: the weights themselves (`geometric_attention_weights`, as in
 `transformer_geometric`), stick-breaking with dropout of weights, sequences shorter than 128, and those beyond the VMEM.
 XLA distributes no kernel over devices: in a program with sharded arrays of your own, call the operation inside
 `jax.shard_map`, or with `implementation="xla"`. *Gradient* is the result together with its gradient. A
