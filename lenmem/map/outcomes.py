@@ -161,6 +161,7 @@ def markdown(found: Outcomes) -> str:
         f"training, up to which the median exact match stays at {100 * LEARNED:.0f}%. `+`: no longer length was",
         "measured, so the network may go further. In brackets, for a network that did not learn its training lengths:",
         "the lowest exact match there. `-`: the network cannot take the task. An empty cell is not trained yet.",
+        "Machines differ in speed, so networks may have done more or fewer steps: each record names both.",
         "",
         "![The map](map.png)",
         "",
