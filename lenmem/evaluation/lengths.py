@@ -118,16 +118,20 @@ class LengthCurve:
         return {name: values[:, index[0]] for name, values in self.values.items()}
 
     def mean_beyond(self, metric: str = "token_accuracy") -> np.ndarray:
-        """float[S]: the mean of a metric over the measured lengths above those of training.
+        """float[S]: the mean of a metric over all lengths from the first above those of training to the longest.
 
-        If all of these lengths were measured, this is the score of the Chomsky-hierarchy tasks. ValueError if none was.
+        It is interpolated between measured lengths, so that a sparse grid gives the same weights as a full one. Up to
+        500 it is the score of the Chomsky-hierarchy tasks. ValueError if no longer length was measured.
         """
-        beyond = self.lengths > self.train_lengths[1]
-        if not beyond.any():
+        from lenmem.evaluation.statistics import mean_over_lengths
+
+        beyond = self.lengths[self.lengths > self.train_lengths[1]]
+        if not beyond.size:
             raise ValueError(
                 f"no length above {self.train_lengths[1]} was measured; measured were {_ranges(self.lengths)}"
             )
-        return self.values[metric][:, beyond].mean(axis=1)
+        first = max(self.train_lengths[1] + 1, int(self.lengths.min()))
+        return mean_over_lengths(self.lengths, self.values[metric], first=first, last=int(beyond.max()))
 
     @classmethod
     def merged(cls, curves: Sequence[LengthCurve]) -> LengthCurve:

@@ -254,9 +254,13 @@ def test_parameters_without_seeds_are_refused():
 
 
 def test_the_mean_beyond_training():
-    """Over the lengths above those of training alone, per seed."""
+    """Over the lengths above those of training alone, per seed, each with the same weight."""
     values = {"token_accuracy": np.array([[1.0, 1.0, 0.5, 0.3], [1.0, 0.9, 0.4, 0.0]])}
     curve = LengthCurve("x", np.array([2, 5, 6, 9]), values, train_lengths=(1, 5), samples=3)
     np.testing.assert_allclose(curve.mean_beyond(), [0.4, 0.2])
+    uneven = dataclasses.replace(curve, lengths=np.array([2, 6, 7, 15]))  # 0.5, then 0.3 at the ninth after it
+    np.testing.assert_allclose(uneven.mean_beyond()[0], (1.0 + 0.5 + sum(0.5 - 0.025 * i for i in range(1, 9))) / 10)
+    far = dataclasses.replace(curve, lengths=np.array([8, 9, 10, 12]))  # nothing was measured at 6 and 7
+    np.testing.assert_allclose(far.mean_beyond()[0], (1.0 + 1.0 + 0.5 + 0.4 + 0.3) / 5)
     with pytest.raises(ValueError, match="no length above 9 was measured; measured were 2, 5-6, 9"):
         dataclasses.replace(curve, train_lengths=(1, 9)).mean_beyond()

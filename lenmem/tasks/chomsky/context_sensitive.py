@@ -44,7 +44,11 @@ class InterlockedPairing(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class MissingDuplicate(ChomskyTask):
-    """w w with one symbol hidden -> that symbol. An odd length ends with a blank; length 1 is a 1 with the answer 1."""
+    """w w with one symbol hidden -> that symbol. An odd length ends with a blank; length 1 is a 1 with the answer 1.
+
+    As every bit occurs twice, the hidden one is the parity of those that are seen: a finite automaton solves the task,
+    although the paper counts it among the context-sensitive ones.
+    """
 
     @property
     def symbols(self) -> int:
