@@ -80,7 +80,7 @@ def train(
         directory: where to write metrics and checkpoints; None: nowhere.
         resume: continue from the latest checkpoint of the run in the directory, or start it again if it was killed
             before the first, but after it wrote metrics. The result equals that of an uninterrupted run.
-        report: called with every entry of the history.
+        report: called with every entry of the history. If it raises, the state is saved first.
         tensorboard: also write TensorBoard events to the directory.
 
     Raises ValueError for a model that does not support the task, for a directory that is in use or holds a run (with
@@ -142,7 +142,12 @@ def run(
             pace = now - called
             stop.offer(functools.partial(recorder.save, state, earlier + now - started))
             if report is not None:
-                report(entry)
+                try:
+                    report(entry)
+                except BaseException:  # the caller's code failed, not the training
+                    with stop.lock:
+                        recorder.save(state, earlier + now - started)
+                    raise
             if not alive.any():
                 raise DivergedError(_obituary(history))
             if training.checkpoint_every and step % training.checkpoint_every == 0 and step < training.steps:

@@ -572,6 +572,27 @@ def test_two_devices_give_the_losses_of_one():
     chex.assert_trees_all_close(one.params, two.params, rtol=1e-4, atol=1e-6)
 
 
+def test_what_was_trained_is_saved_if_the_report_fails(finished, tmp_path):
+    """Between two checkpoints; the run goes on from there."""
+
+    def fail(entry):
+        if entry["step"] == 4:
+            raise OSError("no space left on the plot's device")
+
+    result, _ = finished
+    with pytest.raises(OSError, match="no space left"):
+        train(experiment(checkpoint_every=0), directory=tmp_path / "run", report=fail)
+    steps = []
+    again = train(
+        experiment(checkpoint_every=0),
+        directory=tmp_path / "run",
+        resume=True,
+        report=lambda x: steps.append(x["step"]),
+    )
+    assert steps == [6]
+    np.testing.assert_allclose(*([entry["loss"] for entry in run.history] for run in (again, result)), rtol=1e-5)
+
+
 def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
     result, _ = finished
     assert result.experiment.training.device_count() == 2
