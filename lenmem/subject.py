@@ -24,6 +24,7 @@ from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment, experiment_in
 from lenmem.serialize import class_path, classes_in
 from lenmem.training import Optimizer, Training
+from lenmem.training.run_directory import holds_run
 
 DEFAULT_TRAINING = Training(steps=1000, seeds=3, optimizer=Optimizer("adam", 3e-3, clip_norm=1.0))
 """Default training for a task and a model that are given by name."""
@@ -49,11 +50,17 @@ class Subject:
     """The values of `--modules`."""
 
     def directory(self, asked: Path | None) -> Path:
-        """The directory of the run: that of `--resume`, else `asked`, else runs/<name>."""
+        """The directory of the run: that of `--resume`, else `asked`, else runs/<name>, or a numbered one if that is
+        taken. ValueError if the one asked for holds a run that is not to be resumed.
+        """
         if self.run is not None and asked not in (None, self.run):
             raise ValueError(f"--resume {self.run} and --directory {asked} are two runs; give one")
         directory = self.run or asked or Path("runs") / self.name
-        return directory if self.resume else runs.fresh_directory(directory)
+        if self.resume:
+            return directory
+        if asked is not None and holds_run(asked):
+            raise ValueError(f"{asked} holds a run; choose another --directory, or continue it with --resume {asked}")
+        return runs.fresh_directory(directory)
 
     def resuming(self, directory: Path, experiment: Experiment) -> str:
         """The command that resumes a run, with the options with which it was started."""

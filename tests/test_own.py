@@ -292,6 +292,8 @@ def test_a_run_knows_how_it_goes_on(folder, capsys, monkeypatch):
     command = shlex.split("train --resume cut")
     assert "lenmem train --resume cut" in printed
 
+    assert "cut holds a run; choose another --directory, or continue it with --resume cut" in fails(capsys, *words)
+
     said = fails(capsys, *command, "--training.steps", "9", "--model.layers", "2")
     assert (
         "nothing was changed: model.layers: the run has 1, asked for 2; training.steps: the run has 2, asked for"
