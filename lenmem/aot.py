@@ -316,9 +316,9 @@ def failures(records: list[dict[str, Any]], targets: Sequence[str]) -> list[str]
     """What does not compile or fit on these topologies, according to the records of `compile_all`, a line each."""
     found = []
     for record in records:
-        where = f"{record['config']} for {record.get('topology')}"
         if record.get("topology") not in targets:
             continue
+        where = f"{record['config']} for {record['topology']}"
         if "error" in record:
             found.append(f"{where}: {record['error']}")
         elif "training" in record and (large := too_large(where, _programs(record))):

@@ -55,7 +55,10 @@ def test_a_program_for_another_device_of_the_machine_has_no_kernel(monkeypatch):
     """On a machine with a TPU, a program for its CPU."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
     x = jnp.zeros((200, 4))
-    attend = lambda: str(jax.make_jaxpr(lambda x: ops.geometric_attention(x, x, x))(x))  # noqa: E731
+
+    def attend():
+        return str(jax.make_jaxpr(lambda x: ops.geometric_attention(x, x, x))(x))
+
     assert "pallas_call" in attend()
     with jax.default_device(jax.devices("cpu")[0]):
         assert "pallas_call" not in attend()
