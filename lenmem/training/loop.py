@@ -80,7 +80,7 @@ def train(
         directory: where to write metrics and checkpoints; None: nowhere.
         resume: continue from the latest checkpoint of the run in the directory, or start it again if it was killed
             before the first, but after it wrote metrics. The result equals that of an uninterrupted run.
-        report: called with every entry of the history. If it raises, the state is saved first.
+        report: called with every entry of the history. If it raises, a run of one process saves its state first.
         tensorboard: also write TensorBoard events to the directory.
 
     Raises ValueError for a model that does not support the task, for a directory that is in use or holds a run (with
@@ -145,8 +145,9 @@ def run(
                 try:
                     report(entry)
                 except BaseException:  # the caller's code failed, not the training
-                    with stop.lock:
-                        recorder.save(state, earlier + now - started)
+                    if stop.alone:  # several processes save together
+                        with stop.lock:
+                            recorder.save(state, earlier + now - started)
                     raise
             if not alive.any():
                 raise DivergedError(_obituary(history))
