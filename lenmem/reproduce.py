@@ -22,7 +22,7 @@ import numpy as np
 
 from lenmem import configs, papers
 from lenmem.errors import choices, nearest
-from lenmem.evaluation.lengths import LengthCurve, length_curve
+from lenmem.evaluation.lengths import LengthCurve, length_curve, occurs
 from lenmem.evaluation.metrics import is_share, score
 from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
@@ -233,6 +233,7 @@ def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list
     """The curve for `how`, and one at 4, 8 and 16 times the longest training length with fewer examples."""
     longest = experiment.task.train_lengths[1]
     far = {longest * factor for factor in (4, 8, 16)} - set(how.lengths)
+    far = {length for length in far if occurs(experiment.task, length)}
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
 
 

@@ -36,7 +36,7 @@ from lenmem.keys import namespaced
 from lenmem.tasks.base import NoSuchLength, Task
 from lenmem.types import Batch, PyTree
 
-__all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
+__all__ = ["Evaluation", "LengthCurve", "length_curve", "occurs", "score"]
 
 _FULL_BATCH_CAPACITY = 256
 """Up to this capacity batches have full size; beyond it they shrink in proportion, to bound memory."""
@@ -68,13 +68,14 @@ class Evaluation:
         """The given lengths, or those of the task's `curve_lengths` that occur, as small sets of rows may lack some.
         ValueError if the task has no examples of a given length."""
         if self.lengths is None:
-            return tuple(length for length in task.curve_lengths if _occurs(task, length))
+            return tuple(length for length in task.curve_lengths if occurs(task, length))
         for length in self.lengths:
             task.check_length(length)
         return self.lengths
 
 
-def _occurs(task: Task, length: int) -> bool:
+def occurs(task: Task, length: int) -> bool:
+    """Whether the task has examples of that length."""
     try:
         task.check_length(length)
         return True

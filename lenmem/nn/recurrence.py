@@ -4,8 +4,9 @@ A *cell* is a Linen module with
 
     start(batch_shape, steps) -> carry          the initial state, learned or zero; `steps` is the static number of
                                                 time steps that read the input (the slots of a growing memory). There
-                                                may be the arguments `deterministic`, for a random start, and
-                                                `lengths`, int[B]: the number of inputs of each row
+                                                may be the arguments `deterministic`, for a random start,
+                                                `lengths`, int[B]: the number of inputs of each row, and `columns`:
+                                                the static number of all steps, with those that answer
     __call__(carry, Step) -> (carry, output)    one time step
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
