@@ -50,6 +50,34 @@ experiment = Experiment(
     Evaluation(lengths=(2, 5), samples=4),
 )
 """
+CELL = """
+import flax.linen as nn
+import jax.numpy as jnp
+from lenmem import Evaluation, Experiment, Training
+from lenmem.nn import Transducer
+from lenmem.tasks import Copy
+
+
+class Mine(nn.Module):
+    size: int = 2
+
+    def start(self, batch_shape, steps=0):
+        return jnp.zeros((*batch_shape, self.size))
+
+    @nn.compact
+    def __call__(self, carry, step):
+        carry = nn.tanh(nn.Dense(self.size)(step.inputs) + carry)
+        return carry, carry
+
+
+experiment = Experiment(
+    Copy(vocabulary=4, train_lengths=(1, 3)),
+    Transducer(Mine()),
+    Training(steps=2, seeds=1, batch_size=4, log_every=2),
+    Evaluation(lengths=(2,), samples=4),
+)
+models = {"mine": experiment.model}
+"""
 FILE = ("--modules", "mytask.py")
 QUICK = ("--training.steps", "2", "--training.seeds", "1", "--training.batch-size", "4", "--training.log-every", "1")
 TINY = (
@@ -321,6 +349,26 @@ def test_what_is_no_run_is_not_resumed(folder, capsys):
     said = fails(capsys, "train", "--resume", "early")
     assert "interrupted before its first checkpoint" in said
     assert "lenmem train CONFIG --resume --directory early" in said
+
+
+def test_results_of_other_code_are_not_taken_for_those_of_a_class(folder, capsys):
+    """A changed class is trained anew, beside the older run; a comment, or another setting, changes nothing."""
+    (folder / "cell.py").write_text(CELL)
+    words = ("compare", "cell.py", "--models", "mine")
+    assert "training mine on cell" in run(capsys, *words)
+    (folder / "cell.py").write_text(f"# a comment\n{CELL}\nmodels['other'] = Transducer(Mine(size=3))\n")
+    assert "training mine" not in run(capsys, *words)
+    (folder / "cell.py").write_text(CELL.replace("nn.tanh(", "nn.relu("))
+    assert "training mine on cell" in run(capsys, *words)
+    assert sorted(path.name for path in (folder / "runs/cell").glob("mine*")) == ["mine", "mine-2"]
+    assert "training mine" not in run(capsys, *words)
+
+    with pytest.warns(UserWarning, match="runs/cell/mine is resumed with other code of your classes"):
+        cli.main(["train", "cell.py", "--resume", "--directory", "runs/cell/mine"])
+    over = ("--over", "training.optimizer.learning_rate", "0.1")
+    run(capsys, "sweep", "cell.py", *over)
+    (folder / "cell.py").write_text(CELL)
+    assert "holds a sweep with other code of your classes" in fails(capsys, "sweep", "cell.py", *over)
 
 
 # Own data -------------------------------------------------------------------------------------------------------------
