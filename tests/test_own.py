@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -407,3 +408,47 @@ def test_a_run_of_rows_in_memory_is_whole(folder, capsys):
     run(capsys, "export", "rows", "--output", "rows.safetensors")
     answers = [run(capsys, "predict", name, "--input", "a b c") for name in ("rows", "rows.safetensors")]
     assert answers[0] == answers[1]
+
+
+# Errors of one's own --------------------------------------------------------------------------------------------------
+
+
+def test_an_error_in_ones_own_class_names_its_line(folder, capsys, monkeypatch):
+    wrong = CELL.replace(
+        "carry = nn.tanh(", 'if self.size == 2: raise ValueError("size is even")\n        carry = nn.tanh('
+    )
+    (folder / "wrong.py").write_text(wrong)
+    line = wrong.splitlines().index('        if self.size == 2: raise ValueError("size is even")') + 1
+    said = fails(capsys, "train", "wrong.py")
+    assert said.endswith(f"error: size is even (in {folder.resolve()}/wrong.py, line {line})")
+    assert "(in" not in fails(capsys, "train", "nowhere.py")  # not in a user's code
+    monkeypatch.setenv("LENMEM_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="size is even"):
+        cli.main(["train", "wrong.py"])
+
+
+def test_a_configuration_imports_its_neighbours(folder, tmp_path):
+    (tmp_path / "sizes_of_mine.py").write_text("SIZE = 3\n")
+    (tmp_path / "importing.py").write_text("from sizes_of_mine import SIZE\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.path", [*sys.path])
+        assert configs.module_of(tmp_path / "importing.py").SIZE == 3
+
+
+def test_a_result_answers_and_is_exported_as_a_run(folder, tmp_path):
+    """Also without a directory."""
+    task = tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
+    training = lenmem.Training(steps=2, seeds=1, batch_size=4, log_every=2)
+    experiment = lenmem.Experiment(task, lenmem.models.make("gru", hidden_size=3, embedding_size=3), training)
+    result = lenmem.train(experiment)
+    saved = lenmem.train(experiment, directory=tmp_path / "run")
+    run_, loaded = lenmem.Run.of(saved), lenmem.load(tmp_path / "run")
+    assert lenmem.Run.of(run_) is run_ and run_.manifest == loaded.manifest
+    lenmem.export_run(result, tmp_path / "result.safetensors")
+    answers = [
+        runs.predict(one, "1 2") for one in (result, saved, loaded, lenmem.load(tmp_path / "result.safetensors"))
+    ]
+    assert all(answer == answers[0] for answer in answers)
+    assert runs.answer_example(result, 2) == runs.answer_example(loaded, 2)
+    with pytest.raises(ValueError, match="runs/result is not a run"):
+        lenmem.export_run(result, tmp_path / "whole.safetensors", with_optimizer=True)

@@ -207,7 +207,10 @@ def _obituary(history: list[dict[str, Any]]) -> str:
     listed = "; ".join(
         f"seed {d['seed']} at step {d['step']} (loss {d['loss']}, gradient norm {d['grad_norm']})" for d in deaths
     )
-    return f"every seed met a non-finite loss, gradient or update: {listed}. Try a lower learning rate or clip_norm"
+    advice = "Try a lower learning rate or clip_norm"
+    if all(death["step"] == 0 for entry in history for death in entry.get("died", [])):
+        advice = "This is before the first update: look for the cause in the network or its data, not in the rate"
+    return f"every seed met a non-finite loss, gradient or update: {listed}. {advice}"
 
 
 def validation_scores(
