@@ -18,6 +18,7 @@ import jax
 
 from lenmem import __version__, progress, stopping
 from lenmem.cli.beyond import Beyond, go_beyond
+from lenmem.cli.checking import Check, check
 from lenmem.cli.comparing import Compare, compare
 from lenmem.cli.compiling import Compile, compile_ahead
 from lenmem.cli.networks import Evaluate, Export, Import, Plot, Predict, evaluate, export, import_file, plot, predict
@@ -35,6 +36,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "compare": (compare, Compare),
     "sweep": (sweep, Sweep),
     "plot": (plot, Plot),
+    "check": (check, Check),
     "compile": (compile_ahead, Compile),
     "reproduce": (reproduce, Reproduce),
     "map": (draw_map, Map),

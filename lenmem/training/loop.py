@@ -25,6 +25,7 @@ from lenmem import progress, stopping
 from lenmem.evaluation.metrics import SMALLER_IS_BETTER, Apply, TaskMetrics, evaluate
 from lenmem.keys import bits
 from lenmem.tasks.base import draw
+from lenmem.tasks.contract import require_task
 from lenmem.training import processes
 from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.program import Program, seeds_program
@@ -84,9 +85,11 @@ def train(
         tensorboard: also write TensorBoard events to the directory.
 
     Raises ValueError for a model that does not support the task, for a directory that is in use or holds a run (with
-    `resume`: no run), and for a checkpoint of another experiment, naming the fields that differ; `DivergedError` when
-    the last seed diverges.
+    `resume`: no run), for a checkpoint of another experiment, naming the fields that differ, and for a task of your own
+    whose examples break a rule (`lenmem.tasks.contract`); `DivergedError` when the last seed diverges.
     """
+    if not type(experiment.task).__module__.startswith("lenmem."):
+        require_task(experiment.task)
     key = jax.random.key(experiment.training.seed) if key is None else key
     recorder = Recorder(directory, experiment, key, resume=resume, tensorboard=tensorboard)
     return run(seeds_program(experiment, key), experiment, recorder, report)
