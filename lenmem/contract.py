@@ -234,8 +234,8 @@ FORM: dict[str, Callable[[Experiment], str | None]] = {
 }
 """requirement of a model's shapes -> the function that finds a problem."""
 VALUES: dict[str, Callable[[Tried], str | None]] = {
-    "padding has no influence": padding_problem,
-    "more capacity is more padding": capacity_problem,
+    "the contents of padding have no influence": padding_problem,
+    "the amount of padding has no influence": capacity_problem,
     "rows of a batch do not see each other": rows_problem,
     "causal answers do not see later inputs": causality_problem,
     "outputs do not see the targets of their own slots": leak_problem,

@@ -230,10 +230,13 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
 
 
 def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:
-    """The curve for `how`, and one at 4, 8 and 16 times the longest training length with fewer examples."""
-    longest = experiment.task.train_lengths[1]
-    far = {longest * factor for factor in (4, 8, 16)} - set(how.lengths)
-    far = {length for length in far if occurs(experiment.task, length)}
+    """The curve for `how`, and one at 4, 8 and 16 times the longest training length with fewer examples.
+
+    If the task has no even lengths, the odd ones before them are measured.
+    """
+    task = experiment.task
+    far = {task.train_lengths[1] * factor for factor in (4, 8, 16)}
+    far = {length if occurs(task, length) else length - 1 for length in far} - set(how.lengths)
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
 
 
