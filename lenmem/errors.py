@@ -15,8 +15,11 @@ from flax.errors import ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeP
 
 FEW = 8
 """Most names listed in a message. If there are more, only the nearest are listed."""
-_INSTALLED = tuple(str(Path(sysconfig.get_path(kind)).resolve()) for kind in ("stdlib", "purelib", "platlib"))
-"""Where Python and packages are."""
+_NOT_OWN = (
+    Path(__file__).resolve().parent,
+    *(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")),
+)
+"""Where lenmem, Python and other packages are."""
 
 
 def nearest(got: object, allowed: Iterable[str]) -> str:
@@ -54,9 +57,8 @@ def choices(got: object, allowed: Iterable[str], listed: str = "", *, every: boo
 def users_line(error: BaseException) -> str | None:
     """`FILE, line N`: the innermost line of the traceback that is not of lenmem, another package or Python, such as a
     line of a user's class; None if there is none."""
-    inside = (str(Path(__file__).resolve().parent), *_INSTALLED)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    own = [frame for frame in frames if not str(Path(frame.filename).resolve()).startswith(inside)]
+    own = [frame for frame in frames if not any(map(Path(frame.filename).resolve().is_relative_to, _NOT_OWN))]
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else None
 
 

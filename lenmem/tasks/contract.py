@@ -42,7 +42,7 @@ class Drawn(NamedTuple):
 def check_task(task: Task, *, only_drawing: bool = False) -> list[Finding]:
     """Tries the requirements on examples of up to four training lengths, the shortest and the longest included.
 
-    `only_drawing` leaves out those of the loss and the metrics. After an example of a wrong form nothing else is tried.
+    `only_drawing` leaves out `JUDGING`. After an example of a wrong form nothing else is tried.
     """
     first = Finding("examples have the sizes and types that `shapes` and `spec` describe", form_problem(task))
     if first.problem is not None:
@@ -78,7 +78,7 @@ def _occurs(task: Task, length: int) -> bool:
         return False
 
 
-def examples(task: Task, rows: int = 4) -> Drawn:
+def examples(task: Task, rows: int = 8) -> Drawn:
     """Rows of the lengths that are tried, each at least once; NumPy arrays."""
     lengths = lengths_tried(task)
     capacity = lengths[-1]
@@ -153,12 +153,12 @@ def masks_problem(drawn: Drawn) -> str | None:
         mask = getattr(batch, name)
         if np.any(gaps := mask[:, 1:] & ~mask[:, :-1]):
             return f"`{name}` has a gap {_first(drawn, gaps)}; real positions come first, then padding"
-        if np.any(empty := ~mask.any(axis=1)):
-            return f"`{name}` is False everywhere {_first(drawn, empty)}"
+    if np.any(empty := ~batch.input_mask.any(axis=1)):
+        return f"`input_mask` is False everywhere {_first(drawn, empty)}"
     if np.any(wrong := batch.score_mask & ~batch.target_mask):
         return f"a slot is scored that is not in `target_mask`, {_first(drawn, wrong)}"
-    if np.any(none := ~batch.score_mask.any(axis=1)):
-        return f"no slot is scored {_first(drawn, none)}"
+    if not np.any(batch.score_mask):
+        return "no slot of any example is scored"
     if drawn.task.spec.alignment == "aligned":
         columns = min(batch.input_mask.shape[1], batch.target_mask.shape[1])
         behind = batch.target_mask.copy()
@@ -178,12 +178,15 @@ def end_problem(drawn: Drawn) -> str | None:
 
 
 def key_problem(drawn: Drawn) -> str | None:
-    """Examples that are no function of the key, or do not depend on it."""
-    if not _same(drawn.tight, drawn.again):
-        return "the same key gave other examples; all random numbers must come from jax.random and the key"
-    if _same(drawn.tight, drawn.other):
-        return "two keys gave the same examples"
-    return None
+    """Examples that are no function of the key."""
+    if _same(drawn.tight, drawn.again):
+        return None
+    return "the same key gave other examples; all random numbers must come from jax.random and the key"
+
+
+def constant_problem(drawn: Drawn) -> str | None:
+    """Examples that do not depend on the key."""
+    return "two keys gave the same examples" if _same(drawn.tight, drawn.other) else None
 
 
 def capacity_problem(drawn: Drawn) -> str | None:
@@ -248,12 +251,15 @@ DRAWING: dict[str, Callable[[Drawn], str | None]] = {
     "ids are below `vocabulary` and `output_size`": ids_problem,
     "masks are prefixes, and scored slots are answered": masks_problem,
     "answers contain the end symbol, if the length is not given": end_problem,
-    "examples are a function of the key": key_problem,
+    "the same key gives the same examples": key_problem,
     "more capacity is more padding": capacity_problem,
 }
 """requirement of the examples -> the function that finds a problem."""
-JUDGING: dict[str, Callable[[Drawn], str | None]] = {"loss and metrics do not depend on padding": judging_problem}
-"""The same for what is computed from outputs."""
+JUDGING: dict[str, Callable[[Drawn], str | None]] = {
+    "another key gives other examples": constant_problem,
+    "loss and metrics do not depend on padding": judging_problem,
+}
+"""The same for the loss and the metrics, and for examples that are valid but hardly wanted."""
 
 
 def broken(findings: list[Finding]) -> Iterator[Finding]:
