@@ -22,8 +22,8 @@ from lenmem.training.run_directory import abstract_parameters
 from lenmem.types import STREAMS, Batch, PyTree
 
 TOLERANCE = 1e-3
-"""Largest difference of outputs that should be equal, relative to the largest output if that is above 1. A program of
-another size rounds differently; a network that reads padding differs by more."""
+"""Largest difference of outputs that should be equal, relative to the largest output. A program of another size rounds
+differently; a network that reads padding differs by more."""
 
 
 class Outcome(NamedTuple):
@@ -50,7 +50,7 @@ class Tried(NamedTuple):
         """Whether outputs are equal at real slots: `got` at `mask`, and `wanted` (the answers) at `of`."""
         wanted = self.outcome.answers if wanted is None else wanted
         got, wanted = np.asarray(got)[mask], np.asarray(wanted)[mask if of is None else of]
-        return np.allclose(got, wanted, rtol=0, atol=TOLERANCE * max(1.0, float(np.max(np.abs(wanted), initial=0))))
+        return np.allclose(got, wanted, rtol=0, atol=TOLERANCE * max(1e-3, float(np.max(np.abs(wanted), initial=0))))
 
 
 def check(experiment: Experiment) -> list[Finding]:

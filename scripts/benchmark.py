@@ -64,7 +64,7 @@ from lenmem.training.step import State, data_key, device_mesh, initial_state, ma
 from lenmem.types import Step
 
 RECURRENCE_LENGTHS = (2**9, 2**11, 2**13, 2**14)
-SUITE_LENGTHS = 500
+SUITE_LENGTHS, SUITE_EXAMPLES = 500, 16
 COMPILED_LENGTHS = (50, 150, 250, 350, 450)
 """Lengths whose separate compilation and evaluation are timed. The mean is used for all lengths."""
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
@@ -279,7 +279,9 @@ def suite(asked: Asked) -> Iterator[Figures]:
     yield Figures("suite", "training on reverse_string, batches of 32", training_speeds("model", ways, asked.effort))
     lengths = COMPILED_LENGTHS[:1] if asked.quick else COMPILED_LENGTHS
     rows = [suite_evaluation_cost(name, ways[name], lengths) for name in progress(list(ways), "evaluate")]
-    yield Figures("suite, evaluation", f"evaluation at the lengths 1 to {SUITE_LENGTHS}, 64 examples each", rows)
+    yield Figures(
+        "suite, evaluation", f"evaluation at the lengths 1 to {SUITE_LENGTHS}, {SUITE_EXAMPLES} examples each", rows
+    )
 
 
 @table
@@ -554,11 +556,13 @@ def suite_evaluation_cost(name: str, experiment: Experiment, compiled_lengths: S
     model, task = experiment.bound_model, experiment.task
     params = _fresh(experiment, 1).members.params
     started = time.perf_counter()
-    length_curve(model, params, task, range(1, SUITE_LENGTHS + 1), 64, jax.random.key(0))
+    length_curve(model, params, task, range(1, SUITE_LENGTHS + 1), SUITE_EXAMPLES, jax.random.key(0))
     ours = time.perf_counter() - started
     one = jax.tree.map(lambda x: x[0], params)
     drawn = jax.jit(functools.partial(draw, task), static_argnums=2)
-    batches = [jax.block_until_ready(drawn(jax.random.key(0), jnp.full(64, n), n)) for n in compiled_lengths]
+    batches = [
+        jax.block_until_ready(drawn(jax.random.key(0), jnp.full(SUITE_EXAMPLES, n), n)) for n in compiled_lengths
+    ]
     started = time.perf_counter()
     for batch in batches:
         call = jax.jit(lambda p, b: model.apply({"params": p}, b.inputs, b.input_mask, b.target_mask))
