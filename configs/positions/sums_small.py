@@ -10,7 +10,8 @@ The shift goes up to `max_positions`, so it should be little more than the large
 is learned separately. The paper trains on 30 digits for 50,000 steps, answers symbol by symbol, and reaches 100.
 
 Measured: `results/positions/sums_small/comparison.json`. Exact match at 7, 8, 9 and 10 digits, in the median of two
-seeds: coupled 96, 80, 38 and 4; rotary, with 98 at 6 digits, 0; alibi, with 83 at 6 digits, 2 at 7 and 0 beyond; none has not learned 3 digits.
+seeds: coupled 96, 80, 38 and 4; rotary, with 98 at 6 digits, 0; alibi, with 83 at 6 digits, 2 at 7 and 0 beyond;
+without positions the network has not learned 3 digits.
 """
 
 from lenmem.experiment import Evaluation, Experiment
