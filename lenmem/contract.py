@@ -9,6 +9,7 @@ on the contents or the amount of padding, nor on the other rows of its batch; an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,9 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
-from lenmem.tasks.contract import Drawn, Finding, broken, check_task, examples, soil
-from lenmem.training.run_directory import abstract_parameters
+from lenmem.leaves import named_leaves
+from lenmem.tasks.contract import Drawn, Finding, broken, check_examples, check_form, examples, soil
+from lenmem.training.step import initial_parameters, total_loss, training_outputs
 from lenmem.types import STREAMS, Batch, PyTree
 
 TOLERANCE = 1e-3
@@ -59,48 +62,47 @@ def check(experiment: Experiment) -> list[Finding]:
 
     A model that cannot be run on the examples raises its own error.
     """
-    findings = check_task(experiment.task)
-    return findings if any(broken(findings)) else findings + check_model(experiment)
+    form = check_form(experiment.task)
+    if form.problem is not None:
+        return [form]
+    drawn = examples(experiment.task)
+    findings = [form, *check_examples(drawn)]
+    return findings if any(broken(findings)) else findings + check_model(experiment, drawn)
 
 
-def check_model(experiment: Experiment) -> list[Finding]:
-    """The requirements of the model, on examples of its task. Nothing else is tried after parameters or outputs of a
-    wrong form, or values that are not finite."""
+def check_model(experiment: Experiment, drawn: Drawn | None = None) -> list[Finding]:
+    """The requirements of the model, on examples of its task; None: they are drawn here.
+
+    Nothing else is tried after parameters or outputs of a wrong form, or values that are not finite.
+    """
     findings = []
     for requirement, form in FORM.items():
         findings.append(Finding(requirement, form(experiment)))
         if findings[-1].problem is not None:
             return findings
-    tried = trial(experiment)
+    tried = trial(experiment, drawn or examples(experiment.task))
     findings.append(Finding("outputs, loss and gradients are finite at the start", finite_problem(tried)))
     if findings[-1].problem is None:
         findings += [Finding(requirement, find(tried)) for requirement, find in VALUES.items()]
     return findings
 
 
-def trial(experiment: Experiment) -> Tried:
-    """The network at the start of a training, without pretrained parameters, and its outcome on some examples."""
+def trial(experiment: Experiment, drawn: Drawn) -> Tried:
+    """The network at the start of a training, without pretrained parameters, and its outcome on the examples."""
     model, task = experiment.bound_model, experiment.task
-    drawn = examples(task)
-
-    @jax.jit
-    def start(key: jax.Array, batch: Batch) -> PyTree:
-        return model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"]
 
     def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
         rngs = {name: jax.random.key(i) for i, name in enumerate(STREAMS)}
-        options = {"targets": batch.targets, "train": True, "rngs": rngs, "mutable": ["losses"]}
-        outputs, sown = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask, **options)
-        extra = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(sown)), jnp.zeros(()))
-        return task.loss(outputs, batch) + extra, outputs
+        outputs, sown = training_outputs(model, task, params, batch, rngs)
+        return total_loss(task, outputs, sown, batch)[0], outputs
 
     @jax.jit
     def outcome(params: PyTree, batch: Batch) -> Outcome:
-        answers = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
+        answers = ApplyModel(model)(params, batch.inputs, batch.input_mask, batch.target_mask)
         (value, outputs), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch)
         return Outcome(answers, outputs, value, gradients)
 
-    params = start(jax.random.key(0), drawn.tight)
+    params = jax.jit(functools.partial(initial_parameters, model, task))(jax.random.key(0))
 
     def run(batch: Batch) -> Outcome:
         return jax.tree.map(np.asarray, outcome(params, batch))
@@ -122,8 +124,7 @@ def parameters_problem(experiment: Experiment) -> str | None:
             batch = jax.tree.map(lambda x: x[None], example)
             return model.init(key, batch.inputs, batch.input_mask, batch.target_mask)["params"]
 
-        leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(start, jax.random.key(0)))
-        return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
+        return {name: leaf.shape for name, leaf in named_leaves(jax.eval_shape(start, jax.random.key(0))).items()}
 
     first, second = shapes(one), shapes(other)
     for name in sorted(first.keys() | second.keys()):
@@ -135,7 +136,7 @@ def parameters_problem(experiment: Experiment) -> str | None:
 def output_problem(experiment: Experiment) -> str | None:
     """An output of a wrong shape or type."""
     model, task = experiment.bound_model, experiment.task
-    params = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), abstract_parameters(experiment))
+    params = jax.eval_shape(functools.partial(initial_parameters, model, task), jax.random.key(0))
     for length in dict.fromkeys(task.train_lengths):
         inputs, answers = task.shapes(length)
         example = jax.eval_shape(lambda key, n=length: task.sample(key, jnp.asarray(n), n), jax.random.key(0))
@@ -157,9 +158,9 @@ def finite_problem(tried: Tried) -> str | None:
         return "an output at a real answer slot is not finite"
     if not np.isfinite(outcome.loss):
         return f"the loss is {outcome.loss}"
-    for path, leaf in jax.tree_util.tree_leaves_with_path(outcome.gradients):
+    for name, leaf in named_leaves(outcome.gradients).items():
         if not np.all(np.isfinite(leaf)):
-            return f"the gradient of {jax.tree_util.keystr(path, simple=True, separator='/')} is not finite"
+            return f"the gradient of {name} is not finite"
     if not any(np.any(leaf != 0) for leaf in jax.tree.leaves(outcome.gradients)):
         return "the gradient of every parameter is 0"
     return None
@@ -172,11 +173,8 @@ def padding_problem(tried: Tried) -> str | None:
     got = tried.run(dirty)
     if not tried.same(got.answers, batch.target_mask):
         return "other padding in `inputs` gives other answers; use `input_mask`"
-    trained = got.loss, *jax.tree.leaves(got.gradients)
-    clean = tried.outcome.loss, *jax.tree.leaves(tried.outcome.gradients)
-    if not all(
-        np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE) for one, other in zip(trained, clean, strict=True)
-    ):
+    pairs = zip(*(jax.tree.leaves((one.loss, one.gradients)) for one in (got, tried.outcome)), strict=True)
+    if not all(np.allclose(*pair, rtol=TOLERANCE, atol=TOLERANCE) for pair in pairs):
         return "other padding gives another loss or gradient"
     return None
 
@@ -184,9 +182,9 @@ def padding_problem(tried: Tried) -> str | None:
 def capacity_problem(tried: Tried) -> str | None:
     """Answers that depend on the amount of padding."""
     wide = tried.drawn.wide
-    model = tried.experiment.bound_model
-    call = jax.jit(lambda params, b: model.apply({"params": params}, b.inputs, b.input_mask, b.target_mask))
-    if tried.same(call(tried.params, wide), wide.target_mask, of=tried.drawn.tight.target_mask):
+    apply = jax.jit(ApplyModel(tried.experiment.bound_model))
+    answers = apply(tried.params, wide.inputs, wide.input_mask, wide.target_mask)
+    if tried.same(answers, wide.target_mask, of=tried.drawn.tight.target_mask):
         return None
     return "the same rows with more padding have other answers"
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from lenmem import configs, papers
 from lenmem.errors import choices, nearest
-from lenmem.evaluation.lengths import LengthCurve, length_curve, occurs
+from lenmem.evaluation.lengths import LengthCurve, length_curve
 from lenmem.evaluation.metrics import is_share, score
 from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
@@ -32,6 +32,7 @@ from lenmem.records import recorded, save_record
 from lenmem.runs import examples_scored, without_dead
 from lenmem.serialize import to_plain
 from lenmem.share import import_params
+from lenmem.tasks.base import at_or_before
 from lenmem.training.environment import describe_environment
 from lenmem.training.loop import train
 from lenmem.training.run_directory import METRICS
@@ -235,8 +236,7 @@ def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list
     If the task has no even lengths, the odd ones before them are measured.
     """
     task = experiment.task
-    far = {task.train_lengths[1] * factor for factor in (4, 8, 16)}
-    far = {length if occurs(task, length) else length - 1 for length in far} - set(how.lengths)
+    far = {at_or_before(task, task.train_lengths[1] * factor) for factor in (4, 8, 16)} - set(how.lengths)
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
 
 

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 from lenmem import configs, papers, reproduce
-from lenmem.evaluation.lengths import LengthCurve, occurs
+from lenmem.evaluation.lengths import LengthCurve
 from lenmem.files import read_json
 from lenmem.queue import read_queue
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
+from lenmem.tasks.base import occurs
 from lenmem.tasks.lantm import Copy
 from lenmem.training import Training
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import flax.linen as nn
 
-from lenmem.evaluation.lengths import occurs
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
 from lenmem.reproduce import ByLength, Row
+from lenmem.tasks.base import at_or_before
 from lenmem.tasks.chomsky import ChomskyTask
 from lenmem.training import Cosine, Optimizer, Training
 
@@ -36,13 +36,13 @@ def lengths_of(task: ChomskyTask) -> tuple[int, ...]:
 
     If the task has no even lengths, the odd ones before them."""
     lengths = (1, 10, 20, 30, 40, 41, *range(50, 501, 50))
-    return tuple(length if occurs(task, length) else length - 1 for length in lengths)
+    return tuple(at_or_before(task, length) for length in lengths)
 
 
 def networks() -> dict[str, nn.Module]:
     """The networks of `lenmem compare`: the table's, but with a stack that never overflows."""
     models = {name: make(name, **fields) for name, fields in MODELS.values()}
-    return models | {"stack_rnn_vector": make("stack_rnn_vector", hidden_size=256, slots=None)}
+    return models | {"stack_rnn_vector": models["stack_rnn_vector"].clone(slots=None)}
 
 
 def paper(task: ChomskyTask, model: str = "RNN") -> Experiment:

@@ -33,10 +33,10 @@ from lenmem.evaluation.metrics import (
 from lenmem.fields import PositiveInt, Seed, check_fields
 from lenmem.files import json_number
 from lenmem.keys import namespaced
-from lenmem.tasks.base import NoSuchLength, Task
+from lenmem.tasks.base import Task, occurs
 from lenmem.types import Batch, PyTree
 
-__all__ = ["Evaluation", "LengthCurve", "length_curve", "occurs", "score"]
+__all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
 
 _FULL_BATCH_CAPACITY = 256
 """Up to this capacity batches have full size; beyond it they shrink in proportion, to bound memory."""
@@ -72,15 +72,6 @@ class Evaluation:
         for length in self.lengths:
             task.check_length(length)
         return self.lengths
-
-
-def occurs(task: Task, length: int) -> bool:
-    """Whether the task has examples of that length."""
-    try:
-        task.check_length(length)
-        return True
-    except NoSuchLength:
-        return False
 
 
 @dataclasses.dataclass(eq=False)

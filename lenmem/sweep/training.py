@@ -23,7 +23,15 @@ from lenmem.training import checkpoint
 from lenmem.training.lanes import initial_lanes, lanes_program
 from lenmem.training.loop import DivergedError, check_selection, run, validation_scores
 from lenmem.training.resume import code_of, same_experiment
-from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
+from lenmem.training.run_directory import (
+    CHECKPOINTS,
+    SNAPSHOTS,
+    Recorder,
+    code_changed,
+    holds_run,
+    read_metrics,
+    write_metrics,
+)
 from lenmem.training.step import State
 
 
@@ -83,7 +91,7 @@ def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[
     path = directory / PLAN
     if path.exists():
         saved = read_json(path)
-        if saved.get("code", code) != code:
+        if code_changed(saved, experiment):
             raise ValueError(f"{directory} holds a sweep with other code of your classes; choose another directory")
         if saved["over"] != planned["over"] or not same_experiment(saved["experiment"], experiment):
             raise ValueError(f"{directory} holds another sweep; choose another directory")

@@ -6,14 +6,14 @@ that is too large is clipped by JAX, and an example that changes with the capaci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lenmem.tasks.base import NoSuchLength, Task, draw
+from lenmem.tasks.base import Task, draw, occurs
 from lenmem.types import Batch, Spec
 
 ROOM = 3
@@ -39,24 +39,30 @@ class Drawn(NamedTuple):
     wide: Batch
 
 
-def check_task(task: Task, *, only_drawing: bool = False) -> list[Finding]:
-    """Tries the requirements on examples of up to four training lengths, the shortest and the longest included.
-
-    `only_drawing` leaves out `JUDGING`. After an example of a wrong form nothing else is tried.
-    """
-    first = Finding("examples have the sizes and types that `shapes` and `spec` describe", form_problem(task))
-    if first.problem is not None:
-        return [first]
-    drawn = examples(task)
-    checks = DRAWING if only_drawing else DRAWING | JUDGING
-    return [first, *(Finding(requirement, check(drawn)) for requirement, check in checks.items())]
+def check_task(task: Task) -> list[Finding]:
+    """Tries all requirements on examples of up to four training lengths, the shortest and the longest included. After
+    an example of a wrong form nothing else is tried."""
+    form = check_form(task)
+    return [form] if form.problem is not None else [form, *check_examples(examples(task))]
 
 
 def require_task(task: Task) -> None:
-    """Raises ValueError with the first requirement of `DRAWING` that a task breaks."""
-    for requirement, problem in check_task(task, only_drawing=True):
-        if problem is not None:
-            raise ValueError(f"{type(task).__name__} breaks a rule of tasks ({requirement}): {problem}")
+    """Raises ValueError with the first requirement of the form or of `DRAWING` that a task breaks."""
+    form = check_form(task)
+    findings = [form] if form.problem is not None else check_examples(examples(task), DRAWING)
+    for requirement, problem in broken(findings):
+        raise ValueError(f"{type(task).__name__} breaks a rule of tasks ({requirement}): {problem}")
+
+
+def check_form(task: Task) -> Finding:
+    """Tries the requirement without which there are no examples to try the others on."""
+    return Finding("examples have the sizes and types that `shapes` and `spec` describe", form_problem(task))
+
+
+def check_examples(drawn: Drawn, checks: Mapping[str, Callable[[Drawn], str | None]] | None = None) -> list[Finding]:
+    """Tries the requirements in `checks` on examples; None: all of `DRAWING` and `JUDGING`."""
+    checks = DRAWING | JUDGING if checks is None else checks
+    return [Finding(requirement, check(drawn)) for requirement, check in checks.items()]
 
 
 def lengths_tried(task: Task) -> list[int]:
@@ -64,18 +70,10 @@ def lengths_tried(task: Task) -> list[int]:
     shortest, longest = task.train_lengths
     if not 1 <= shortest <= longest:
         raise ValueError(f"train_lengths is {(shortest, longest)}; it must be (shortest, longest), ascending, from 1")
-    found = [length for length in range(shortest, longest + 1) if _occurs(task, length)]
+    found = [length for length in range(shortest, longest + 1) if occurs(task, length)]
     if not found:
         raise ValueError(f"no length of train_lengths, {(shortest, longest)}, passes check_length")
     return [found[i] for i in sorted({0, len(found) // 3, 2 * len(found) // 3, len(found) - 1})]
-
-
-def _occurs(task: Task, length: int) -> bool:
-    try:
-        task.check_length(length)
-        return True
-    except NoSuchLength:
-        return False
 
 
 def examples(task: Task, rows: int = 8) -> Drawn:
@@ -136,12 +134,11 @@ def _first(drawn: Drawn, wrong: Any) -> str:
 def ids_problem(drawn: Drawn) -> str | None:
     """Ids of real tokens that the vocabulary or the classes do not have."""
     spec, batch = drawn.task.spec, drawn.tight
-    for name, kind, mask, size, field in (
-        ("input", spec.takes_tokens, batch.input_mask, spec.vocabulary, "vocabulary"),
-        ("target", spec.outputs == "tokens", batch.target_mask, spec.output_size, "output_size"),
+    for name, tokens, values, mask, size, field in (
+        ("input", spec.takes_tokens, batch.inputs, batch.input_mask, spec.vocabulary, "vocabulary"),
+        ("target", spec.outputs == "tokens", batch.targets, batch.target_mask, spec.output_size, "output_size"),
     ):
-        values = batch.inputs if name == "input" else batch.targets
-        if kind and np.any(wrong := mask & ((values < 0) | (values >= size))):
+        if tokens and np.any(wrong := mask & ((values < 0) | (values >= size))):
             return f"{name} id {values[wrong][0]} {_first(drawn, wrong)}; spec.{field} is {size}"
     return None
 
@@ -193,12 +190,12 @@ def capacity_problem(drawn: Drawn) -> str | None:
     """Examples that change with the capacity, by more than padding."""
     for mask, parts in (("input_mask", ["inputs"]), ("target_mask", ["targets", "score_mask"])):
         real, still = getattr(drawn.tight, mask), getattr(drawn.wide, mask)
-        extra = still.shape[1] - real.shape[1]
-        changed = [mask] if extra < 0 or not np.array_equal(np.pad(real, [(0, 0), (0, max(0, extra))]), still) else []
-        if not changed:
-            changed = [
-                name for name in parts if np.any(getattr(drawn.tight, name)[real] != getattr(drawn.wide, name)[still])
-            ]
+        width = real.shape[1]
+        if not np.array_equal(still[:, :width], real) or np.any(still[:, width:]):
+            changed = [mask]
+        else:
+            pairs = {name: (getattr(drawn.tight, name)[real], getattr(drawn.wide, name)[still]) for name in parts}
+            changed = [name for name, (before, after) in pairs.items() if np.any(before != after)]
         if changed:
             before, after = max(drawn.lengths), max(drawn.lengths) + ROOM
             return f"`{changed[0]}` of the same key and length is another one at capacity {before} and at {after}"

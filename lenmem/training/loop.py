@@ -24,6 +24,7 @@ import numpy as np
 from lenmem import progress, stopping
 from lenmem.evaluation.metrics import SMALLER_IS_BETTER, Apply, TaskMetrics, evaluate
 from lenmem.keys import bits
+from lenmem.serialize import is_foreign
 from lenmem.tasks.base import draw
 from lenmem.tasks.contract import require_task
 from lenmem.training import processes
@@ -88,7 +89,7 @@ def train(
     `resume`: no run), for a checkpoint of another experiment, naming the fields that differ, and for a task of your own
     whose examples break a rule (`lenmem.tasks.contract`); `DivergedError` when the last seed diverges.
     """
-    if not type(experiment.task).__module__.startswith("lenmem."):
+    if is_foreign(type(experiment.task)):
         require_task(experiment.task)
     key = jax.random.key(experiment.training.seed) if key is None else key
     recorder = Recorder(directory, experiment, key, resume=resume, tensorboard=tensorboard)
@@ -143,14 +144,15 @@ def run(
                     recorder.snapshot(state, step)
             now = time.perf_counter()
             pace = now - called
-            stop.offer(functools.partial(recorder.save, state, earlier + now - started))
+            save = functools.partial(recorder.save, state, earlier + now - started)
+            stop.offer(save)
             if report is not None:
                 try:
                     report(entry)
                 except BaseException:  # the caller's code failed, not the training
                     if stop.alone:  # several processes save together
                         with stop.lock:
-                            recorder.save(state, earlier + now - started)
+                            save()
                     raise
             if not alive.any():
                 raise DivergedError(_obituary(history))
