@@ -64,7 +64,7 @@ from lenmem.training.step import State, data_key, device_mesh, initial_state, ma
 from lenmem.types import Step
 
 RECURRENCE_LENGTHS = (2**9, 2**11, 2**13, 2**14)
-SUITE_LENGTHS, SUITE_EXAMPLES = 500, 16
+SUITE_LENGTHS, SUITE_EXAMPLES = 500, 4
 COMPILED_LENGTHS = (50, 150, 250, 350, 450)
 """Lengths whose separate compilation and evaluation are timed. The mean is used for all lengths."""
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")

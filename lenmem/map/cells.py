@@ -62,7 +62,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "delta_net": {"heads": 2},
     "delta_net_negative": {"heads": 2},
     "gated_delta_net": {"heads": 2},
-    "delta_product": {"heads": 2},
+    "delta_product": {"heads": 2, "head_size": None},
     "mamba2": {"heads": 2, "state_size": 32},
     "mlstm": {"heads": 2},
     "slstm": {"heads": 2},

@@ -174,7 +174,10 @@ MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
     "delta_net": (DeltaNet, {}),
     "delta_net_negative": (DeltaNet, {"negative_eigenvalues": True}),
     "gated_delta_net": (DeltaNet, {"decay": True, "gated_output": True}),
-    "delta_product": (DeltaNet, {"negative_eigenvalues": True, "products": 2, "kernel_size": 0}),
+    "delta_product": (
+        DeltaNet,
+        {"negative_eigenvalues": True, "products": 2, "kernel_size": 0, "layers": 1, "heads": 8, "head_size": 32},
+    ),
     "mamba2": (Mamba2, {}),
     "mlstm": (XLSTM, {"cell": "mlstm"}),
     "slstm": (XLSTM, {"cell": "slstm", "feedforward_size": 256}),

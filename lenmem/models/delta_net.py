@@ -37,6 +37,7 @@ class DeltaRule(Part):
     """The mixer of a layer; fields as in `DeltaNet`."""
 
     heads: int
+    head_size: int
     negative_eigenvalues: bool = False
     decay: bool = False
     products: int = 1
@@ -47,19 +48,19 @@ class DeltaRule(Part):
     def __call__(self, states: jax.Array) -> jax.Array:
         """[B, N, d] -> [B, N, d]."""
         batch, length, width = states.shape
-        products = self.products
+        products, inner = self.products, self.heads * self.head_size
 
         def linear(name, size):
             return nn.Dense(size, use_bias=False, **self.dtypes, name=name)(states)
 
         def vectors(name, count=1):
             """f(W x): [B, heads, N count, d_h]."""
-            x = linear(name, count * width)
+            x = linear(name, count * inner)
             if self.kernel_size:
                 x = ShortConvolution(self.kernel_size, **self.dtypes, name=f"{name}_convolution")(x)
             else:
                 x = nn.silu(x)
-            return to_heads(x.reshape(batch, count * length, width), self.heads).astype(jnp.float32)
+            return to_heads(x.reshape(batch, count * length, inner), self.heads).astype(jnp.float32)
 
         def strengths(signal):
             """[B, N, count heads] -> [B, heads, N count]."""
@@ -80,10 +81,10 @@ class DeltaRule(Part):
         queries = jnp.repeat(query, products, axis=2)
         _, reads = ops.linear_recurrence(queries, key, value, beta, beta, log_decay)
         self.sow("traces", "write_strengths", beta)
-        read = reads[:, :, products - 1 :: products] * (width // self.heads) ** -0.5
+        read = reads[:, :, products - 1 :: products] * self.head_size**-0.5
         read = from_heads(nn.RMSNorm(1e-5, **self.dtypes, name="read_norm")(read))
         if self.gated_output:
-            read = read * nn.silu(linear("gate", width))
+            read = read * nn.silu(linear("gate", inner))
         return nn.Dense(width, use_bias=False, **self.dtypes, name="out")(read)
 
 
@@ -91,9 +92,11 @@ class DeltaNet(ResidualModel):
     """Residual layers of the delta rule.
 
     The defaults are those of the state-tracking experiments of Grazzi et al.: two layers of width 128 with four heads.
-    The experiments of Siems et al. have one layer without convolutions.
+    The model `delta_product` is that of Siems et al.: one layer with eight heads of width 32, without convolutions.
     """
 
+    head_size: PositiveInt | None = None
+    """d_h: width of the keys and values of a head; None: `hidden_size` / `heads`."""
     negative_eigenvalues: bool = False
     """beta is in (0, 2) instead of (0, 1), so a write may reflect the stored value."""
     decay: bool = False
@@ -106,9 +109,14 @@ class DeltaNet(ResidualModel):
     """Multiply the normalised read by silu(W_g x)."""
 
     @nn.nowrap
+    def head_width(self) -> int:
+        return self.head_size or super().head_width()
+
+    @nn.nowrap
     def mixer(self, depth: float, name: str) -> nn.Module:
         return DeltaRule(
             heads=self.heads,
+            head_size=self.head_width(),
             negative_eigenvalues=self.negative_eigenvalues,
             decay=self.decay,
             products=self.products,

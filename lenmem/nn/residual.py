@@ -149,9 +149,15 @@ class ResidualModel(FlatModel):
         raise NotImplementedError
 
     @nn.nowrap
-    def reader(self, *, answers: int, train: bool) -> nn.Module:
+    def head_width(self) -> int:
+        """d_h, the width of a head. Raises ValueError if the heads do not divide `hidden_size`."""
         if self.hidden_size % self.heads:
             raise ValueError(f"{self.heads} heads do not divide a hidden size of {self.hidden_size}")
+        return self.hidden_size // self.heads
+
+    @nn.nowrap
+    def reader(self, *, answers: int, train: bool) -> nn.Module:
+        self.head_width()
         encoder = ResidualEncoder(
             mixer=self.mixer,
             layers=self.layers,

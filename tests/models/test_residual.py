@@ -26,6 +26,7 @@ MODELS = {
     "gated": DeltaNet(**SMALL, decay=True, gated_output=True),
     "product": DeltaNet(**SMALL, negative_eigenvalues=True, products=3, decay=True, kernel_size=2),
     "plain": DeltaNet(**SMALL, kernel_size=0),
+    "wide": DeltaNet(**SMALL | {"heads": 3}, head_size=5, products=2, gated_output=True),
     "mamba": Mamba2(**{**SMALL, "feedforward_size": None}, state_size=3, kernel_size=3),
     "mlstm": XLSTM(**SMALL),
     "slstm": XLSTM(**SMALL, cell="slstm"),
@@ -65,7 +66,8 @@ def blocked(p, x):
 
 
 def delta(model, p, xs):
-    size, n = WIDTH // HEADS, model.products
+    heads, n = model.heads, model.products
+    size = model.head_size or WIDTH // heads
 
     def vectors(name):
         x = xs @ p[name]["kernel"]
@@ -73,10 +75,10 @@ def delta(model, p, xs):
 
     queries, keys, values = vectors("query"), vectors("key"), vectors("value")
     beta = sigmoid(xs @ p["strength"]["kernel"]) * (2 if model.negative_eigenvalues else 1)
-    states, outputs = [np.zeros((size, size)) for _ in range(HEADS)], []
+    states, outputs = [np.zeros((size, size)) for _ in range(heads)], []
     for t in range(len(xs)):
         reads = []
-        for head in range(HEADS):
+        for head in range(heads):
             at = slice(head * size, (head + 1) * size)
             if model.decay:
                 rate, bias = np.exp(p["decay"]["log_rate"][head]), p["decay"]["step_bias"][head]
@@ -84,11 +86,11 @@ def delta(model, p, xs):
                     -rate * softplus((xs[t] @ p["decay_signal"]["kernel"])[head] + bias)
                 )
             for i in range(n):
-                key = keys[t].reshape(n, WIDTH)[i, at]
+                key = keys[t].reshape(n, heads * size)[i, at]
                 key = key / np.sqrt(np.sum(key**2) + 1e-10)
-                strength = beta[t].reshape(n, HEADS)[i, head]
+                strength = beta[t].reshape(n, heads)[i, head]
                 states[head] = states[head] @ (np.eye(size) - strength * np.outer(key, key))
-                states[head] = states[head] + strength * np.outer(values[t].reshape(n, WIDTH)[i, at], key)
+                states[head] = states[head] + strength * np.outer(values[t].reshape(n, heads * size)[i, at], key)
             query = queries[t, at] / np.sqrt(np.sum(queries[t, at] ** 2) + 1e-10)
             read = states[head] @ query / np.sqrt(size)
             reads.append(rms(read, 1e-5) * p["read_norm"]["scale"])
