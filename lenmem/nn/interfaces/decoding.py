@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Out
 
+from lenmem.nn.interfaces.encoding import encoded
 from lenmem.nn.interfaces.packing import (
     BEGIN,
     BLANK,
@@ -87,7 +88,7 @@ class EncoderDecoder(Part):
         """int[B, N] or float[B, N, D], bool[B, N], bool[B, M] -> float[B, M, K]; targets as in `Batch`."""
         spec = require_spec(self.spec, self, inputs, input_mask, target_mask, targets)
         symbols, mask = self.laid_out(inputs, input_mask)
-        states = told(self.encoder, self.embedding(symbols), mask, deterministic=not train)
+        states = encoded(self.encoder, self.embedding(symbols), mask, deterministic=not train)
         if self.feedback == "teacher_forced" and not train and targets is None:
             carry, memory = start_decoder(self.decoder, states, mask, target_mask, deterministic=True)
             begin = begin_answers(spec, inputs.shape[0])
