@@ -34,6 +34,7 @@ from lenmem.models import hugging_face
 from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.dropout import dropped
 from lenmem.nn.interfaces import FlatModel, require_spec
+from lenmem.nn.linear import Dense
 from lenmem.nn.module import Part
 from lenmem.nn.panm import PointerDecoder
 from lenmem.nn.pointers import MLP
@@ -124,7 +125,7 @@ class SpanHead(Part):
     @nn.compact
     def __call__(self, states: jax.Array, mask: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """M [B, N, d], bool[B, N] -> float32[B, 2, N]; `IMPOSSIBLE` at padding."""
-        linear = nn.Dense(2, kernel_init=nn.initializers.normal(BERT_STD), **self.dtypes, name="ends")
+        linear = Dense(2, kernel_init=nn.initializers.normal(BERT_STD), **self.dtypes, name="ends")
         logits = jnp.swapaxes(linear(states), 1, 2).astype(jnp.float32)
         if self.pointers is not None:
             width, ends = states.shape[-1], (2, mask.shape[0])

@@ -36,6 +36,7 @@ import jax.numpy as jnp
 from lenmem.fields import PositiveInt
 from lenmem.nn.controllers import LSTMController
 from lenmem.nn.interfaces import FlatModel, recurrent
+from lenmem.nn.linear import Dense
 from lenmem.nn.module import Part
 from lenmem.ops.stacks import superposition_stack
 from lenmem.ops.tape import write_and_move
@@ -63,7 +64,7 @@ class ElmanCell(Part):
         """(h, h), [B, hidden_size]."""
 
         def linear(name):
-            return nn.Dense(self.hidden_size, kernel_init=truncated, **self.dtypes, name=name)
+            return Dense(self.hidden_size, kernel_init=truncated, **self.dtypes, name=name)
 
         hidden = nn.relu(linear("input")(step.inputs) + linear("hidden")(carry))
         return hidden, hidden
@@ -122,9 +123,9 @@ class MemoryCell(Part):
         return (state, memory, *known), nn.relu(hidden)
 
     @nn.nowrap
-    def linear(self, name: str, features: int) -> nn.Dense:
+    def linear(self, name: str, features: int) -> Dense:
         """A linear map with the initialisation of the published code."""
-        return nn.Dense(features, kernel_init=truncated, **self.dtypes, name=name)
+        return Dense(features, kernel_init=truncated, **self.dtypes, name=name)
 
 
 class StackCell(MemoryCell):

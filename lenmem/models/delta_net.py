@@ -29,6 +29,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.fields import NonNegativeInt, PositiveInt
+from lenmem.nn.linear import Dense
 from lenmem.nn.module import Part
 from lenmem.nn.residual import LogDecay, ResidualModel, ShortConvolution, from_heads, to_heads
 
@@ -51,7 +52,7 @@ class DeltaRule(Part):
         products, inner = self.products, self.heads * self.head_size
 
         def linear(name, size):
-            return nn.Dense(size, use_bias=False, **self.dtypes, name=name)(states)
+            return Dense(size, use_bias=False, **self.dtypes, name=name)(states)
 
         def vectors(name, count=1):
             """f(W x): [B, heads, N count, d_h]."""
@@ -85,7 +86,7 @@ class DeltaRule(Part):
         read = from_heads(nn.RMSNorm(1e-5, **self.dtypes, name="read_norm")(read))
         if self.gated_output:
             read = read * nn.silu(linear("gate", inner))
-        return nn.Dense(width, use_bias=False, **self.dtypes, name="out")(read)
+        return Dense(width, use_bias=False, **self.dtypes, name="out")(read)
 
 
 class DeltaNet(ResidualModel):

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
+from lenmem.nn.linear import Dense
 from lenmem.nn.module import Part
 from lenmem.nn.residual import LogDecay, ResidualModel, ShortConvolution, from_heads, to_heads
 
@@ -41,7 +42,7 @@ class StateSpace(Part):
         inner = self.expansion * width
 
         def linear(name, size):
-            return nn.Dense(size, use_bias=False, **self.dtypes, name=name)
+            return Dense(size, use_bias=False, **self.dtypes, name=name)
 
         mixed = linear("in", inner + 2 * state_size)(states)
         mixed = ShortConvolution(self.kernel_size, use_bias=True, **self.dtypes, name="convolution")(mixed)

@@ -27,7 +27,7 @@ from lenmem.nn.cells import LSTMCell
 from lenmem.nn.dropout import dropped
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
-from lenmem.nn.linear import glorot
+from lenmem.nn.linear import Dense, glorot
 from lenmem.nn.module import Part
 from lenmem.nn.positions import Numbered, PositionEncoding, PositionKind, encoding_of
 from lenmem.nn.transformer import PreNormLayer, TransformerEncoder
@@ -188,7 +188,7 @@ class LSTMAttentionEncoder(Part):
             return Recurrent(cell, bidirectional=not self.causal, name=name)(x, mask)
 
         states = recur(drop(states), "first")
-        query = nn.Dense(width, use_bias=False, **self.dtypes, name="query")(states)
+        query = Dense(width, use_bias=False, **self.dtypes, name="query")(states)
         scores = jnp.einsum("btd,bsd->bts", query, states, preferred_element_type=jnp.float32)
         visible = jnp.broadcast_to(mask[:, None, :], scores.shape)
         if self.causal:
@@ -196,7 +196,7 @@ class LSTMAttentionEncoder(Part):
         weights = ops.masked_softmax(scores, visible)
         self.sow("traces", "attention", weights)
         context = jnp.einsum("bts,bsd->btd", weights.astype(states.dtype), states)
-        mix = nn.Dense(width, use_bias=False, **self.dtypes, name="mix")
+        mix = Dense(width, use_bias=False, **self.dtypes, name="mix")
         states = recur(drop(jnp.tanh(mix(jnp.concatenate([context, states], axis=-1)))), "second")
         return drop(states)
 

@@ -34,7 +34,7 @@ from lenmem.fields import NonNegativeInt, PositiveInt, UnitInterval
 from lenmem.models.panm import AnswerHead
 from lenmem.nn.interfaces import SPECIAL, Embedding, EncoderDecoder, FlatModel, after_input, require_spec
 from lenmem.nn.interfaces.decoding import answers_as_inputs
-from lenmem.nn.linear import glorot
+from lenmem.nn.linear import Dense, glorot
 from lenmem.nn.panm import PointerLayer
 from lenmem.nn.positions import ADDED, Numbered, PositionKind
 from lenmem.nn.transformer import TransformerEncoder
@@ -72,7 +72,7 @@ class TiedEncoderDecoder(EncoderDecoder):
         if self.tied:
             self.bias = self.param("bias", nn.initializers.zeros, (spec.output_size,), self.param_dtype)
         elif self.head is None:
-            self.readout = nn.Dense(spec.output_size, kernel_init=glorot(), **self.dtypes)
+            self.readout = Dense(spec.output_size, kernel_init=glorot(), **self.dtypes)
 
     def answer(self, outputs: jax.Array) -> jax.Array:
         """States [..., d] -> logits or values [..., K]."""

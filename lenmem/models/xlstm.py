@@ -31,6 +31,7 @@ import numpy as np
 
 from lenmem import ops
 from lenmem.fields import PositiveInt
+from lenmem.nn.linear import Dense
 from lenmem.nn.module import Part
 from lenmem.nn.recurrence import recomputed_scan
 from lenmem.nn.residual import ResidualModel, ShortConvolution, from_heads, to_heads
@@ -80,10 +81,10 @@ class MatrixLSTM(Part):
 
         def gate(name, of, bias):
             """[B, heads, N] in float32; at first the bias alone."""
-            linear = nn.Dense(heads, kernel_init=nn.initializers.zeros, bias_init=bias, **self.dtypes, name=name)
+            linear = Dense(heads, kernel_init=nn.initializers.zeros, bias_init=bias, **self.dtypes, name=name)
             return jnp.swapaxes(linear(of), 1, 2).astype(jnp.float32)
 
-        raw = nn.Dense(inner, use_bias=False, **self.dtypes, name="in")(states)
+        raw = Dense(inner, use_bias=False, **self.dtypes, name="in")(states)
         seen = ShortConvolution(self.kernel_size, use_bias=True, **self.dtypes, name="convolution")(raw)
         query, key, value = (
             BlockLinear(max(1, inner // BLOCK), **self.dtypes, name=name)(x)
@@ -108,8 +109,8 @@ class MatrixLSTM(Part):
         total = jnp.maximum(jnp.abs(reads[..., -1]), jnp.exp(-level)) + 1e-6
         read = HeadNorm(**self.dtypes, name="read_norm")(reads[..., :-1] / total[..., None])
         skip = self.param("skip", nn.initializers.ones, (inner,), self.param_dtype)
-        output = (read + skip * seen) * nn.silu(nn.Dense(inner, use_bias=False, **self.dtypes, name="gate")(states))
-        return nn.Dense(width, use_bias=False, **self.dtypes, name="out")(output.astype(states.dtype))
+        output = (read + skip * seen) * nn.silu(Dense(inner, use_bias=False, **self.dtypes, name="gate")(states))
+        return Dense(width, use_bias=False, **self.dtypes, name="out")(output.astype(states.dtype))
 
 
 def _spread(key: jax.Array, shape: tuple[int], dtype: jnp.dtype) -> jax.Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax.linen.initializers import Initializer, constant
 
 from lenmem.nn.dropout import Dropout
-from lenmem.nn.linear import Linear, glorot
+from lenmem.nn.linear import Dense, DenseGeneral, Linear, glorot
 from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import ADDED, PositionScores
 from lenmem.ops import (
@@ -78,13 +78,13 @@ class Projections(Part):
 
         def to_heads(init: Initializer) -> nn.Module:
             if self.layout.flat:
-                return nn.Dense(self.features, kernel_init=init, **options)
-            return nn.DenseGeneral((self.heads, self.features // self.heads), kernel_init=init, **options)
+                return Dense(self.features, kernel_init=init, **options)
+            return DenseGeneral((self.heads, self.features // self.heads), kernel_init=init, **options)
 
         self.query, self.key, self.value = to_heads(of_query), to_heads(of_key), to_heads(of_key)
         options |= {"kernel_init": of_result, "name": self.layout.merge}
         wide = self.out_features
-        self.merge = nn.Dense(wide, **options) if self.layout.flat else nn.DenseGeneral(wide, (-2, -1), **options)
+        self.merge = Dense(wide, **options) if self.layout.flat else DenseGeneral(wide, (-2, -1), **options)
 
     def __call__(self, name: Literal["query", "key", "value"], states: jax.Array) -> jax.Array:
         """[B, N, e] -> [B, N, heads, d_head]."""
@@ -157,7 +157,7 @@ class MultiHeadAttention(Part):
         root = (self.features // self.heads) ** -0.5
         self.scale = self.param("scale", constant(root), (), self.param_dtype) if self.learned_scale else root
         if self.weighting == "forgetting":
-            self.forget = nn.Dense(self.heads, **self.dtypes)
+            self.forget = Dense(self.heads, **self.dtypes)
         self.drop, self.drop_keys = Dropout(self.dropout), Dropout(self.key_dropout)
 
     @nn.nowrap

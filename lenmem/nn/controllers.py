@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
 
+from lenmem.nn.linear import Dense
 from lenmem.nn.module import Part
 from lenmem.types import PyTree, Step, at_least_float32
 
@@ -99,7 +100,7 @@ class FeedForwardController(Part):
         states = step.inputs
         for layer in range(self.layers):
             states = jnp.tanh(states) if layer else states
-            states = nn.Dense(
+            states = Dense(
                 self.hidden_size,
                 kernel_init=nn.initializers.glorot_uniform(),
                 **self.dtypes,
@@ -153,9 +154,9 @@ def cut(vector: jax.Array, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, j
     }
 
 
-def make_interface(shapes: Mapping[str, tuple[int, ...]], **shared: Any) -> nn.Dense:
+def make_interface(shapes: Mapping[str, tuple[int, ...]], **shared: Any) -> Dense:
     """The linear map from a controller's output to commands with these shapes."""
-    return nn.Dense(sum(map(math.prod, shapes.values())), **shared)
+    return Dense(sum(map(math.prod, shapes.values())), **shared)
 
 
 def controlled(machine: Any, state: Any, step: Step) -> tuple[PyTree, jax.Array, dict[str, jax.Array]]:
@@ -179,4 +180,4 @@ class MemoryReadout(Part):
     @nn.compact
     def __call__(self, outputs: jax.Array) -> jax.Array:
         """[h; r^1; ..; r^R] -> [..., features]."""
-        return clip(nn.Dense(self.features, **self.dtypes)(outputs), self.clip)
+        return clip(Dense(self.features, **self.dtypes)(outputs), self.clip)

@@ -1,15 +1,18 @@
-"""Linear maps with the initialisations of the papers' Torch code."""
+"""Linear maps: Flax's, in a form that suits a CPU, and those with the initialisations of the papers' Torch code."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import math
+from typing import Any, Literal, get_args
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
+from jax import lax
 
 from lenmem.nn.module import Part
+from lenmem.placement import platform
 from lenmem.types import Dtype
 
 Init = Literal["fan_in", "uniform"]
@@ -36,8 +39,38 @@ def linear_init(init: Init, fan_in: int) -> nn.initializers.Initializer:
     return uniform(1.0 if init == "uniform" else fan_in**-0.5)
 
 
+def product(inputs: jax.Array, kernel: jax.Array, dimension_numbers: Any = None, **options: Any) -> jax.Array:
+    """`lax.dot_general` of inputs [..., fan_in] with a kernel [fan_in, ...]; several last axes may be contracted.
+
+    On a CPU it is a product of two matrices. For more axes XLA computes the gradient of the kernel from a transposed
+    copy of the outputs' gradient, which takes up to four times as long as the product itself.
+    """
+    if dimension_numbers is None:
+        dimension_numbers = (((inputs.ndim - 1,), (0,)), ((), ()))
+    (last, first), (batch, _) = dimension_numbers
+    rows, columns = inputs.shape[: inputs.ndim - len(last)], kernel.shape[len(first) :]
+    matrices = tuple(first) == (*range(len(first)),) and tuple(last) == (*range(len(rows), inputs.ndim),)
+    if platform() != "cpu" or batch or not matrices:
+        return lax.dot_general(inputs, kernel, dimension_numbers, **options)
+    fan_in = math.prod(kernel.shape[: len(first)])
+    inputs, kernel = inputs.reshape(math.prod(rows), fan_in), kernel.reshape(fan_in, math.prod(columns))
+    return lax.dot_general(inputs, kernel, (((1,), (0,)), ((), ())), **options).reshape(*rows, *columns)
+
+
+class Dense(nn.Dense):
+    """Flax's `Dense`, with `product`."""
+
+    dot_general: Any = product
+
+
+class DenseGeneral(nn.DenseGeneral):
+    """Flax's `DenseGeneral`, with `product`."""
+
+    dot_general: Any = product
+
+
 class Linear(Part):
-    """x W + b, with weights and bias drawn by `linear_init` (`nn.Dense` initialises biases as 0, Torch does not)."""
+    """x W + b, with weights and bias drawn by `linear_init` (`Dense` initialises biases as 0, Torch does not)."""
 
     features: int
     initialization: Init = "fan_in"
@@ -50,4 +83,4 @@ class Linear(Part):
         kernel = self.param("kernel", init, (width, self.features), self.param_dtype)
         bias = self.param("bias", init, (self.features,), self.param_dtype)
         inputs, kernel, bias = promote_dtype(inputs, kernel, bias, dtype=self.dtype)
-        return inputs @ kernel + bias
+        return product(inputs, kernel) + bias

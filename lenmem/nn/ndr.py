@@ -17,7 +17,7 @@ from flax.linen.initializers import Initializer, constant, zeros
 from lenmem import ops
 from lenmem.nn.attention import Entries, Layout, MultiHeadAttention
 from lenmem.nn.dropout import dropped
-from lenmem.nn.linear import glorot, uniform
+from lenmem.nn.linear import Dense, glorot, uniform
 from lenmem.nn.module import Part
 from lenmem.nn.transformer import feedforward, linear_start
 
@@ -52,7 +52,7 @@ class GatedPositionAttention(ContentAttention):
     def setup(self):
         super().setup()
         start: dict[str, Any] = linear_start(None, self.features)
-        self.relative_gate = nn.Dense(self.heads, **start, **self.dtypes)
+        self.relative_gate = Dense(self.heads, **start, **self.dtypes)
 
     def logits(self, queries: jax.Array, query: jax.Array, seen: Entries, *, deterministic: bool) -> jax.Array:
         """[B, heads, Q, N]."""
@@ -92,7 +92,7 @@ class GeometricAttention(ContentAttention):
     def setup(self):
         super().setup()
         size, kind = self.features // self.heads, self.param_dtype
-        self.direction = nn.Dense(2 * self.heads, **linear_start(None, self.features), **self.dtypes)
+        self.direction = Dense(2 * self.heads, **linear_start(None, self.features), **self.dtypes)
         self.query_bias = self.param("query_bias", zeros, (self.heads, size), kind)
         self.content_scale = self.param("content_scale", constant(size**-0.5), (), kind)
         self.direction_scale = self.param("direction_scale", constant(1.0), (), kind)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from lenmem import ops
 from lenmem.fields import PositiveInt
 from lenmem.nn.dropout import Dropout
+from lenmem.nn.linear import Dense, DenseGeneral
 from lenmem.nn.module import Module, Part
 from lenmem.types import Dtype
 
@@ -164,7 +165,7 @@ class PositionScores(Part):
         if self.positions == "relative":
             zeros = nn.initializers.zeros
             kernel: dict[str, Any] = {"use_bias": False, "kernel_init": self.kernel_init, **self.dtypes}
-            self.position = nn.Dense(self.features, **kernel) if self.flat else nn.DenseGeneral(shape, **kernel)
+            self.position = Dense(self.features, **kernel) if self.flat else DenseGeneral(shape, **kernel)
             self.content_bias = self.param("content_bias", zeros, shape, self.param_dtype)
             self.position_bias = self.param("position_bias", zeros, shape, self.param_dtype)
         elif self.positions == "t5":
@@ -173,8 +174,8 @@ class PositionScores(Part):
         elif self.positions == "fire":
             self.scale = self.param("scale", nn.initializers.constant(FIRE_SCALE), (), self.param_dtype)
             self.threshold = self.param("threshold", nn.initializers.ones, (), self.param_dtype)
-            self.fire_in = nn.Dense(FIRE_WIDTH, dtype=jnp.float32, **params)
-            self.fire_out = nn.Dense(self.heads, dtype=jnp.float32, **params)
+            self.fire_in = Dense(FIRE_WIDTH, dtype=jnp.float32, **params)
+            self.fire_out = Dense(self.heads, dtype=jnp.float32, **params)
 
     def mapped(self, vectors: jax.Array) -> jax.Array:
         """W applied to vectors [n, d]: [n, heads, d_head]."""

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from lenmem.fields import PositiveInt, UnitInterval
 from lenmem.nn.dropout import dropped
 from lenmem.nn.interfaces import FlatModel, sequential
-from lenmem.nn.linear import uniform
+from lenmem.nn.linear import Dense, uniform
 from lenmem.nn.module import Part
 
 
@@ -108,7 +108,7 @@ class ResidualEncoder(Part):
             return nn.RMSNorm(1e-6, **self.dtypes, name=name)(states)
 
         def linear(size, name):
-            return nn.Dense(size, use_bias=False, **self.dtypes, name=name)
+            return Dense(size, use_bias=False, **self.dtypes, name=name)
 
         states = jnp.where(mask[..., None], states, 0)
         for number in range(self.layers):

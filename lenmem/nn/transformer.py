@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from lenmem.nn.attention import Layout, MemoryAttention, Mixing, MultiHeadAttention, Weighting
 from lenmem.nn.dropout import dropped
-from lenmem.nn.linear import glorot, uniform
+from lenmem.nn.linear import Dense, glorot, uniform
 from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import (
     AddPositions,
@@ -55,9 +55,9 @@ def feedforward(
 ) -> jax.Array:
     """W_2 drop(f(W_1 x)) inside a layer, with the layer's dtypes, and by default with its dropout rate.
 
-    `first` and `second` are the initialisers of the two maps; None: Flax's. `linear` creates a map; None: `nn.Dense`.
+    `first` and `second` are the initialisers of the two maps; None: Flax's. `linear` creates a map; None: `Dense`.
     """
-    linear = linear or functools.partial(nn.Dense, **layer.dtypes)
+    linear = linear or functools.partial(Dense, **layer.dtypes)
     hidden = activation(linear(hidden_size, **(first or {}), name=f"{name}_in")(inputs))
     hidden = dropped(hidden, layer.dropout if dropout is None else dropout, deterministic=deterministic)
     return linear(inputs.shape[-1], **(second or {}), name=f"{name}_out")(hidden)

@@ -26,6 +26,7 @@ from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
 from lenmem.ops.gradients import recomputed, stored, with_gradient
+from lenmem.placement import platform
 
 PyTree = Any
 
@@ -170,7 +171,7 @@ class SharedProducts:
             values = self._before(at)
             fixed = [values[self.jaxpr.eqns[number].invars[side]] for number, side in self.products.items()]
             each = zip(self.products, fixed, factors, strict=True)
-            return [jax.vmap(functools.partial(self._product, number, x))(y) for number, x, y in each]
+            return [self._products(number, x, y) for number, x, y in each]
 
         (of_products,) = jax.vjp(products, [leaves[i] for i in self.floats])[1](d_probes)
         gradient: list[Any] = [None] * len(leaves)
@@ -193,6 +194,17 @@ class SharedProducts:
     def _product(self, number: int, weight: jax.Array, factor: jax.Array) -> jax.Array:
         """The product of an equation, from its fixed operand and the other."""
         return self._apply(number, (weight, factor) if self.products[number] == 0 else (factor, weight))[0]
+
+    def _products(self, number: int, weight: jax.Array, factors: jax.Array) -> jax.Array:
+        """The products of an equation in all steps, from the factors of all steps [T, ...]."""
+        (contracted, _), (batch, _) = self.jaxpr.eqns[number].params["dimension_numbers"]
+        rows = self.products[number] == 1 and not batch and 0 not in contracted
+        if platform() != "cpu" or not rows:
+            return jax.vmap(functools.partial(self._product, number, weight))(factors)
+        # The rows of all steps as rows of one matrix: XLA's form of the gradient would take several times as long.
+        steps, count = factors.shape[:2]
+        results = self._product(number, weight, factors.reshape(steps * count, *factors.shape[2:]))
+        return results.reshape(steps, count, *results.shape[1:])
 
     def _apply(self, number: int, operands: Iterable[Any]) -> list[Any]:
         """The results of an equation with these operands."""
