@@ -32,7 +32,6 @@ from lenmem.nn.dropout import Dropout
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, recurrent, sequential
 from lenmem.nn.module import Part
-from lenmem.ops.gradients import recomputed
 from lenmem.types import PyTree, Step, is_zero
 
 SQUASHED: dict[str, Any] = {
@@ -129,8 +128,7 @@ class DNCCell(Part):
         step = step._replace(inputs=self.input_dropout(step.inputs, deterministic=step.deterministic))
         controller, hidden, commands = controlled(self, state, step)
         commands = {name: SQUASHED.get(name, jnp.asarray)(command) for name, command in commands.items()}
-        # The backward pass recomputes most of the step instead of storing several [N, N] matrices.
-        access, reads = recomputed(self.advance)(state.access, commands)
+        access, reads = self.advance(state.access, commands)
 
         self.sow("traces", "read_weights", access.read_weights)
         self.sow("traces", "write_weights", access.write_weights)

@@ -28,7 +28,6 @@ from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.interfaces import FlatModel, recurrent
 from lenmem.nn.module import Part
-from lenmem.ops.gradients import recomputed
 from lenmem.types import PyTree, Step
 
 START_VALUE = 1e-6
@@ -83,8 +82,7 @@ class NTMCell(Part):
     def __call__(self, state: NTMState, step: Step) -> tuple[NTMState, jax.Array]:
         """Applies the controller, writes, then reads."""
         controller, hidden, commands = controlled(self, state, step)
-        # The backward pass recomputes the step.
-        memory, weights, reads = recomputed(access)(state.memory, state.weights, commands)
+        memory, weights, reads = access(state.memory, state.weights, commands)
 
         write_weights, read_weights = jnp.split(weights, 2, axis=-2)
         self.sow("traces", "read_weights", read_weights)

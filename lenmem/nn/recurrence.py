@@ -31,8 +31,10 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from lenmem.ops.chunks import varying_like
+from lenmem.ops.counted_scan import counted_scan
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.products import SharedProducts, shared_scan
+from lenmem.placement import platform
 from lenmem.types import SOWN, STREAMS, PyTree, Step
 
 CHUNK = 16
@@ -123,10 +125,8 @@ def scan_cell(
             carry = _unless_padded(length, step, new, carry)
             return carry, (output, mutated, carry if regularised else ())
 
-        times, chunked = _chunk_times(0, length), _chunks(steps, length)
         fixed = (variables, keys, *shared)
-        carry, stacked = _scan_with_products(body, fixed, carry, (times, chunked), chunked.valid)
-        outputs, mutated, carries = _unchunk(stacked, length)
+        carry, (outputs, mutated, carries) = _counted_scan(body, fixed, carry, steps)
         if regularised:
             cell.sow("losses", "sequence", cell.sequence_loss(carries, steps.valid))
 
@@ -134,6 +134,23 @@ def scan_cell(
         for name, value in tree.items():
             cell.put_variable(collection, name, value)
     return carry, outputs
+
+
+def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> tuple[PyTree, PyTree]:
+    """The scan of `body(fixed, carry, (time, step))`, up to the last step at which a row is valid."""
+    length, whole = steps.valid.shape[0], platform() != "cpu"
+    count, size = _chunk_shape(length)
+    times, chunked = _chunk_times(0, length), _chunks(steps, length)
+    products = SharedProducts(body, fixed, carry, jax.tree.map(lambda x: x[0, 0], (times, chunked)))
+    if not products.found:
+        carry, stacked = _scan_with_products(body, fixed, carry, (times, chunked), chunked.valid)
+        return carry, _unchunk(stacked, length)
+    if whole:
+        xs = jax.tree.map(lambda x: x.reshape(count * size, *x.shape[2:]), (times, chunked))
+    else:
+        xs = jnp.arange(length), steps
+    carry, outputs = counted_scan(products, size, whole=whole)(fixed, carry, xs, last_valid(steps.valid))
+    return carry, jax.tree.map(lambda x: x[:length], outputs)
 
 
 def _checked_return(cell: nn.Module, carry: PyTree, returned: Any) -> tuple[PyTree, PyTree]:
@@ -173,6 +190,20 @@ def any_valid(valid: jax.Array) -> jax.Array:
 @any_valid.def_vmap
 def _any_valid_batched(axis_size: int, in_batched: list[bool], valid: jax.Array) -> tuple[jax.Array, bool]:
     return any_valid(valid), False
+
+
+@jax.custom_batching.custom_vmap
+def last_valid(valid: jax.Array) -> jax.Array:
+    """The number of steps up to the last one at which a row is valid, bool[T, B], also over mapped axes."""
+    steps = 1 + jnp.arange(valid.shape[0])
+    return jnp.max(jnp.where(jnp.any(valid, axis=1), steps, 0), initial=0)
+
+
+@last_valid.def_vmap
+def _last_valid_batched(axis_size: int, in_batched: list[bool], valid: jax.Array) -> tuple[jax.Array, bool]:
+    if in_batched[0]:
+        valid = jnp.moveaxis(valid, 0, 1).reshape(valid.shape[1], -1)
+    return last_valid(valid), False
 
 
 def _chunk_shape(length: int) -> tuple[int, int]:
@@ -257,7 +288,7 @@ def _scan_with_products(
 ) -> tuple[PyTree, PyTree]:
     """`_scan_chunks` of `body(weights, carry, x)`. The backward pass computes the gradients of products with weights
     after each chunk (`lenmem.ops.products`)."""
-    scan = shared_scan(body, weights, carry, jax.tree.map(lambda x: x[0, 0], xs), lean=not recompute)
+    scan = shared_scan(body, weights, carry, jax.tree.map(lambda x: x[0, 0], xs))
     run = functools.partial(scan, weights)
     return _scan_chunks(jax.checkpoint(run) if recompute else run, carry, xs, valid)
 

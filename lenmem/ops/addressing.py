@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from lenmem.ops.gradients import stored, with_gradient
+from lenmem.ops.gradients import with_gradient
 
 EPSILON = 1e-6
 """Added to lengths, usages and links before sharpening, as in the published code."""
@@ -113,7 +113,7 @@ def allocation_weights(usage: Float[Array, "... N"]) -> Float[Array, "... N"]:
 
 
 def _allocation_forward(usage: Float[Array, "N ..."]) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    before = stored(_over_earlier(jnp.multiply, usage, usage))
+    before = _over_earlier(jnp.multiply, usage, usage)
     return (1 - usage) * before, (usage, before)
 
 
@@ -139,10 +139,17 @@ def _over_earlier(operation: Any, order: Float[Array, "N ..."], values: Float[Ar
         return jnp.where(before, value, operation.identity)
 
     def loop() -> jax.Array:
-        def combine(j, result):
-            return operation(result, earlier(order[j], j, values[j]))
+        # A whole number of rounds of 10. XLA would fuse the steps after the last round into whatever uses the result,
+        # and repeat them there for each pair of slots.
+        count, rounds = len(order), -(-len(order) // 10)
 
-        return jax.lax.fori_loop(0, len(order), combine, jnp.full_like(values, operation.identity), unroll=10)
+        def combine(j, result):
+            value = earlier(order[j], j, values[j])
+            if count % 10:
+                value = jnp.where(j < count, value, operation.identity)
+            return operation(result, value)
+
+        return jax.lax.fori_loop(0, 10 * rounds, combine, jnp.full_like(values, operation.identity), unroll=10)
 
     def pairs() -> jax.Array:
         return operation.reduce(earlier(order[:, None], slots[:, None], values[:, None]), axis=0)
@@ -203,8 +210,8 @@ def directional_weights(
 
 
 def _directional_forward(link: jax.Array, weights: jax.Array) -> tuple[tuple[jax.Array, jax.Array], tuple]:
-    forward = stored(jnp.einsum("...ij,...rj->...ri", link, weights))
-    backward = stored(jnp.einsum("...ij,...ri->...rj", link, weights))
+    forward = jnp.einsum("...ij,...rj->...ri", link, weights)
+    backward = jnp.einsum("...ij,...ri->...rj", link, weights)
     return (forward, backward), (link, weights)
 
 

@@ -1,4 +1,4 @@
-"""Functions with a hand-written gradient that also support forward-mode differentiation, and what a gradient stores.
+"""Functions with a hand-written gradient that also support forward-mode differentiation.
 
 `jax.custom_vjp` gives a function its own backward pass, but then `jax.jvp` and `jax.hessian` no longer work. With
 `with_gradient` they do: tangents are JAX's own derivative of the forward pass, wrapped in one linear operation whose
@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import checkpoint_name
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -23,18 +22,6 @@ from jax.interpreters import ad, batching, mlir
 from lenmem.ops.chunks import varying_like
 
 PyTree = Any
-_STORED = "stored for the backward pass"
-
-
-def recomputed(function: Callable) -> Callable:
-    """`function` for the body of a loop: the backward pass computes everything again, except for what is `stored`."""
-    policy = jax.checkpoint_policies.save_only_these_names(_STORED)
-    return jax.checkpoint(function, prevent_cse=False, policy=policy)
-
-
-def stored(x: jax.Array) -> jax.Array:
-    """`x`; the gradient of a `recomputed` function stores it."""
-    return checkpoint_name(x, _STORED)
 
 
 def with_gradient(

@@ -16,6 +16,7 @@ If a step also uses weights in other ways (biases, gains), that part of their gr
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,7 +26,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
-from lenmem.ops.gradients import recomputed, stored, with_gradient
+from lenmem.ops.gradients import with_gradient
 from lenmem.placement import platform
 
 PyTree = Any
@@ -36,13 +37,11 @@ results of all steps would then cost more than adding a gradient at each step. W
 usual."""
 
 
-def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, lean: bool = True) -> Callable:
+def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree) -> Callable:
     """A function `scan(weights, carry, xs)`: `lax.scan` of `step(weights, carry, x)` over the first axis of `xs`, with
     the gradients of products with weights formed after the loop.
 
-    The step is traced with `weights`, `carry` and `x`, and must not close over traced values. With `lean`,
-    only the carry and the products of each step are stored for the backward pass, and the rest is recomputed. For an
-    LSTM on a CPU this is faster than to write and read the dozen arrays that JAX would store.
+    The step is traced with `weights`, `carry` and `x`, and must not close over traced values.
     """
     products = SharedProducts(step, weights, carry, x)
 
@@ -56,7 +55,7 @@ def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree, *, le
                 (carry, output), factors = products.run(leaves, probes, weights, carry, x)
                 return carry, (output, factors)
 
-            carry, (outputs, factors) = jax.lax.scan(recomputed(probed) if lean else probed, carry, (probes, xs))
+            carry, (outputs, factors) = jax.lax.scan(probed, carry, (probes, xs))
             return (carry, outputs), factors
 
         leaves, probes = products.plain_leaves(weights), products.probes(len(jax.tree.leaves(xs)[0]))
@@ -130,19 +129,46 @@ class SharedProducts:
         return [jnp.zeros((*leading, *x.shape), x.dtype) for x in results]
 
     def run(
-        self, plain: list[jax.Array], probes: list[jax.Array], weights: PyTree, *arguments: PyTree
+        self,
+        plain: list[jax.Array],
+        probes: list[jax.Array],
+        weights: PyTree,
+        *arguments: PyTree,
+        results: list[jax.Array] | None = None,
     ) -> tuple[PyTree, list[jax.Array]]:
         """(the result of the step, the other factor of each product).
 
         `plain` are the `plain_leaves` of `weights`. The result is differentiable in `plain`, `probes` and `arguments`.
+        `results`: those of the products, if they are known from `with_results`; they are then not computed again.
         """
         leaves = jax.tree.leaves(weights)
-        fixed = self._before(leaves)
+        fixed, factors, probe = self._before(leaves), [], iter(probes)
+        known = itertools.repeat(None) if results is None else iter(results)
         for i, leaf in zip(self.plain, plain, strict=True):
             leaves[i] = leaf
+
+        def product(number: int, weight: Any, factor: jax.Array) -> jax.Array:
+            factors.append(factor)
+            of_equation = functools.partial(self._product, number)
+            return _probed(of_equation, fixed[weight], factor, next(probe), next(known))
+
+        return self._evaluate(leaves, arguments, product), factors
+
+    def with_results(self, weights: PyTree, *arguments: PyTree) -> tuple[PyTree, list[jax.Array]]:
+        """(the result of the step, the result of each product)."""
+        leaves, results = jax.tree.leaves(weights), []
+        fixed = self._before(leaves)
+
+        def product(number: int, weight: Any, factor: jax.Array) -> jax.Array:
+            results.append(self._product(number, fixed[weight], factor))
+            return results[-1]
+
+        return self._evaluate(leaves, arguments, product), results
+
+    def _evaluate(self, leaves: list[Any], arguments: PyTree, product: Callable[..., jax.Array]) -> PyTree:
+        """The result of the step, with `product(number of the equation, its weight as a variable, other factor)`."""
         values = self._before(leaves)
         values.update(zip(self.of_arguments, jax.tree.leaves(arguments), strict=True))
-        factors, probe = [], iter(probes)
         for number, equation in enumerate(self.jaxpr.eqns):
             if number in self.before:
                 continue
@@ -151,11 +177,9 @@ class SharedProducts:
             if side is None:
                 results = self._apply(number, operands)
             else:
-                weight, factor = fixed[equation.invars[side]], operands[1 - side]
-                results = [_probed(functools.partial(self._product, number), weight, factor, next(probe))]
-                factors.append(factor)
+                results = [product(number, equation.invars[side], operands[1 - side])]
             values.update(zip(equation.outvars, results, strict=True))
-        return jax.tree.unflatten(self.result, [_value(values, x) for x in self.jaxpr.outvars]), factors
+        return jax.tree.unflatten(self.result, [_value(values, x) for x in self.jaxpr.outvars])
 
     def gradient(
         self, weights: PyTree, factors: list[jax.Array], d_probes: list[jax.Array], d_plain: Iterable[jax.Array]
@@ -219,19 +243,23 @@ def _value(values: dict[Any, Any], x: Var | Literal) -> Any:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _probed(product: Callable, weight: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
-    """`product(weight, factor) + probe` for a probe of zeros, without the addition."""
-    return product(weight, factor)
+def _probed(
+    product: Callable, weight: jax.Array, factor: jax.Array, probe: jax.Array, known: jax.Array | None
+) -> jax.Array:
+    """`product(weight, factor) + probe` for a probe of zeros, without the addition; `known` is its value, if given."""
+    return product(weight, factor) if known is None else known
 
 
 def _moved(product: Callable, primals: tuple, tangents: tuple) -> tuple[jax.Array, Any]:
-    (weight, factor, probe), (d_weight, d_factor, d_probe) = primals, tangents
+    (weight, factor, probe, known), (d_weight, d_factor, d_probe, d_known) = primals, tangents
+    result = _probed(product, weight, factor, probe, known)
+    if known is not None and not isinstance(d_known, SymbolicZero):
+        return result, d_known  # in second derivatives, where it contains the tangents of the factors
     terms = [] if isinstance(d_probe, SymbolicZero) else [d_probe]
     if not isinstance(d_factor, SymbolicZero):
         terms.append(product(weight, d_factor))
     if not isinstance(d_weight, SymbolicZero):
         terms.append(product(d_weight, factor))
-    result = stored(_probed(product, weight, factor, probe))  # inside of `_probed` it would not be seen
     return result, functools.reduce(jnp.add, terms) if terms else jnp.zeros_like(result)
 
 

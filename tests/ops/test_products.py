@@ -6,7 +6,9 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from lenmem.ops.counted_scan import counted_scan
 from lenmem.ops.products import SharedProducts, shared_scan
 
 ROWS, WIDTH, STEPS = 2, 3, 3
@@ -120,16 +122,48 @@ def test_half_precision_is_summed_once():
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(np.ones((1, 1), np.float32)), [[2048.0]])
 
 
-def test_products_are_stored_and_the_rest_is_recomputed():
-    """A gradient has one product in each loop and one after them, and the tanh in both loops."""
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 4, 6])
+def test_counted_scan_equals_a_loop_over_the_first_steps(count, whole):
+    """Values, and gradients in all floats; later outputs are zero and later inputs have no gradient."""
+    xs = jnp.concatenate([INPUTS, INPUTS[::-1]])[:6]
+    size, computed = 3, -(-count // 3) * 3 if whole else count
 
-    def loss(weight, carry):
+    def counted(weights, carry, xs):
+        scan = counted_scan(SharedProducts(step, weights, carry, xs[0]), size, whole=whole)
+        return scan(weights, carry, xs, jnp.asarray(count))
+
+    def first(weights, carry, xs):
+        rest = jnp.zeros((len(xs) - computed, *INPUTS.shape[1:2], WIDTH)), jnp.zeros(len(xs) - computed, jnp.int32)
+        if not computed:
+            return carry, rest
+        carry, outputs = looped(weights, carry, xs[:computed])
+        return carry, jax.tree.map(lambda x, y: jnp.concatenate([x, y]), outputs, rest)
+
+    values, expected = (jax.jit(run)(WEIGHTS, CARRY, xs) for run in (counted, first))
+    chex.assert_trees_all_close(values, expected, atol=1e-5, rtol=1e-4)
+    point = (FLOATS, CARRY[0], xs)
+    gradients, expected = (jax.jit(jax.grad(scalar(run), (0, 1, 2)))(*point) for run in (counted, first))
+    chex.assert_trees_all_close(gradients, expected, atol=1e-4, rtol=1e-3)
+    towards = jax.tree.map(np.cos, point)
+    bends, expected = (
+        jax.jit(lambda *x, run=run: jax.jvp(jax.grad(scalar(run), (0, 1, 2)), x, towards)[1])(*point)
+        for run in (counted, first)
+    )
+    chex.assert_trees_all_close(bends, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_products_of_a_counted_scan_are_stored_and_the_rest_is_recomputed():
+    """A gradient has one product in each loop and one for each group of steps, and the tanh in both loops."""
+
+    def loss(weight, carry, count):
         def step(weight, carry, x):
             carry = jnp.tanh(carry @ weight + x)
             return carry, carry
 
-        return jnp.sum(shared_scan(step, weight, carry, INPUTS[0])(weight, carry, INPUTS)[1])
+        scan = counted_scan(SharedProducts(step, weight, carry, INPUTS[0]), 2, whole=False)
+        return jnp.sum(scan(weight, carry, INPUTS, count)[1])
 
-    program = jax.jit(jax.grad(loss)).lower(normal(0, WIDTH, WIDTH), CARRY[0]).compile().as_text()
+    program = jax.jit(jax.grad(loss)).lower(normal(0, WIDTH, WIDTH), CARRY[0], jnp.asarray(3)).compile().as_text()
     assert program.count(" dot(") == 3
     assert program.count(" tanh(") == 2
