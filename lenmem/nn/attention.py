@@ -84,7 +84,7 @@ class Projections(Part):
         self.query, self.key, self.value = to_heads(of_query), to_heads(of_key), to_heads(of_key)
         options |= {"kernel_init": of_result, "name": self.layout.merge}
         wide = self.out_features
-        self.merge = Dense(wide, **options) if self.layout.flat else DenseGeneral(wide, (-2, -1), **options)
+        self.merge = Dense(wide, **options) if self.layout.flat else DenseGeneral(wide, axis=(-2, -1), **options)
 
     def __call__(self, name: Literal["query", "key", "value"], states: jax.Array) -> jax.Array:
         """[B, N, e] -> [B, N, heads, d_head]."""
