@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         cli,
         compiled,
         configs,
+        contract,
         data,
         drawing,
         errors,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         zoo,
     )
     from lenmem.configs import load_config
+    from lenmem.contract import check
     from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
     from lenmem.evaluation.metrics import score
     from lenmem.experiment import Experiment, Run, export_run, import_run, load
@@ -76,6 +78,7 @@ else:
         __name__,
         {
             "configs": ["load_config"],
+            "contract": ["check"],
             "evaluation.lengths": ["Evaluation", "LengthCurve", "length_curve"],
             "evaluation.metrics": ["score"],
             "experiment": ["Experiment", "Run", "export_run", "import_run", "load"],
@@ -104,9 +107,11 @@ __all__ = [
     "bars",
     "beyond",
     "catalogue",
+    "check",
     "cli",
     "compiled",
     "configs",
+    "contract",
     "data",
     "drawing",
     "errors",

@@ -69,8 +69,13 @@ class _SourceOnly(importlib.machinery.SourceFileLoader):
 
 
 def module_of(name: str | os.PathLike[str]) -> ModuleType:
-    """Runs a configuration file and returns its module. It may import its neighbours: `from ._recipe import ...`."""
+    """Runs a configuration file and returns its module.
+
+    It may import its neighbours, as in `from ._recipe import ...` or, if no package has that name, `import mycell`.
+    """
     path = find(name).resolve()
+    if ROOT.resolve() not in path.parents and str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     package = f"_lenmem_configs_{zlib.crc32(os.fsencode(path.parent)):08x}"  # the same in every process
     if package not in sys.modules:
         parent = ModuleType(package)

@@ -1,17 +1,25 @@
-"""Suggestions in error messages, and conversion of other errors to ValueError."""
+"""Suggestions in error messages, the place of an error, and conversion of other errors to ValueError."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from flax.errors import ScopeCollectionNotFound, ScopeParamNotFoundError, ScopeParamShapeError
 
 FEW = 8
 """Most names listed in a message. If there are more, only the nearest are listed."""
+_NOT_OWN = (
+    Path(__file__).resolve().parent,
+    *(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "purelib", "platlib")),
+)
+"""Where lenmem, Python and other packages are."""
 
 
 def nearest(got: object, allowed: Iterable[str]) -> str:
@@ -44,6 +52,14 @@ def choices(got: object, allowed: Iterable[str], listed: str = "", *, every: boo
         return f"{nearest(got, names)} Allowed: {', '.join(names) or 'none'}."
     some = nearest(got, names) or f" There are {len(names)}, such as {', '.join(names[:3])}."
     return f"{some} All of them: {listed}" if listed else some
+
+
+def users_line(error: BaseException) -> str | None:
+    """`FILE, line N`: the innermost line of the traceback that is not of lenmem, another package or Python, such as a
+    line of a user's class; None if there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    own = [frame for frame in frames if not any(map(Path(frame.filename).resolve().is_relative_to, _NOT_OWN))]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else None
 
 
 def _ratio(a: str, b: str) -> float:

@@ -25,6 +25,7 @@ from lenmem.serialize import FORGOTTEN, from_plain, to_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
 from lenmem.training.configuration import Training
+from lenmem.training.loop import Result
 from lenmem.training.run_directory import (
     CHECKPOINTS,
     abstract_parameters,
@@ -105,6 +106,23 @@ class Run:
     from_file: bool = False
     """Whether it was loaded from a file. Its `directory` is then only the place for pictures."""
 
+    @classmethod
+    def of(cls, trained: Run | Result) -> Run:
+        """The result of a training as a run; a run is returned as it is.
+
+        Without a directory, its pictures go to `runs/result`.
+        """
+        if isinstance(trained, Run):
+            return trained
+        experiment, where = trained.experiment, trained.directory
+        if where is not None:
+            manifest = checkpoint.read_manifest(folder_of(where, trained.step), trained.step)
+        else:
+            data = experiment.task.data_hash
+            manifest = {"experiment": to_plain(experiment)} | ({} if data is None else {"data": data})
+        where = where or Path("runs/result")
+        return cls(experiment, trained.params, trained.step, where, manifest, trained.alive)
+
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:
         """The outputs of one seed's network. `seed=None`: `preferred`, or the first seed that did not diverge."""
         params = self.seed_params(seed)
@@ -177,8 +195,8 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
     return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules, None)
 
 
-def export_run(run: Run, path: str | os.PathLike[str], *, with_optimizer: bool = False) -> None:
-    """Writes a run to one safetensors file, which `load` accepts.
+def export_run(run: Run | Result, path: str | os.PathLike[str], *, with_optimizer: bool = False) -> None:
+    """Writes a run, or the result of a training, to one safetensors file, which `load` accepts.
 
     `with_optimizer` adds what is needed to continue training: the state of the optimiser and of the selection, and the
     metrics so far. `import_run` turns such a file back into a directory. Raises ValueError for a run at a snapshot,
@@ -187,6 +205,7 @@ def export_run(run: Run, path: str | os.PathLike[str], *, with_optimizer: bool =
     """
     if Path(path).suffix != SUFFIX:
         raise ValueError(f"the name of the file must end with {SUFFIX}, got {path}")
+    run = Run.of(run)
     if run.from_file:
         own = Path(f"{run.directory}{SUFFIX}")
         if own.exists() and Path(path).exists() and own.samefile(path):

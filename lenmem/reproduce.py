@@ -32,6 +32,7 @@ from lenmem.records import recorded, save_record
 from lenmem.runs import examples_scored, without_dead
 from lenmem.serialize import to_plain
 from lenmem.share import import_params
+from lenmem.tasks.base import at_or_before
 from lenmem.training.environment import describe_environment
 from lenmem.training.loop import train
 from lenmem.training.run_directory import METRICS
@@ -230,9 +231,12 @@ def split_scores(experiment: Experiment, params: Any, splits: Iterable[str] = ()
 
 
 def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list[LengthCurve]:
-    """The curve for `how`, and one at 4, 8 and 16 times the longest training length with fewer examples."""
-    longest = experiment.task.train_lengths[1]
-    far = {longest * factor for factor in (4, 8, 16)} - set(how.lengths)
+    """The curve for `how`, and one at 4, 8 and 16 times the longest training length with fewer examples.
+
+    If the task has no even lengths, the odd ones before them are measured.
+    """
+    task = experiment.task
+    far = {at_or_before(task, task.train_lengths[1] * factor) for factor in (4, 8, 16)} - set(how.lengths)
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
 
 

@@ -91,6 +91,11 @@ def class_path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+def is_foreign(kind: type) -> bool:
+    """Whether a class is not part of lenmem."""
+    return not class_path(kind).startswith(_OWN)
+
+
 def to_plain(value: Any) -> Any:
     """`value` as JSON data. Raises `ValueError`, with the name of the field, for values that cannot be saved."""
     return _to_plain(value, type(value).__name__, 0)

@@ -22,7 +22,7 @@ from typing import Any
 from lenmem import configs, models, runs, tasks
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.experiment import Experiment, experiment_in
-from lenmem.serialize import class_path, classes_in
+from lenmem.serialize import classes_in, is_foreign
 from lenmem.training import Optimizer, Training
 from lenmem.training.run_directory import holds_run
 
@@ -77,7 +77,7 @@ def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (
     """
     if not isinstance(experiment.training.optimizer, Optimizer):
         return shlex.join(["lenmem", "train", config, "--resume", "--directory", str(directory)])
-    foreign = any(not class_path(kind).startswith("lenmem.") for kind in classes_in(experiment))
+    foreign = any(map(is_foreign, classes_in(experiment)))
     words = ["--modules", *(modules or ["FILE.py"])] if foreign else []
     return shlex.join(["lenmem", "train", "--resume", str(directory), *words])
 

@@ -64,8 +64,7 @@ from lenmem.training.step import State, data_key, device_mesh, initial_state, ma
 from lenmem.types import Step
 
 RECURRENCE_LENGTHS = (2**9, 2**11, 2**13, 2**14)
-SUITE = ("elman", "stack_rnn_vector", "tape_rnn", "lstm", "transformer_xl", "delta_net")
-SUITE_LENGTHS = 500
+SUITE_LENGTHS, SUITE_EXAMPLES = 500, 16
 COMPILED_LENGTHS = (50, 150, 250, 350, 450)
 """Lengths whose separate compilation and evaluation are timed. The mean is used for all lengths."""
 MACHINES = ("dnc", "dnc_stateless", "dnc_compression_regularized", "ntm", "lstm")
@@ -273,14 +272,16 @@ def recurrence(asked: Asked) -> Iterator[Figures]:
 
 @table
 def suite(asked: Asked) -> Iterator[Figures]:
-    """The Chomsky suite: reversing bits at the paper's sizes."""
+    """The Chomsky suite: reversing bits with the networks of the paper's table, and one of today."""
     base = configs.load_config("chomsky/reverse_string")
-    networks = {name: models.make(name, base.task.spec) for name in SUITE}
+    networks = configs.models_of("chomsky/reverse_string") | {"delta_net": models.make("delta_net")}
     ways = {name: dataclasses.replace(base, model=model) for name, model in networks.items()}
     yield Figures("suite", "training on reverse_string, batches of 32", training_speeds("model", ways, asked.effort))
     lengths = COMPILED_LENGTHS[:1] if asked.quick else COMPILED_LENGTHS
-    rows = [suite_evaluation_cost(name, ways[name], lengths) for name in progress(SUITE, "evaluate")]
-    yield Figures("suite, evaluation", f"evaluation at the lengths 1 to {SUITE_LENGTHS}, 64 examples each", rows)
+    rows = [suite_evaluation_cost(name, ways[name], lengths) for name in progress(list(ways), "evaluate")]
+    yield Figures(
+        "suite, evaluation", f"evaluation at the lengths 1 to {SUITE_LENGTHS}, {SUITE_EXAMPLES} examples each", rows
+    )
 
 
 @table
@@ -555,12 +556,15 @@ def suite_evaluation_cost(name: str, experiment: Experiment, compiled_lengths: S
     model, task = experiment.bound_model, experiment.task
     params = _fresh(experiment, 1).members.params
     started = time.perf_counter()
-    length_curve(model, params, task, range(1, SUITE_LENGTHS + 1), 64, jax.random.key(0))
+    length_curve(model, params, task, range(1, SUITE_LENGTHS + 1), SUITE_EXAMPLES, jax.random.key(0))
     ours = time.perf_counter() - started
     one = jax.tree.map(lambda x: x[0], params)
+    drawn = jax.jit(functools.partial(draw, task), static_argnums=2)
+    batches = [
+        jax.block_until_ready(drawn(jax.random.key(0), jnp.full(SUITE_EXAMPLES, n), n)) for n in compiled_lengths
+    ]
     started = time.perf_counter()
-    for length in compiled_lengths:
-        batch = draw(task, jax.random.key(0), jnp.full(64, length), length)
+    for batch in batches:
         call = jax.jit(lambda p, b: model.apply({"params": p}, b.inputs, b.input_mask, b.target_mask))
         jax.block_until_ready(call(one, batch))
     each = (time.perf_counter() - started) / len(compiled_lengths)

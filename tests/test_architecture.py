@@ -30,6 +30,7 @@ TOP = {
     "bars",
     "cli",
     "configs",
+    "contract",
     "experiment",
     "options",
     "queue",

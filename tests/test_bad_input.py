@@ -252,7 +252,7 @@ class Narrow(Constant):
 
 
 def test_a_task_or_a_model_of_ones_own_is_checked_too():
-    with pytest.raises(ValueError, match=r"targets has shape \[2, 4\]; it must be \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"at capacity 1, `target_mask` is bool\[1\]; it must be bool\[2\]"):
         train(Experiment(Mismatched(4, (1, 3)), Constant(), TINY))
     with pytest.raises(ValueError, match=r"the model's output has shape \[2, 4, 4\]; it must be \[2, 4, 5\]"):
         train(Experiment(READ[0], Narrow(), TINY))

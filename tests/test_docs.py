@@ -18,7 +18,7 @@ import pytest
 import lenmem
 from lenmem import cli
 from lenmem.data.pairs import MOST_CHARACTERS
-from lenmem.tasks.base import Task
+from lenmem.tasks.base import Task, draw
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -44,7 +44,7 @@ docstrings = run(DOCS / "docstrings.py")
 
 def test_every_example_is_shown_and_tested():
     shown = set(re.findall(r"literalinclude\} examples/(\w+)\.py", "".join(path.read_text() for path in PAGES)))
-    own = {"own_encoder", "own_module", "nnx_bridge", "tracker"}
+    own = {"own_encoder", "own_module", "own_task", "nnx_bridge", "tracker"}
     assert shown == {path.stem for path in EXAMPLES} == own | {"few_shot_digits", "document_memory", "streaming_memory"}
 
 
@@ -60,6 +60,24 @@ def test_a_network_of_ones_own_ignores_padding(example):
     assert outputs.shape == (*batch.targets.shape, experiment.task.spec.output_size)
     other = apply(jnp.where(batch.input_mask, batch.inputs, 1 - batch.inputs))
     np.testing.assert_array_equal(outputs[batch.target_mask], other[batch.target_mask])
+
+
+@pytest.mark.parametrize("example", ["own_encoder", "own_module", "own_task"])
+def test_what_is_ones_own_keeps_the_rules(example):
+    findings = lenmem.check(run(DOCS / f"examples/{example}.py").experiment)
+    assert len(findings) == 16 and not any(problem for _, problem in findings)
+
+
+def test_the_running_maximum_is_right():
+    """And the best constant answer, the highest symbol, is as frequent as the page says."""
+    task = run(DOCS / "examples/own_task.py").experiment.task
+    lengths = jax.random.randint(jax.random.key(1), (2000,), 1, 21)
+    batch = jax.jit(draw, static_argnums=(0, 3))(task, jax.random.key(2), lengths, 20)
+    for row, answer, length in zip(*map(np.asarray, (batch.inputs, batch.targets, lengths)), strict=True):
+        assert answer[:length].tolist() == [max(row[: t + 1]) for t in range(length)]
+    highest = jnp.full_like(batch.targets, task.symbols - 1)
+    constant = task.metrics(jax.nn.one_hot(highest, task.symbols), batch)["token_accuracy"].mean()
+    assert abs(float(constant) - task.spec.chance) < 0.04
 
 
 @pytest.mark.thorough

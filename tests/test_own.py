@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -49,6 +50,34 @@ experiment = Experiment(
     ),
     Evaluation(lengths=(2, 5), samples=4),
 )
+"""
+CELL = """
+import flax.linen as nn
+import jax.numpy as jnp
+from lenmem import Evaluation, Experiment, Training
+from lenmem.nn import Transducer
+from lenmem.tasks import Copy
+
+
+class Mine(nn.Module):
+    size: int = 2
+
+    def start(self, batch_shape, steps=0):
+        return jnp.zeros((*batch_shape, self.size))
+
+    @nn.compact
+    def __call__(self, carry, step):
+        carry = nn.tanh(nn.Dense(self.size)(step.inputs) + carry)
+        return carry, carry
+
+
+experiment = Experiment(
+    Copy(vocabulary=4, train_lengths=(1, 3)),
+    Transducer(Mine()),
+    Training(steps=2, seeds=1, batch_size=4, log_every=2),
+    Evaluation(lengths=(2,), samples=4),
+)
+models = {"mine": experiment.model}
 """
 FILE = ("--modules", "mytask.py")
 QUICK = ("--training.steps", "2", "--training.seeds", "1", "--training.batch-size", "4", "--training.log-every", "1")
@@ -323,6 +352,26 @@ def test_what_is_no_run_is_not_resumed(folder, capsys):
     assert "lenmem train CONFIG --resume --directory early" in said
 
 
+def test_results_of_other_code_are_not_taken_for_those_of_a_class(folder, capsys):
+    """A changed class is trained anew, beside the older run; a comment, or another setting, changes nothing."""
+    (folder / "cell.py").write_text(CELL)
+    words = ("compare", "cell.py", "--models", "mine")
+    assert "training mine on cell" in run(capsys, *words)
+    (folder / "cell.py").write_text(f"# a comment\n{CELL}\nmodels['other'] = Transducer(Mine(size=3))\n")
+    assert "training mine" not in run(capsys, *words)
+    (folder / "cell.py").write_text(CELL.replace("nn.tanh(", "nn.relu("))
+    assert "training mine on cell" in run(capsys, *words)
+    assert sorted(path.name for path in (folder / "runs/cell").glob("mine*")) == ["mine", "mine-2"]
+    assert "training mine" not in run(capsys, *words)
+
+    with pytest.warns(UserWarning, match="runs/cell/mine is resumed with other code of your classes"):
+        cli.main(["train", "cell.py", "--resume", "--directory", "runs/cell/mine"])
+    over = ("--over", "training.optimizer.learning_rate", "0.1")
+    run(capsys, "sweep", "cell.py", *over)
+    (folder / "cell.py").write_text(CELL)
+    assert "holds a sweep with other code of your classes" in fails(capsys, "sweep", "cell.py", *over)
+
+
 # Own data -------------------------------------------------------------------------------------------------------------
 
 
@@ -359,3 +408,47 @@ def test_a_run_of_rows_in_memory_is_whole(folder, capsys):
     run(capsys, "export", "rows", "--output", "rows.safetensors")
     answers = [run(capsys, "predict", name, "--input", "a b c") for name in ("rows", "rows.safetensors")]
     assert answers[0] == answers[1]
+
+
+# Errors of one's own --------------------------------------------------------------------------------------------------
+
+
+def test_an_error_in_ones_own_class_names_its_line(folder, capsys, monkeypatch):
+    wrong = CELL.replace(
+        "carry = nn.tanh(", 'if self.size == 2: raise ValueError("size is even")\n        carry = nn.tanh('
+    )
+    (folder / "wrong.py").write_text(wrong)
+    line = wrong.splitlines().index('        if self.size == 2: raise ValueError("size is even")') + 1
+    said = fails(capsys, "train", "wrong.py")
+    assert said.endswith(f"error: size is even (in {folder.resolve()}/wrong.py, line {line})")
+    assert "(in" not in fails(capsys, "train", "nowhere.py")  # not in a user's code
+    monkeypatch.setenv("LENMEM_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="size is even"):
+        cli.main(["train", "wrong.py"])
+
+
+def test_a_configuration_imports_its_neighbours(folder, tmp_path):
+    (tmp_path / "sizes_of_mine.py").write_text("SIZE = 3\n")
+    (tmp_path / "importing.py").write_text("from sizes_of_mine import SIZE\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.path", [*sys.path])
+        assert configs.module_of(tmp_path / "importing.py").SIZE == 3
+
+
+def test_a_result_answers_and_is_exported_as_a_run(folder, tmp_path):
+    """Also without a directory."""
+    task = tasks.make("copy", vocabulary=4, train_lengths=(1, 3))
+    training = lenmem.Training(steps=2, seeds=1, batch_size=4, log_every=2)
+    experiment = lenmem.Experiment(task, lenmem.models.make("gru", hidden_size=3, embedding_size=3), training)
+    result = lenmem.train(experiment)
+    saved = lenmem.train(experiment, directory=tmp_path / "run")
+    run_, loaded = lenmem.Run.of(saved), lenmem.load(tmp_path / "run")
+    assert lenmem.Run.of(run_) is run_ and run_.manifest == loaded.manifest
+    lenmem.export_run(result, tmp_path / "result.safetensors")
+    answers = [
+        runs.predict(one, "1 2") for one in (result, saved, loaded, lenmem.load(tmp_path / "result.safetensors"))
+    ]
+    assert all(answer == answers[0] for answer in answers)
+    assert runs.answer_example(result, 2) == runs.answer_example(loaded, 2)
+    with pytest.raises(ValueError, match="runs/result is not a run"):
+        lenmem.export_run(result, tmp_path / "whole.safetensors", with_optimizer=True)

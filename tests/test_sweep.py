@@ -156,14 +156,14 @@ def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swep
     outcomes, directory = swept
 
     def cut_off(entry):
-        if entry["step"] == 6:
-            raise OSError("power cut")
+        if entry["step"] == 4:
+            raise OSError("disk full")
 
-    with pytest.raises(OSError, match="power cut"):
+    with pytest.raises(OSError, match="disk full"):
         sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: cut_off)
     seen = []
     sweep(BASE, OVER, tmp_path / "sweep", report=lambda setup: seen.append)
-    assert [entry["step"] for entry in seen] == [6]  # from the checkpoint of step 4 on
+    assert [entry["step"] for entry in seen] == [6]  # the state of step 4 was saved
     for outcome in outcomes:
         name = outcome.combination.name
         whole, resumed = (lenmem.load(root / name, modules=[Bag]) for root in (directory, tmp_path / "sweep"))

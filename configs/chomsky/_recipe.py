@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import flax.linen as nn
+
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
 from lenmem.reproduce import ByLength, Row
+from lenmem.tasks.base import at_or_before
 from lenmem.tasks.chomsky import ChomskyTask
 from lenmem.training import Cosine, Optimizer, Training
 
@@ -27,8 +30,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 # Networks with a stack or a tape are scored with one that holds an input of length 500 and its answer.
 AFTER_TRAINING = {"Stack-RNN": {"slots": 1024}, "Tape-RNN": {"slots": 1024}}
 
-LENGTHS = (1, 10, 20, 30, 40, 41, *range(50, 501, 50))
-"""The measured lengths: some training lengths, and the lengths whose accuracies are averaged."""
+
+def lengths_of(task: ChomskyTask) -> tuple[int, ...]:
+    """The measured lengths: some training lengths, and the lengths whose accuracies are averaged.
+
+    If the task has no even lengths, the odd ones before them."""
+    lengths = (1, 10, 20, 30, 40, 41, *range(50, 501, 50))
+    return tuple(at_or_before(task, length) for length in lengths)
+
+
+def networks() -> dict[str, nn.Module]:
+    """The networks of `lenmem compare`: the table's, but with a stack that never overflows."""
+    models = {name: make(name, **fields) for name, fields in MODELS.values()}
+    return models | {"stack_rnn_vector": models["stack_rnn_vector"].clone(slots=None)}
 
 
 def paper(task: ChomskyTask, model: str = "RNN") -> Experiment:
@@ -42,7 +56,7 @@ def paper(task: ChomskyTask, model: str = "RNN") -> Experiment:
         log_every=1000,
         checkpoint_every=10_000,
     )
-    return Experiment(task, make(name, **fields), training, Evaluation(lengths=LENGTHS, batch_size=64))
+    return Experiment(task, make(name, **fields), training, Evaluation(lengths=lengths_of(task), batch_size=64))
 
 
 def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experiment:
@@ -60,13 +74,13 @@ def small(task: ChomskyTask, model: str = "RNN", steps: int = 5000) -> Experimen
         checkpoint_every=1000,
         widths=4 if task.spec.single_answer else 1,
     )
-    evaluation = Evaluation(lengths=LENGTHS, batch_size=64)
-    return Experiment(task, experiment.model, training, evaluation)
+    return Experiment(task, experiment.model, training, experiment.evaluation)
 
 
 def table_rows(task: ChomskyTask, name: str) -> dict[str, Row]:
     """A task's rows of Table 2: `<task>-<model>`, and `<task>-<model>-small`."""
-    how = ByLength(LENGTHS, samples=64, mean_over=(41, 500))
+    lengths = lengths_of(task)
+    how = ByLength(lengths, samples=64, mean_over=(41, lengths[-1]))
     rows = {}
     for make_experiment, suffix in ((paper, ""), (small, "-small")):
         for model, (ours, _) in MODELS.items():

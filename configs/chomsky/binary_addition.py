@@ -6,7 +6,8 @@ lenmem reproduce chomsky/binary_addition --rows binary_addition-elman-small
 
 from lenmem.tasks.chomsky import BinaryAddition
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(BinaryAddition())
+models = networks()
 rows = table_rows(BinaryAddition(), "binary_addition")

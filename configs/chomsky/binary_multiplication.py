@@ -6,7 +6,8 @@ lenmem reproduce chomsky/binary_multiplication --rows binary_multiplication-elma
 
 from lenmem.tasks.chomsky import BinaryMultiplication
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(BinaryMultiplication())
+models = networks()
 rows = table_rows(BinaryMultiplication(), "binary_multiplication")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/bucket_sort --rows bucket_sort-elman-small
 
 from lenmem.tasks.chomsky import BucketSort
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(BucketSort())
+models = networks()
 rows = table_rows(BucketSort(), "bucket_sort")

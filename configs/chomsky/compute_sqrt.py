@@ -6,7 +6,8 @@ lenmem reproduce chomsky/compute_sqrt --rows compute_sqrt-elman-small
 
 from lenmem.tasks.chomsky import ComputeSqrt
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(ComputeSqrt())
+models = networks()
 rows = table_rows(ComputeSqrt(), "compute_sqrt")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/cycle_navigation --rows cycle_navigation-elman-small
 
 from lenmem.tasks.chomsky import CycleNavigation
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(CycleNavigation())
+models = networks()
 rows = table_rows(CycleNavigation(), "cycle_navigation")

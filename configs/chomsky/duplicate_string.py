@@ -6,7 +6,8 @@ lenmem reproduce chomsky/duplicate_string --rows duplicate_string-elman-small
 
 from lenmem.tasks.chomsky import DuplicateString
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(DuplicateString())
+models = networks()
 rows = table_rows(DuplicateString(), "duplicate_string")

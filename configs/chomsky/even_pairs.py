@@ -6,7 +6,8 @@ lenmem reproduce chomsky/even_pairs --rows even_pairs-elman-small
 
 from lenmem.tasks.chomsky import EvenPairs
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(EvenPairs())
+models = networks()
 rows = table_rows(EvenPairs(), "even_pairs")

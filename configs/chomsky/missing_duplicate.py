@@ -6,7 +6,8 @@ lenmem reproduce chomsky/missing_duplicate --rows missing_duplicate-elman-small
 
 from lenmem.tasks.chomsky import MissingDuplicate
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(MissingDuplicate())
+models = networks()
 rows = table_rows(MissingDuplicate(), "missing_duplicate")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/modular_arithmetic --rows modular_arithmetic-elman-smal
 
 from lenmem.tasks.chomsky import ModularArithmeticBrackets
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(ModularArithmeticBrackets())
+models = networks()
 rows = table_rows(ModularArithmeticBrackets(), "modular_arithmetic")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/modular_arithmetic_simple --rows modular_arithmetic_sim
 
 from lenmem.tasks.chomsky import ModularArithmetic
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(ModularArithmetic())
+models = networks()
 rows = table_rows(ModularArithmetic(), "modular_arithmetic_simple")

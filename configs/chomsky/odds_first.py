@@ -6,7 +6,8 @@ lenmem reproduce chomsky/odds_first --rows odds_first-elman-small
 
 from lenmem.tasks.chomsky import OddsFirst
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(OddsFirst())
+models = networks()
 rows = table_rows(OddsFirst(), "odds_first")

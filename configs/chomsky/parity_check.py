@@ -6,7 +6,8 @@ lenmem reproduce chomsky/parity_check --rows parity_check-elman-small
 
 from lenmem.tasks.chomsky import ParityCheck
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(ParityCheck())
+models = networks()
 rows = table_rows(ParityCheck(), "parity_check")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/reverse_string --rows reverse_string-elman-small
 
 from lenmem.tasks.chomsky import ReverseString
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(ReverseString())
+models = networks()
 rows = table_rows(ReverseString(), "reverse_string")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/solve_equation --rows solve_equation-elman-small
 
 from lenmem.tasks.chomsky import SolveEquation
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(SolveEquation())
+models = networks()
 rows = table_rows(SolveEquation(), "solve_equation")

@@ -6,7 +6,8 @@ lenmem reproduce chomsky/stack_manipulation --rows stack_manipulation-elman-smal
 
 from lenmem.tasks.chomsky import StackManipulation
 
-from ._recipe import small, table_rows
+from ._recipe import networks, small, table_rows
 
 experiment = small(StackManipulation())
+models = networks()
 rows = table_rows(StackManipulation(), "stack_manipulation")

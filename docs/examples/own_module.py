@@ -12,7 +12,8 @@ class MyModel(nn.Module):
     @nn.compact
     def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
         states = nn.Embed(self.spec.vocabulary, 64)(inputs)  # [B, N, 64]
-        summary = jnp.sum(states * input_mask[..., None], axis=1)  # padding holds anything: mask it
+        states = jnp.where(input_mask[..., None], states, 0)  # padding holds anything, which may become NaN
+        summary = jnp.sum(states, axis=1)
         slots = nn.Embed(512, 64)(jnp.arange(target_mask.shape[1]))  # [M, 64]
         hidden = nn.relu(nn.Dense(256)(summary[:, None] + slots))
         return nn.Dense(self.spec.output_size)(hidden)  # [B, M, K]

@@ -11,9 +11,9 @@ def log(values, step):
 
 
 def report(entry):
-    """One line of metrics: numbers of all seeds, under a name for each."""
+    """One line of metrics: numbers of all seeds, under a name for each. JSON has no NaN; here it is the text `nan`."""
     step = entry["step"]
-    log({f"loss/seed {seed}": loss for seed, loss in enumerate(entry["loss"])}, step)
+    log({f"loss/seed {seed}": float(loss) for seed, loss in enumerate(entry["loss"])}, step)
 
 
 experiment = lenmem.Experiment(

@@ -170,9 +170,8 @@ def check_cifar10(directory: Path) -> list[str]:
 def check_flare(directory: Path) -> list[str]:
     """FLaRe: the strings of each split."""
     lines = []
-    for split, folder in flare.SPLITS.items():
-        there = directory / folder
-        found = flare.read_strings(there, following=(there / "next-symbols.jsonl").exists())
+    for split, folder in flare.folders_of(directory).items():
+        found = flare.read_strings(folder, following=(folder / "next-symbols.jsonl").exists())
         shown = " ".join(found[0].tokens[:12])
         lines.append(
             f"{split}: {len(found):,} strings, {sum(one.label for one in found):,} of the language; {shown} -> "

@@ -7,6 +7,7 @@ the work is done.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import re
 import shlex
@@ -17,6 +18,7 @@ import jax
 
 from lenmem import __version__, progress, stopping
 from lenmem.cli.beyond import Beyond, go_beyond
+from lenmem.cli.checking import Check, check
 from lenmem.cli.comparing import Compare, compare
 from lenmem.cli.compiling import Compile, compile_ahead
 from lenmem.cli.networks import Evaluate, Export, Import, Plot, Predict, evaluate, export, import_file, plot, predict
@@ -24,7 +26,7 @@ from lenmem.cli.shelves import Data, Gallery, List, Zoo, data, list_names, show,
 from lenmem.cli.tables import Map, Reproduce, draw_map, reproduce
 from lenmem.cli.terminal import bars, console, discard_output, fail
 from lenmem.cli.training import Sweep, Train, sweep, train
-from lenmem.errors import nearest
+from lenmem.errors import nearest, users_line
 from lenmem.training import DivergedError
 
 VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
@@ -34,6 +36,7 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
     "compare": (compare, Compare),
     "sweep": (sweep, Sweep),
     "plot": (plot, Plot),
+    "check": (check, Check),
     "compile": (compile_ahead, Compile),
     "reproduce": (reproduce, Reproduce),
     "map": (draw_map, Map),
@@ -49,7 +52,10 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`lenmem VERB ...`. An error that a user can cause prints one message and exits with status 2."""
+    """`lenmem VERB ...`. An error that a user can cause prints one message and exits with status 2.
+
+    With the environment variable LENMEM_TRACEBACK=1, it is raised instead.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help"):
         _usage()
@@ -72,7 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         discard_output()
         raise SystemExit(1) from None
     except (ValueError, OSError) as error:
-        fail(str(error), 2)
+        if os.environ.get("LENMEM_TRACEBACK", "0") != "0":
+            raise
+        line = users_line(error)
+        fail(str(error) if line is None or line in str(error) else f"{error}\n(in {line})", 2)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise

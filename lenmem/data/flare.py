@@ -27,6 +27,8 @@ SPLITS = {
     "test": "datasets/test",
 }
 """split -> its directory, relative to that of the language."""
+OPTIONAL = ("test_short",)
+"""Splits without which a language is complete: the published `repeat-01` has no short strings to hold out."""
 EXPECTED = "a directory of FLaRe"
 """The expected contents, for error messages."""
 
@@ -56,7 +58,13 @@ def read_language(directory: str, *, following: bool) -> dict[str, list[String]]
     """
     if directory == "example":
         return _example()
-    return {split: read_strings(Path(directory) / folder, following=following) for split, folder in SPLITS.items()}
+    return {split: read_strings(folder, following=following) for split, folder in folders_of(directory).items()}
+
+
+def folders_of(directory: str | Path) -> dict[str, Path]:
+    """split -> its directory, without those `OPTIONAL` ones that are not there."""
+    found = {split: Path(directory) / folder for split, folder in SPLITS.items()}
+    return {split: folder for split, folder in found.items() if split not in OPTIONAL or folder.exists()}
 
 
 def files_of(directory: str, *, following: bool) -> list[Path]:
@@ -64,7 +72,7 @@ def files_of(directory: str, *, following: bool) -> list[Path]:
     if directory == "example":
         return []
     names = ("main.tok", "labels.txt", *(["next-symbols.jsonl"] if following else []))
-    return [Path(directory) / folder / name for folder in SPLITS.values() for name in names]
+    return [folder / name for folder in folders_of(directory).values() for name in names]
 
 
 def read_strings(directory: Path, *, following: bool) -> list[String]:

@@ -33,7 +33,7 @@ from lenmem.evaluation.metrics import (
 from lenmem.fields import PositiveInt, Seed, check_fields
 from lenmem.files import json_number
 from lenmem.keys import namespaced
-from lenmem.tasks.base import NoSuchLength, Task
+from lenmem.tasks.base import Task, occurs
 from lenmem.types import Batch, PyTree
 
 __all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
@@ -68,18 +68,10 @@ class Evaluation:
         """The given lengths, or those of the task's `curve_lengths` that occur, as small sets of rows may lack some.
         ValueError if the task has no examples of a given length."""
         if self.lengths is None:
-            return tuple(length for length in task.curve_lengths if _occurs(task, length))
+            return tuple(length for length in task.curve_lengths if occurs(task, length))
         for length in self.lengths:
             task.check_length(length)
         return self.lengths
-
-
-def _occurs(task: Task, length: int) -> bool:
-    try:
-        task.check_length(length)
-        return True
-    except NoSuchLength:
-        return False
 
 
 @dataclasses.dataclass(eq=False)

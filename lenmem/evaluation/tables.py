@@ -23,7 +23,8 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     The lengths on which all curves were trained are marked. With more than `rows` lengths an evenly spaced selection is
     shown, which includes the ends of the training and test ranges and of the curve; the caption mentions it. NaN (all
     seeds of a curve diverged, or the curve lacks a length) is shown as a dash. If a task is ambiguous, the last column
-    is the best possible token accuracy.
+    is the best possible token accuracy. If all curves have the same lengths, the last row is their mean over all
+    lengths beyond training (`LengthCurve.mean_beyond`).
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -75,15 +76,19 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
             "train" if trained else "",
             *cells,
             style="cyan" if trained else None,
-            end_section=bool(trained and following.size and not first <= following[0] <= last),
+            end_section=not following.size or bool(trained and not first <= following[0] <= last),
         )
+    if _have_means(curves):
+        means = [summarise(curve.mean_beyond(metric)) for curve in curves for metric in metrics]
+        table.add_row("mean", "beyond", *(_cell(mean, (), several) for mean in means))
     return table
 
 
 def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accuracy", columns: int = 14) -> Table:
     """Models x lengths: the metric of the median seed, in percent. For many models; `curve_table` is for few.
 
-    With more than `columns` lengths an evenly spaced selection is shown, as in `curve_table`.
+    With more than `columns` lengths an evenly spaced selection is shown, and the last column is the mean beyond
+    training, as in `curve_table`.
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -96,9 +101,15 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
     table.add_column("model")
     for length in shown:
         table.add_column(str(length), justify="right", style="cyan" if first <= length <= last else None)
+    averages = _have_means(curves)
+    if averages:
+        table.add_column("mean\nbeyond", justify="right")
     for curve in curves:
         medians = dict(zip(curve.lengths.tolist(), summarise(curve.values[metric]).median, strict=True))
-        table.add_row(escape(curve.label), *(percent(medians.get(int(length), np.nan)) for length in shown))
+        cells = [percent(medians.get(int(length), np.nan)) for length in shown]
+        if averages:
+            cells.append(percent(summarise(curve.mean_beyond(metric)).median))
+        table.add_row(escape(curve.label), *cells)
     return table
 
 
@@ -122,8 +133,8 @@ def tables_that_fit(curves: Sequence[LengthCurve], console: Console) -> list[Tab
 def cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], *, metric: str = "exact_match") -> Table:
     """Models x tasks: the metric inside / beyond the training lengths, or the reason why there is none.
 
-    `cells` maps (model, task) to a curve or to a line of text. A curve is averaged over its lengths for every seed; the
-    median seed is shown, in percent.
+    `cells` maps (model, task) to a curve or to a line of text. Inside, a curve is averaged over the measured lengths,
+    beyond by `LengthCurve.mean_beyond`, for every seed; the median seed is shown, in percent.
     """
     models, tasks = grid(cells)
     table = Table(
@@ -150,12 +161,20 @@ def _cross_cell(cell: LengthCurve | str, metric: str) -> str | Text:
         return Text(cell, style="dim")
     _check_metrics([cell], [metric])
     inside = (cell.train_lengths[0] <= cell.lengths) & (cell.lengths <= cell.train_lengths[1])
-    beyond = cell.lengths > cell.train_lengths[1]
-    parts = [
-        percent(summarise(cell.values[metric][:, where].mean(axis=1)).median) if where.any() else "-"
-        for where in (inside, beyond)
+    means = [
+        cell.values[metric][:, inside].mean(axis=1) if inside.any() else None,
+        cell.mean_beyond(metric) if np.any(cell.lengths > cell.train_lengths[1]) else None,
     ]
-    return " / ".join(parts)
+    return " / ".join("-" if mean is None else percent(summarise(mean).median) for mean in means)
+
+
+def _have_means(curves: Sequence[LengthCurve]) -> bool:
+    """Whether means beyond training are over the same lengths in all curves, and over more than one."""
+    first, *others = curves
+    same = all(
+        curve.train_lengths == first.train_lengths and np.array_equal(curve.lengths, first.lengths) for curve in others
+    )
+    return same and int(np.sum(first.lengths > first.train_lengths[1])) > 1
 
 
 def _check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> None:
@@ -195,7 +214,7 @@ def _selection(lengths: np.ndarray, ends: Sequence[int], rows: int) -> np.ndarra
     return np.array(sorted(kept.union(even.tolist())))
 
 
-def _cell(summary: Summary, index: int, several: bool) -> str:
+def _cell(summary: Summary, index: int | tuple[()], several: bool) -> str:
     median, low, high = (value[index] for value in (summary.median, summary.low, summary.high))
     return spread(median, low, high) if several else percent(median)
 

@@ -79,7 +79,6 @@ class MemoryCell(Part):
     hidden_size: int = 256
     memories: int = 1
     width: int = 8
-    slots: int = 30
 
     actions: ClassVar[int]
     """Number of actions on a memory."""
@@ -90,9 +89,9 @@ class MemoryCell(Part):
         else:
             self.core = ElmanCell(self.hidden_size, **self.dtypes)
 
-    def zeros(self, batch_shape: tuple[int, ...]) -> tuple[PyTree, jax.Array]:
+    def zeros(self, batch_shape: tuple[int, ...], slots: int) -> tuple[PyTree, jax.Array]:
         """The first state of the controller, and empty memories."""
-        return self.core.start(batch_shape), jnp.zeros((*batch_shape, self.memories, self.slots, self.width))
+        return self.core.start(batch_shape), jnp.zeros((*batch_shape, self.memories, slots, self.width))
 
     def values(self, hidden: jax.Array, features: int) -> jax.Array:
         """The vectors to be written, [B, features], computed from h."""
@@ -131,11 +130,13 @@ class MemoryCell(Part):
 class StackCell(MemoryCell):
     """A controller with stacks, top first. Actions: push, pop, no-op."""
 
+    slots: int | None = 30
+
     actions: ClassVar[int] = 3
 
-    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[PyTree, jax.Array]:
-        """Zeros."""
-        return self.zeros(batch_shape)
+    def start(self, batch_shape: tuple[int, ...], steps: int = 0, *, columns: int = 0) -> tuple[PyTree, jax.Array]:
+        """Zeros. `slots` None: one for each of all steps, since a step pushes at most one value."""
+        return self.zeros(batch_shape, max(columns, steps, 1) if self.slots is None else self.slots)
 
     def values(self, hidden, features):
         return self.linear("new", features)(hidden)
@@ -147,13 +148,14 @@ class StackCell(MemoryCell):
 class TapeCell(MemoryCell):
     """A controller with tapes, the cell under the head first. Actions: stay, -1, +1, -L, +L. The carry ends with L."""
 
+    slots: int = 30
     mlp_size: int = 64
 
     actions: ClassVar[int] = 5
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0, *, lengths: jax.Array) -> tuple[PyTree, ...]:
         """Zeros, and L."""
-        return *self.zeros(batch_shape), lengths
+        return *self.zeros(batch_shape, self.slots), lengths
 
     def values(self, hidden, features):
         for name in ("first", "second"):
@@ -189,8 +191,9 @@ class VectorStackRNN(FlatModel):
     """n: number of stacks."""
     width: PositiveInt = 8
     """W: width of a value on a stack."""
-    slots: PositiveInt = 30
-    """T: depth of each stack. No parameter depends on it, so a trained network can be evaluated with more."""
+    slots: PositiveInt | None = 30
+    """T: depth of each stack; None: as deep as there are steps, so that no value is lost. No parameter depends on it,
+    so a trained network can be evaluated with more."""
     embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
 

@@ -149,9 +149,11 @@ class Stacked(nn.Module):
         *,
         deterministic: bool = True,
         lengths: jax.Array | None = None,
+        columns: int | None = None,
     ) -> tuple[PyTree, ...]:
         """The carries of all layers. Each is told what it asks for (`lenmem.nn.recurrence`)."""
-        known = {"deterministic": deterministic} | ({} if lengths is None else {"lengths": lengths})
+        known = {"deterministic": deterministic, "lengths": lengths, "columns": columns}
+        known = {name: value for name, value in known.items() if value is not None}
         return tuple(told(layer.start, batch_shape, steps, **known) for layer in self.stack)
 
     @nn.compact

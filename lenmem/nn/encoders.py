@@ -76,7 +76,7 @@ class Recurrent(nn.Module):
     def run(self, cell: nn.Module, states: jax.Array, mask: jax.Array, deterministic: bool) -> jax.Array:
         """One direction."""
         steps = Step(states, jnp.zeros_like(mask), mask, deterministic)
-        known = {"deterministic": deterministic, "lengths": jnp.sum(mask, axis=-1)}
+        known = {"deterministic": deterministic, "lengths": jnp.sum(mask, axis=-1), "columns": mask.shape[-1]}
         carry = told(cell.start, mask.shape[:1], mask.shape[-1], **known)
         _, outputs = scan_cell(cell, carry, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps))
         return jnp.swapaxes(outputs, 0, 1)

@@ -4,8 +4,9 @@ A *cell* is a Linen module with
 
     start(batch_shape, steps) -> carry          the initial state, learned or zero; `steps` is the static number of
                                                 time steps that read the input (the slots of a growing memory). There
-                                                may be the arguments `deterministic`, for a random start, and
-                                                `lengths`, int[B]: the number of inputs of each row
+                                                may be the arguments `deterministic`, for a random start,
+                                                `lengths`, int[B]: the number of inputs of each row, and `columns`:
+                                                the static number of all steps, with those that answer
     __call__(carry, Step) -> (carry, output)    one time step
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
@@ -82,7 +83,8 @@ def scan_cell(
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # one step creates all parameters
-        carry, output = getattr(cell, method)(carry, jax.tree.map(lambda x: x[0], steps), *shared)
+        returned = getattr(cell, method)(carry, jax.tree.map(lambda x: x[0], steps), *shared)
+        carry, output = _checked_return(cell, carry, returned)
         return carry, jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *x.shape)), output)
 
     module, variables = cell.unbind()
@@ -132,6 +134,23 @@ def scan_cell(
         for name, value in tree.items():
             cell.put_variable(collection, name, value)
     return carry, outputs
+
+
+def _checked_return(cell: nn.Module, carry: PyTree, returned: Any) -> tuple[PyTree, PyTree]:
+    """`(carry, output)` of a cell's step. ValueError if it is something else, or if the carry has changed its form."""
+    name = type(cell).__name__
+    if not (isinstance(returned, tuple) and len(returned) == 2):
+        one = "an array" if isinstance(returned, jax.Array) else f"a {type(returned).__name__}"
+        what = f"{len(returned)} values" if isinstance(returned, tuple) else one
+        raise ValueError(f"a step of {name} returns {what}; a cell returns (carry, output)")
+
+    def form(tree: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: f"{getattr(x, 'dtype', type(x).__name__)}{list(jnp.shape(x))}", tree)
+
+    before, after = form(carry), form(returned[0])
+    if before != after:
+        raise ValueError(f"the carry of {name} starts as {before} and is {after} after a step; it must stay the same")
+    return returned
 
 
 def where_valid(valid: jax.Array, new: PyTree, old: PyTree) -> PyTree:

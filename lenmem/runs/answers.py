@@ -12,6 +12,7 @@ import numpy as np
 from lenmem.evaluation.lengths import checked_lengths
 from lenmem.experiment import Run
 from lenmem.tasks.base import Task, draw
+from lenmem.training.loop import Result
 from lenmem.types import Batch
 
 
@@ -31,11 +32,12 @@ def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterat
         yield program(jnp.array([length]))
 
 
-def predict(run: Run, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
+def predict(run: Run | Result, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:
     """The answer of one seed's network to an input typed as text (see `typed_batch`), up to the end symbol.
 
     Tasks whose inputs are texts define another form (`Task.reply`).
     """
+    run = Run.of(run)
     task = run.experiment.task
     reply = task.reply(text, lambda batch: run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed))
     if reply is not None:
@@ -65,8 +67,9 @@ class AnsweredExample:
         return [bool(right) for right in self.right]
 
 
-def answer_example(run: Run, length: int, *, seed: int | None = None, example: int = 0) -> AnsweredExample:
+def answer_example(run: Run | Result, length: int, *, seed: int | None = None, example: int = 0) -> AnsweredExample:
     """One seed's answer to example number `example` of this length, with the right answer."""
+    run = Run.of(run)
     task = run.experiment.task
     batch = example_batch(task, length, example)
     outputs = run.apply(batch.inputs, batch.input_mask, batch.target_mask, seed=seed)

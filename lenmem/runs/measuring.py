@@ -19,7 +19,7 @@ from lenmem.files import make_directory, read_json, write_whole
 from lenmem.training import checkpoint, processes
 from lenmem.training.loop import Result, train
 from lenmem.training.resume import same_experiment
-from lenmem.training.run_directory import CHECKPOINTS, data_changed
+from lenmem.training.run_directory import CHECKPOINTS, code_changed, data_changed
 from lenmem.types import PyTree
 
 Report = Callable[[dict[str, Any]], None]
@@ -162,9 +162,11 @@ def finished(experiment: Experiment, directory: Path) -> bool:
 
 
 def holds_same(experiment: Experiment, directory: Path) -> bool:
-    """Whether `directory` contains a checkpoint of exactly this experiment."""
+    """Whether `directory` contains a checkpoint of exactly this experiment, with the same data and the same code of the
+    user's own classes."""
     saved = directory / CHECKPOINTS
     if checkpoint.latest(saved) is None:
         return False
     manifest = checkpoint.read_manifest(saved)
-    return same_experiment(manifest["experiment"], experiment) and not data_changed(manifest, experiment)
+    same = same_experiment(manifest["experiment"], experiment) and not data_changed(manifest, experiment)
+    return same and not code_changed(manifest, experiment)

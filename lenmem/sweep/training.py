@@ -22,8 +22,16 @@ from lenmem.sweep.table import living, save_table
 from lenmem.training import checkpoint
 from lenmem.training.lanes import initial_lanes, lanes_program
 from lenmem.training.loop import DivergedError, check_selection, run, validation_scores
-from lenmem.training.resume import same_experiment
-from lenmem.training.run_directory import CHECKPOINTS, SNAPSHOTS, Recorder, holds_run, read_metrics, write_metrics
+from lenmem.training.resume import code_of, same_experiment
+from lenmem.training.run_directory import (
+    CHECKPOINTS,
+    SNAPSHOTS,
+    Recorder,
+    code_changed,
+    holds_run,
+    read_metrics,
+    write_metrics,
+)
 from lenmem.training.step import State
 
 
@@ -78,9 +86,13 @@ def sweep(
 def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> None:
     """Writes the experiment and the values of the sweep, or checks that the directory has the same."""
     planned = {"experiment": to_plain(experiment), "over": [[path, to_plain(list(v))] for path, v in over.items()]}
+    if (code := code_of(experiment)) is not None:
+        planned["code"] = code
     path = directory / PLAN
     if path.exists():
         saved = read_json(path)
+        if code_changed(saved, experiment):
+            raise ValueError(f"{directory} holds a sweep with other code of your classes; choose another directory")
         if saved["over"] != planned["over"] or not same_experiment(saved["experiment"], experiment):
             raise ValueError(f"{directory} holds another sweep; choose another directory")
     elif directory.is_dir() and any(directory.iterdir()):

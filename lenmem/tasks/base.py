@@ -282,6 +282,20 @@ class RepeatedSource:
         return self.source.batch(key, index)
 
 
+def occurs(task: Task, length: int) -> bool:
+    """Whether the task has examples of that length."""
+    try:
+        task.check_length(length)
+        return True
+    except NoSuchLength:
+        return False
+
+
+def at_or_before(task: Task, length: int) -> int:
+    """The length, or the one before it if the task has no example of it, such as an even one."""
+    return length if occurs(task, length) else length - 1
+
+
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:
     """One batch with the given lengths, int[B]; row i is drawn from key i of `jax.random.split(key, B)`."""
     keys = jax.random.split(key, lengths.shape[0])

@@ -33,7 +33,8 @@ class Flare(FileTask):
     With `answer="next_symbols"` the answers are the tokens that may follow each prefix, and whether the string may end
     there, only for strings of the language; a begin token stands for the empty prefix, and counts.
 
-    Splits: `train` and `validation` (short strings), `validation_long`, `test_short` and `test` (all lengths).
+    Splits: `train` and `validation` (short strings), `validation_long`, `test_short` (if the language has it) and
+    `test` (all lengths).
     """
 
     unit: ClassVar[str] = "tokens"

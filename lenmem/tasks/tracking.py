@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import Lengths
-from lenmem.tasks.base import scaled_accuracy
+from lenmem.tasks.base import NoSuchLength, scaled_accuracy
 from lenmem.tasks.chomsky import ChomskyTask, ModularArithmetic, ModularArithmeticBrackets, ParityCheck
 from lenmem.types import Batch, Spec
 
@@ -31,9 +31,11 @@ class _Tracked(ChomskyTask):
     """Lengths, input format and score of the protocol. Length: tokens of input and answer."""
 
     unit: ClassVar[str] = "tokens with the answer"
+    shortest: ClassVar[int] = 3
+    """The smallest length that occurs; where a smaller one is drawn, it is used instead."""
 
     train_lengths: Lengths = (3, 40)
-    """Smallest and largest training length, both included. Lengths below 3 are treated as 3."""
+    """Smallest and largest training length, both included."""
     test_lengths: Lengths = (40, 256)
     """Smallest and largest test length, both included."""
 
@@ -41,6 +43,9 @@ class _Tracked(ChomskyTask):
     def spec(self) -> Spec:
         """There is no delimiter between the input and the answer."""
         return dataclasses.replace(super().spec, delimited=True)
+
+    def check_length(self, length: int) -> None:
+        self._check_bounds(length, (self.shortest, max(length, self.shortest)))
 
     def shapes(self, capacity):
         return max(capacity, 3), 1
@@ -81,9 +86,17 @@ class _TrackedExpression(_Tracked):
 
 @dataclasses.dataclass(frozen=True)
 class TrackedArithmetic(_TrackedExpression, ModularArithmetic):
-    """n op n op .. n = with + - * -> the value modulo m; products before sums. An even length is reduced by one."""
+    """n op n op .. n = with + - * -> the value modulo m; products before sums. Lengths are odd.
+
+    Where an even length is drawn, as published, the expression is one symbol shorter.
+    """
 
     signs: ClassVar[str] = "+-*="
+
+    def check_length(self, length: int) -> None:
+        super().check_length(length)
+        if length % 2 == 0:
+            raise NoSuchLength(f"an expression n op n .. n with its = and its value has an odd length, got {length}")
 
     def written(self, length):
         return (jnp.maximum(length, 3) - 1) // 2 * 2 - 1
@@ -93,9 +106,10 @@ class TrackedArithmetic(_TrackedExpression, ModularArithmetic):
 class TrackedArithmeticBrackets(_TrackedExpression, ModularArithmeticBrackets):
     """An expression with + -, brackets and unary minus, then = -> its value modulo m.
 
-    As published, the expression has 3 symbols less than the length, since a padding token also counts. Lengths below 5
-    are treated as 5.
+    As published, the expression has 3 symbols less than the length, since a padding token also counts.
     """
+
+    shortest: ClassVar[int] = 5
 
     operators: ClassVar[str] = "+-"
     signs: ClassVar[str] = "+-()="

@@ -145,9 +145,11 @@ class Training:
                 raise ValueError(f"{shared_by} processes do not divide {shared}")
             return usable[-1]
         if self.devices > available:
-            raise ValueError(
-                f"training.devices is {self.devices}, but there {'is' if available == 1 else 'are'} {available}"
-            )
+            there = f"training.devices is {self.devices}, but there {'is' if available == 1 else 'are'} {available}"
+            if jax.default_backend() == "cpu":
+                setting = f"jax.config.update('jax_num_cpu_devices', {self.devices})"
+                there += f"; {setting}, before anything is computed, divides a CPU"
+            raise ValueError(there)
         if self.devices % shared_by:
             raise ValueError(f"training.devices={self.devices} is not a multiple of the {shared_by} processes")
         if work % self.devices:

@@ -24,7 +24,9 @@ import numpy as np
 from lenmem import progress, stopping
 from lenmem.evaluation.metrics import SMALLER_IS_BETTER, Apply, TaskMetrics, evaluate
 from lenmem.keys import bits
+from lenmem.serialize import is_foreign
 from lenmem.tasks.base import draw
+from lenmem.tasks.contract import require_task
 from lenmem.training import processes
 from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.program import Program, seeds_program
@@ -80,13 +82,15 @@ def train(
         directory: where to write metrics and checkpoints; None: nowhere.
         resume: continue from the latest checkpoint of the run in the directory, or start it again if it was killed
             before the first, but after it wrote metrics. The result equals that of an uninterrupted run.
-        report: called with every entry of the history. If it raises, the state is saved first.
+        report: called with every entry of the history. If it raises, a run of one process saves its state first.
         tensorboard: also write TensorBoard events to the directory.
 
     Raises ValueError for a model that does not support the task, for a directory that is in use or holds a run (with
-    `resume`: no run), and for a checkpoint of another experiment, naming the fields that differ; `DivergedError` when
-    the last seed diverges.
+    `resume`: no run), for a checkpoint of another experiment, naming the fields that differ, and for a task of your own
+    whose examples break a rule (`lenmem.tasks.contract`); `DivergedError` when the last seed diverges.
     """
+    if is_foreign(type(experiment.task)):
+        require_task(experiment.task)
     key = jax.random.key(experiment.training.seed) if key is None else key
     recorder = Recorder(directory, experiment, key, resume=resume, tensorboard=tensorboard)
     return run(seeds_program(experiment, key), experiment, recorder, report)
@@ -140,13 +144,15 @@ def run(
                     recorder.snapshot(state, step)
             now = time.perf_counter()
             pace = now - called
-            stop.offer(functools.partial(recorder.save, state, earlier + now - started))
+            save = functools.partial(recorder.save, state, earlier + now - started)
+            stop.offer(save)
             if report is not None:
                 try:
                     report(entry)
                 except BaseException:  # the caller's code failed, not the training
-                    with stop.lock:
-                        recorder.save(state, earlier + now - started)
+                    if stop.alone:  # several processes save together
+                        with stop.lock:
+                            save()
                     raise
             if not alive.any():
                 raise DivergedError(_obituary(history))
@@ -206,7 +212,10 @@ def _obituary(history: list[dict[str, Any]]) -> str:
     listed = "; ".join(
         f"seed {d['seed']} at step {d['step']} (loss {d['loss']}, gradient norm {d['grad_norm']})" for d in deaths
     )
-    return f"every seed met a non-finite loss, gradient or update: {listed}. Try a lower learning rate or clip_norm"
+    advice = "Try a lower learning rate or clip_norm"
+    if all(death["step"] == 0 for entry in history for death in entry.get("died", [])):
+        advice = "This is before the first update: look for the cause in the network or its data, not in the rate"
+    return f"every seed met a non-finite loss, gradient or update: {listed}. {advice}"
 
 
 def validation_scores(

@@ -1,10 +1,15 @@
-"""Comparison of an experiment with that of the run that it resumes."""
+"""Comparison of an experiment, and of its code, with that of the run that it resumes."""
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import inspect
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from lenmem.serialize import classes_in, from_plain, to_plain
@@ -16,6 +21,25 @@ FREE = ("devices", "seeds_at_once", "widths")
 They change the rounding, and `widths` also the draws of dropout.
 """
 _ABSENT = object()
+_NOT_OWN = {"lenmem", "flax", *sys.stdlib_module_names}
+"""Packages whose classes are not a user's own."""
+
+
+def code_of(experiment: Any) -> str | None:
+    """SHA-256 of the functions and classes in the files of an experiment's own classes and their bases.
+
+    None if all classes are from lenmem, or have no file. Comments, layout and other statements do not count, so a
+    configuration with a class may change its settings.
+    """
+    kinds = {base for kind in classes_in(experiment) for base in kind.__mro__}
+    names = {kind.__module__ for kind in kinds if kind.__module__.partition(".")[0] not in _NOT_OWN}
+    definitions = []
+    for module in (sys.modules[name] for name in sorted(names & sys.modules.keys())):
+        with suppress(OSError, TypeError, SyntaxError):  # a class that was typed in, or is not Python
+            tree = ast.parse(Path(inspect.getsourcefile(module) or "").read_text())
+            kept = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+            definitions += [ast.unparse(node) for node in tree.body if isinstance(node, kept)]
+    return hashlib.sha256("\n".join(definitions).encode()).hexdigest() if definitions else None
 
 
 def same_experiment(saved: Any, experiment: Any) -> bool:

@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,7 +27,7 @@ from lenmem.serialize import to_plain
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import TrainableExperiment
 from lenmem.training.environment import describe_environment
-from lenmem.training.resume import experiment_differences
+from lenmem.training.resume import code_of, experiment_differences
 from lenmem.training.step import State, initial_parameters, initial_state, selected
 from lenmem.types import PyTree
 
@@ -148,6 +149,11 @@ def data_changed(manifest: Mapping[str, Any], experiment: TrainableExperiment) -
     return now is not None and manifest.get("data", now) != now
 
 
+def code_changed(manifest: Mapping[str, Any], experiment: TrainableExperiment) -> bool:
+    """Whether the user's own classes had other code in the run with this manifest; False if that is not known."""
+    return "code" in manifest and manifest["code"] != code_of(experiment)
+
+
 def alive_in(history: Any, step: int, seeds: int) -> list[bool]:
     """The seeds that were alive at a step, according to the metrics; all seeds if there is no line for the step."""
     known = [entry["alive"] for entry in history or () if entry["step"] <= step and "alive" in entry]
@@ -178,6 +184,8 @@ class Recorder:
         self.about = {"key": np.asarray(jax.random.key_data(key)).tolist(), **about}
         if experiment.task.data_hash is not None:
             self.about["data"] = experiment.task.data_hash
+        if (code := code_of(experiment)) is not None:
+            self.about["code"] = code
         self.start: int | None = None
         self.lock: Any = None
         self.events: Any = None
@@ -254,6 +262,8 @@ class Recorder:
             raise ValueError(
                 f"{self.path} cannot be resumed with these settings; nothing was changed: {'; '.join(different)}"
             )
+        if code_changed(saved, self.experiment):
+            warnings.warn(f"{self.path} is resumed with other code of your classes than it began with", stacklevel=2)
         state, manifest = checkpoint.restore(self.path / CHECKPOINTS, state, self.start)
         # Lines after the checkpoint will be written again.
         history = read_metrics(self.path, int(state.step))

@@ -59,10 +59,10 @@ class Record(NamedTuple):
     alive: jax.Array
 
 
-def objective(
+def training_outputs(
     model: nn.Module, task: Task, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-    """(task loss plus everything the model sowed into `losses`, task loss)."""
+) -> tuple[jax.Array, PyTree]:
+    """(outputs in training mode, in float32 at least; everything the model sowed into `losses`)."""
     check_batch(task.spec, batch.inputs, batch.input_mask, batch.target_mask, batch.targets)
     outputs, mutated = model.apply(
         {"params": params},
@@ -75,9 +75,20 @@ def objective(
         mutable=["losses"],
     )
     check_outputs(task.spec, outputs, batch.target_mask)
-    loss = task.loss(at_least_float32(outputs), batch)
-    auxiliary = sum((jnp.sum(leaf) for leaf in jax.tree.leaves(mutated.get("losses", {}))), jnp.zeros(()))
-    return loss + auxiliary, loss
+    return at_least_float32(outputs), mutated.get("losses", {})
+
+
+def total_loss(task: Task, outputs: jax.Array, sown: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """(task loss plus everything that was sown, task loss), from `training_outputs`."""
+    loss = task.loss(outputs, batch)
+    return loss + sum((jnp.sum(leaf) for leaf in jax.tree.leaves(sown)), jnp.zeros(())), loss
+
+
+def objective(
+    model: nn.Module, task: Task, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    """(task loss plus everything the model sowed into `losses`, task loss)."""
+    return total_loss(task, *training_outputs(model, task, params, batch, rngs), batch)
 
 
 def initial_state(

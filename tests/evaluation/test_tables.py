@@ -49,6 +49,16 @@ def test_median_and_range():
     assert "shown" not in text(table)
 
 
+def test_the_mean_beyond_training_is_the_last_row():
+    """Over all lengths 3 .. 7, interpolated, for each seed."""
+    curve = make([[1, 1, 0.8, 0.4, 0.2], [1, 1, 0.5, 0.5, 0.5], [1, 1, 0.7, 0.3, 0.0]], lengths=[1, 2, 3, 5, 7])
+    means = curve.mean_beyond()
+    assert rows(curve_table([curve], metrics=["token_accuracy"]))[-1] == ["mean", "beyond", "46.0  (33.0 - 50.0)"]
+    np.testing.assert_allclose(means, [0.46, 0.5, 0.33])
+    assert rows(comparison_table([curve, curve]))[0][-1] == "46.0"
+    assert "mean" not in text(curve_table([curve, make([[1, 1, 0.8]])]))  # means over other lengths
+
+
 def test_many_models_are_rows():
     curves = [make([[1, 0.5, 0.2], [1, 0.75, 0.4]], label="[a]"), make([[0.5, 0.25]], lengths=[3, 4], label="b")]
     table = comparison_table(curves)
@@ -106,7 +116,9 @@ def test_curves_of_different_trainings(order):
 def test_many_lengths_are_thinned():
     curve = make(np.ones((2, 100)), np.arange(3, 103), train_lengths=(5, 17), test_lengths=(19, 96))
     table = curve_table([curve])
-    shown = [int(row[0]) for row in rows(table)]
+    *shown, mean = rows(table)
+    assert mean[:3] == ["mean", "beyond", "100.0"]
+    shown = [int(row[0]) for row in shown]
     assert len(shown) <= 20
     assert {3, 5, 17, 19, 96, 102} <= set(shown)
     assert max(np.diff(shown)) <= 12

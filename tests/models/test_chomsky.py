@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lenmem.models.chomsky import Elman, TapeCell, TapeRNN, VectorStackRNN
+from lenmem.models.chomsky import Elman, StackCell, TapeCell, TapeRNN, VectorStackRNN
+from lenmem.nn.cells import Stacked
 from lenmem.nn.interfaces import Transducer
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy, Reverse
@@ -164,12 +165,24 @@ def test_stacks_equal_their_twin(controller, stacks, slots, aligned):
 
 
 def test_slots_need_no_parameters_and_only_the_deep_ones_are_missed():
-    models = [VectorStackRNN(hidden_size=5, stacks=2, width=3, slots=slots, spec=TASK.spec) for slots in (2, 13, 40)]
+    """Without a bound there are as many as steps."""
+    bounds = (2, 13, 40, None)
+    models = [VectorStackRNN(hidden_size=5, stacks=2, width=3, slots=slots, spec=TASK.spec) for slots in bounds]
     params = random_parameters(models[0], BATCH, scale=0.8)
     call, mask = (*BATCH[:2], BATCH.target_mask), np.asarray(BATCH.target_mask)
     run = [np.asarray(briefly(lambda p, m=model: m.apply({"params": p}, *call))(params))[mask] for model in models]
     np.testing.assert_allclose(run[1], run[2], atol=1e-5)
+    np.testing.assert_allclose(run[3], run[2], atol=1e-5)
     assert np.abs(run[0] - run[1]).max() > 1e-4
+
+
+def test_a_stack_without_a_bound_holds_every_value():
+    """As many cells as steps, of reading and of answering; in step with the input, as many as inputs."""
+    cell = StackCell(hidden_size=4, slots=None)
+    assert cell.apply({}, (2,), 5, columns=9, method="start")[1].shape == (2, 1, 9, 8)
+    assert cell.apply({}, (2,), 5, method="start")[1].shape == (2, 1, 5, 8)
+    stacked = Stacked([StackCell(hidden_size=4, slots=None)] * 2)
+    assert [carry[1].shape[-2] for carry in stacked.apply({}, (2,), 5, columns=9, method="start")] == [9, 9]
 
 
 @pytest.mark.parametrize(

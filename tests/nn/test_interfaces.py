@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 
 import chex
@@ -322,3 +323,59 @@ def test_flat_models_get_the_interface_of_their_task():
     readout = sequential(transformer(), model(ONE_ANSWER), embedding_size=SIZE, column="first")
     assert isinstance(readout, Readout)
     assert (readout.column, readout.embedding_size) == ("first", SIZE)
+
+
+# What a cell or an encoder returns ------------------------------------------------------------------------------------
+
+
+class Returns(nn.Module):
+    """A cell or an encoder with a wrong result."""
+
+    what: str
+
+    def start(self, batch_shape, steps=0):
+        return jnp.zeros((*batch_shape, 3))
+
+    @nn.compact
+    def __call__(self, carry, step):
+        h = nn.Dense(4 if self.what == "carry" else 3)(step.inputs)
+        return {"one": h, "three": (h, h, h), "carry": (h, h)}[self.what]
+
+
+class Encodes(nn.Module):
+    """An encoder with a wrong result."""
+
+    what: str
+
+    @nn.compact
+    def __call__(self, states, mask):
+        return {"pair": (states, mask), "pooled": states.mean(1)}[self.what]
+
+
+class NoMask(nn.Module):
+    """An encoder that is not told what is padding."""
+
+    @nn.compact
+    def __call__(self, states):
+        return states
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Transducer(Returns("one")), "a step of Returns returns an array; a cell returns (carry, output)"),
+        (Transducer(Returns("three")), "a step of Returns returns 3 values; a cell returns (carry, output)"),
+        (
+            Transducer(Returns("carry")),
+            "the carry of Returns starts as float32[2, 3] and is float32[2, 4]",
+        ),
+        (Completion(Encodes("pair")), "Encodes returns a tuple; an encoder returns states, float[B, N, d]"),
+        (Completion(Encodes("pooled")), "Encodes maps states [2, 7, 64] to [2, 64]; the first two sizes stay"),
+        (Completion(NoMask()), "NoMask takes 1 argument(s); an encoder is called with (states, mask)"),
+    ],
+)
+def test_a_wrong_result_is_one_message(model, message):
+    spec = Spec(vocabulary=5, output_size=5)
+    ids, mask = jnp.zeros((2, 4), jnp.int32), jnp.ones((2, 4), bool)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        jax.eval_shape(model.clone(spec=spec).init, jax.random.key(0), ids, mask, mask[:, :3])

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from lenmem import tasks
+from lenmem.configs import load_config
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.tasks.base import draw
 from lenmem.tasks.chomsky import ChomskyTask
 from lenmem.types import Batch
@@ -301,3 +303,15 @@ def test_the_spec():
 def test_bad_fields(name, field):
     with pytest.raises(ValueError, match=rf"{field} is 1; it must be an integer, at least 2"):
         tasks.make(name, **{field: 1})
+
+
+def test_expressions_without_brackets_have_odd_lengths():
+    """The published code draws even lengths, too; such an expression is one symbol shorter."""
+    task = tasks.make("modular_arithmetic")
+    with pytest.raises(ValueError, match="has an odd number of symbols, got the length 40"):
+        Evaluation(lengths=(39, 40)).lengths_for(task)
+    assert all(length % 2 for length in Evaluation().lengths_for(task))
+    experiment = load_config("chomsky/modular_arithmetic_simple")
+    assert experiment.evaluation.lengths_for(task)[:6] == (1, 9, 19, 29, 39, 41)
+    rows = draw(task, jax.random.key(0), jnp.asarray([5, 6]), 6)
+    assert np.sum(rows.input_mask, axis=1).tolist() == [5, 5]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from lenmem import tasks
+from lenmem.catalogue.checks import check_flare
 from lenmem.data.flare import SPLITS, String, read_strings
 from lenmem.tasks.base import draw
 
@@ -176,6 +178,20 @@ def test_a_missing_file_is_one_line(directory, name):
         _ = tasks.make("flare", directory=directory, answer="next_symbols").spec
     if name == "next-symbols.jsonl":  # labels do not need it
         assert tasks.make("flare", directory=directory).spec.output_size == 2
+
+
+def test_a_language_may_have_no_short_test(directory):
+    """The published repeat-01 has none. A directory without its files is an error."""
+    folder = Path(directory) / SPLITS["test_short"]
+    (folder / "labels.txt").unlink()
+    with pytest.raises(ValueError, match="labels.txt cannot be read"):
+        _ = tasks.make("flare", directory=directory).spec
+    shutil.rmtree(folder)
+    task = tasks.make("flare", directory=directory, answer="next_symbols")
+    assert set(task.splits) == set(SPLITS) - {"test_short"}
+    assert [line.split(":")[0] for line in check_flare(Path(directory))] == list(task.splits)
+    with pytest.raises(ValueError, match="'test_short' is not a split of Flare"):
+        task.lengths_of("test_short")
 
 
 def test_other_directories():

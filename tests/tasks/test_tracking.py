@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lenmem import tasks
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.tasks.base import draw, scaled_accuracy
 
 NAMES = ("tracked_parity", "tracked_arithmetic", "tracked_arithmetic_brackets")
@@ -84,3 +87,21 @@ def test_scaled_accuracy_of_one_class():
     task = tasks.make("word_problem", group="Z1")
     batch = draw(task, jax.random.key(0), jnp.full(2, 3), 3)
     assert task.metrics(jnp.zeros((2, 3, 1)), batch)["scaled_accuracy"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "message"),
+    [
+        ("tracked_parity", 2, "the shortest example of TrackedParity has length 3, got 2"),
+        ("tracked_arithmetic", 1, "the shortest example of TrackedArithmetic has length 3, got 1"),
+        ("tracked_arithmetic", 40, "an expression n op n .. n with its = and its value has an odd length, got 40"),
+        ("tracked_arithmetic_brackets", 4, "the shortest example of TrackedArithmeticBrackets has length 5, got 4"),
+    ],
+)
+def test_lengths_that_do_not_occur_are_refused(name, length, message):
+    task = tasks.make(name)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Evaluation(lengths=(length,)).lengths_for(task)
+    lengths = Evaluation().lengths_for(task)
+    assert length not in lengths and len(lengths) > 5
+    assert Evaluation(lengths=(5, 257)).lengths_for(task) == (5, 257)

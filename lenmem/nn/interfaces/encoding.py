@@ -71,7 +71,7 @@ class Completion(Part):
         embed = Embedding(spec, special=SPECIAL, **size, name="embedding")
         mask = jnp.arange(columns) < (lengths + answer_lengths)[:, None]
         given = self.given(inputs, input_mask, target_mask)
-        states = told(self.encoder, embed(symbols), mask, *given, deterministic=not train)
+        states = encoded(self.encoder, embed(symbols), mask, *given, deterministic=not train)
         at = lengths[:, None] + jnp.arange(answers)
         states = jnp.take_along_axis(states, at[..., None], axis=1)
         head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
@@ -151,7 +151,7 @@ class Readout(Part):
         lengths = begin + lengths + end
         size: dict[str, Any] = {"features": self.embedding_size, "std": self.embedding_std, **self.dtypes}
         embed = Embedding(spec, special=BLANK, **size, name="embedding")  # without a blank
-        states = told(self.encoder, embed(symbols), columns < lengths[:, None], deterministic=not train)
+        states = encoded(self.encoder, embed(symbols), columns < lengths[:, None], deterministic=not train)
         at = lengths - 1 if self.column == "last" else jnp.zeros_like(lengths)
         state = jnp.take_along_axis(states, at[:, None, None], axis=1)
         head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
@@ -218,6 +218,21 @@ class Aligned(Part):
             outputs = told(self.cell, states, input_mask, deterministic=not train)
         head = self.head or Linear(spec.output_size, **self.dtypes, name="head")
         return head(jax.tree.map(lambda x: x[:, :answers], outputs))
+
+
+def encoded(encoder: nn.Module, states: jax.Array, mask: jax.Array, *given: jax.Array, **known: Any) -> Any:
+    """The states that an encoder makes of states [B, N, d] and their mask. ValueError if it returns anything else than
+    [B, N, d'], or takes no mask."""
+    name, arguments = type(encoder).__name__, inspect.signature(encoder.__call__).parameters.values()
+    positional = [x for x in arguments if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    if len(positional) < 2 and not any(x.kind == x.VAR_POSITIONAL for x in arguments):
+        raise ValueError(f"{name} takes {len(positional)} argument(s); an encoder is called with (states, mask)")
+    outputs = told(encoder, states, mask, *given, **known)
+    if not isinstance(outputs, jax.Array):
+        raise ValueError(f"{name} returns a {type(outputs).__name__}; an encoder returns states, float[B, N, d]")
+    if outputs.shape[:2] != states.shape[:2]:
+        raise ValueError(f"{name} maps states {list(states.shape)} to {list(outputs.shape)}; the first two sizes stay")
+    return outputs
 
 
 def _asks_for_lengths(cell: nn.Module) -> bool:

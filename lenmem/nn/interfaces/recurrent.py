@@ -86,7 +86,7 @@ def run_cell(interface: nn.Module, steps: Step, tokens: jax.Array, reading_steps
     for name, value in (("token", tokens), ("decoding", steps.decoding), ("valid", steps.valid)):
         interface.sow("traces", name, value.T)
     given = lengths // (1 + interface.spec.computation_steps)  # pyright: ignore[reportAttributeAccessIssue]
-    known = {"deterministic": steps.deterministic, "lengths": given}
+    known = {"deterministic": steps.deterministic, "lengths": given, "columns": tokens.shape[1]}
     carry = told(cell.start, tokens.shape[:1], reading_steps, **known)
     time_major = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)
     return scan_cell(cell, carry, time_major)[1]

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import at_least
+from lenmem.tasks.base import NoSuchLength
 from lenmem.tasks.chomsky.base import ChomskyTask, ModularTask, single
 
 
@@ -63,9 +64,16 @@ class CycleNavigation(ChomskyTask):
 
 @dataclasses.dataclass(frozen=True)
 class ModularArithmetic(ModularTask):
-    """n op n op .. n with + - * -> the value modulo m; products before sums. An even length is reduced by one."""
+    """n op n op .. n with + - * -> the value modulo m; products before sums. Lengths are odd.
+
+    Where an even length is drawn, as in the published code, the expression is one symbol shorter.
+    """
 
     signs: ClassVar[str] = "+-*"
+
+    def check_length(self, length: int) -> None:
+        if length % 2 == 0:
+            raise NoSuchLength(f"an expression n op n .. n has an odd number of symbols, got the length {length}")
 
     def input_size(self, length):
         return length - (length + 1) % 2
