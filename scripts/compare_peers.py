@@ -5,25 +5,23 @@
         peers/neural_networks_chomsky_hierarchy
     pip install torch dm-haiku einshape dm-tree tqdm
     python scripts/compare_peers.py --peers peers --json results/peers.json
+    python scripts/compare_peers.py --page    # write the tables of that file to docs/speed.md
 
 `panm`: the models of Le et al.'s PyTorch code on its copy task, in the sizes of its configuration: batches of 128, one
 length per batch, 1 to 10, RMSProp. `chomsky`: the models of Delétang et al.'s Haiku code on reverse_string in batches
 of 128, one length per batch, 1 to 40, Adam; it compiles a program for each length, and lenmem one for all.
 
 Both codes draw a batch, take the gradient and update the parameters, alternating with lenmem (A B A B) in one process.
-A figure is the median of the processor time of a step, so other programs on the machine disturb it little.
+A figure is the median of the processor time of a step, so other programs on the machine disturb it little. The start is
+the processor time until the first steps of each of these lengths are done, compilation included.
 """
 
 from __future__ import annotations
 
-import os
-
-# Before JAX starts. One thread for both.
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-
 import argparse
 import dataclasses
 import importlib
+import os
 import statistics
 import sys
 import time
@@ -39,11 +37,12 @@ from rich.table import Table
 
 from lenmem import configs, models, tasks
 from lenmem.experiment import Experiment
-from lenmem.files import write_json
+from lenmem.files import read_json, write_json, write_whole
 from lenmem.training import Optimizer, Training
 from lenmem.training.environment import describe_environment
 from lenmem.training.step import initial_state, make_advance
 
+ROOT, PAGE, RECORD = Path(__file__).parents[1], "docs/speed.md", "results/peers.json"
 STEPS = 10
 """Steps of a timed call; the published code takes this many lengths, evenly spaced."""
 
@@ -58,7 +57,14 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="only these models")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", type=Path, help="save the figures")
+    parser.add_argument("--page", action="store_true", help=f"only write {PAGE} from {RECORD}")
     asked = parser.parse_args()
+    os.environ["XLA_FLAGS"] = (
+        "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"  # read by JAX at first
+    )
+    if asked.page:
+        write_whole(ROOT / PAGE, page((ROOT / PAGE).read_text(), read_json(ROOT / RECORD)).encode())
+        return
     tables = {}
     for name in asked.tables:
         rows = tables[name] = []
@@ -85,8 +91,8 @@ def compared(model: str, theirs: Callable[[], Call], ours: Experiment, repeats: 
         "published, ms": their_time,
         "lenmem, ms": our_time,
         "times": their_time / our_time,
-        "published, s to start": compiled[0],
-        "lenmem, s to start": compiled[1],
+        "published, start s": compiled[0],
+        "lenmem, start s": compiled[1],
     }
 
 
@@ -290,6 +296,17 @@ def as_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
     for row in rows:
         table.add_row(*(f"{x:.1f}" if isinstance(x, float) else x for x in row.values()))
     return table
+
+
+def page(text: str, record: dict[str, Any]) -> str:
+    """The text of the page with the tables of a record between their marks."""
+    for name, rows in record["tables"].items():
+        lines = [f"| {' | '.join(rows[0])} |", f"| --- |{' ---: |' * (len(rows[0]) - 1)}"]
+        lines += [f"| {' | '.join(f'{x:.3g}' if isinstance(x, float) else x for x in row.values())} |" for row in rows]
+        begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+        before, _, rest = text.partition(begin)
+        text = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
+    return text
 
 
 if __name__ == "__main__":

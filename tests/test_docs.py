@@ -18,6 +18,7 @@ import pytest
 import lenmem
 from lenmem import cli
 from lenmem.data.pairs import MOST_CHARACTERS
+from lenmem.files import read_json
 from lenmem.tasks.base import Task, draw
 
 ROOT = Path(__file__).parents[1]
@@ -290,3 +291,10 @@ def test_a_module_begins_with_a_table_of_its_names(monkeypatch: pytest.MonkeyPat
     assert list(summary.members("lenmem.models", ["names", "make"])) == ["names", "make"]
     assert len(summary.table("lenmem.ops.lie")) == 5 + 2 * len(found)
     assert summary.table("lenmem.models", ["make"]) == []
+
+
+def test_the_page_on_speed_shows_its_record():
+    script = run(ROOT / "scripts/compare_peers.py")
+    text, record = (ROOT / script.PAGE).read_text(), read_json(ROOT / script.RECORD)
+    assert script.page(text, record) == text
+    assert all(row["model"] in text for rows in record["tables"].values() for row in rows)

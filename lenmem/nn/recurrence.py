@@ -11,8 +11,8 @@ A *cell* is a Linen module with
 
 and optionally `sequence_loss(carries, valid) -> scalar`, a regulariser that needs the carries of all times.
 
-`scan_cell` is a `lax.scan` over chunks of time steps. Chunks in which no row is valid are skipped, so the cost of a
-padded batch depends on its longest row and not on its capacity.
+`scan_cell` ends after the last step at which a row is valid (`lenmem.ops.counted_scan`), or after the chunk of steps
+with it, so the cost of a padded batch depends on its longest row and not on its capacity.
 
 Cells whose memory only grows (`AppendOnlyCell`) run in a scan with its own backward pass. JAX's usual derivative would
 store the complete memory at every step, O(T^2). But the memory at step t is the final memory with later slots masked,
@@ -121,8 +121,7 @@ def scan_cell(
 
         def body(fixed, carry, inputs):
             (variables, keys, *shared), (time, step) = fixed, inputs
-            (new, output), mutated = call(variables, keys, time, carry, step, *shared)
-            carry = _unless_padded(length, step, new, carry)
+            (carry, output), mutated = call(variables, keys, time, carry, step, *shared)
             return carry, (output, mutated, carry if regularised else ())
 
         fixed = (variables, keys, *shared)
@@ -137,19 +136,26 @@ def scan_cell(
 
 
 def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> tuple[PyTree, PyTree]:
-    """The scan of `body(fixed, carry, (time, step))`, up to the last step at which a row is valid."""
+    """The scan of `body(fixed, carry, (time, step))` up to the last step at which a row is valid. Its backward pass
+    forms the gradients of products with `fixed` after each chunk. On other devices than a CPU it ends with a chunk."""
     length, whole = steps.valid.shape[0], platform() != "cpu"
     count, size = _chunk_shape(length)
+    example = jnp.array(0), jax.tree.map(lambda x: x[0], steps)
+    if not whole and (products := SharedProducts(body, fixed, carry, example)).found:
+        run = counted_scan(products, size, whole=False)
+        return run(fixed, carry, (jnp.arange(length), steps), last_valid(steps.valid))
+
+    def padded(fixed: PyTree, carry: PyTree, inputs: tuple[jax.Array, Step]) -> tuple[PyTree, PyTree]:
+        new, outputs = body(fixed, carry, inputs)
+        return _unless_padded(length, inputs[1], new, carry), outputs
+
     times, chunked = _chunk_times(0, length), _chunks(steps, length)
-    products = SharedProducts(body, fixed, carry, jax.tree.map(lambda x: x[0, 0], (times, chunked)))
+    products = SharedProducts(padded, fixed, carry, example)
     if not products.found:
-        carry, stacked = _scan_with_products(body, fixed, carry, (times, chunked), chunked.valid)
+        carry, stacked = _scan_with_products(padded, fixed, carry, (times, chunked), chunked.valid)
         return carry, _unchunk(stacked, length)
-    if whole:
-        xs = jax.tree.map(lambda x: x.reshape(count * size, *x.shape[2:]), (times, chunked))
-    else:
-        xs = jnp.arange(length), steps
-    carry, outputs = counted_scan(products, size, whole=whole)(fixed, carry, xs, last_valid(steps.valid))
+    xs = jax.tree.map(lambda x: x.reshape(count * size, *x.shape[2:]), (times, chunked))
+    carry, outputs = counted_scan(products, size, whole=True)(fixed, carry, xs, last_valid(steps.valid))
     return carry, jax.tree.map(lambda x: x[:length], outputs)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from lenmem.models.lantm import LANTM
 from lenmem.nn.recurrence import CHUNK, AppendOnlyCell, any_valid, scan_cell
+from lenmem.placement import on_platform
 from lenmem.types import Spec, Step
 from tests.drawing import drawn
 
@@ -110,14 +111,16 @@ def close(left, right, atol=1e-5):
     chex.assert_trees_all_close(left, right, atol=atol, rtol=1e-4)
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
-def test_equals_a_python_loop(cell):
+def test_equals_a_python_loop(cell, device):
     """Values and gradients; rows start to answer, and end, at different times, across a chunk's border."""
     length = CHUNK + 3
     steps = some_steps(length, ends=[length, 5, 9], answers_from=[7, 4, 9])
     slots = 9
     params = parameters(Scanned(cell, slots), steps)
-    scanned = value_and_gradients(Scanned(cell, slots), params, steps)
+    with on_platform(device):
+        scanned = value_and_gradients(Scanned(cell, slots), params, steps)
     looped = value_and_gradients(Looped(cell, slots), params, steps)
     close(scanned, looped)
     d_inputs = np.asarray(scanned[1][1])
