@@ -46,6 +46,9 @@ ROOT, PAGE, RECORD = Path(__file__).parents[1], "docs/speed.md", "results/peers.
 STEPS = 10
 """Steps of a timed call; the published code takes this many lengths, evenly spaced."""
 
+WIDTHS = {"transformer": 4, "transformer_xl": 4}
+"""`Training.widths` of networks that compute padding, too."""
+
 Call = Callable[[], None]
 
 
@@ -181,8 +184,8 @@ def panm(peers: Path):
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
     optimizer = Optimizer("rmsprop", learning_rate=1e-4, decay=0.95, momentum=0.9, clip_value=10.0)
-    training = Training(STEPS, batch_size=128, optimizer=optimizer)
     for name, (ours, fields, module, make) in PANM_MODELS.items():
+        training = Training(STEPS, batch_size=128, optimizer=optimizer, widths=WIDTHS.get(name, 1))
         experiment = Experiment(tasks.make("panm_copy"), models.make(ours, **fields), training)
         yield name, lambda name=name, module=module, make=make: torch_steps(torch, name, module, make), experiment
 
@@ -234,10 +237,10 @@ def chomsky(peers: Path):
     """The models on reverse_string."""
     sys.path.insert(0, str(peers))
     base = configs.load_config("chomsky/reverse_string")
-    training = dataclasses.replace(base.training, seeds=1, batch_size=128, widths=1)
     ours = configs.models_of("chomsky/reverse_string")
     ours["stack_rnn_vector"] = ours["stack_rnn_vector"].clone(slots=30)
     for name, (theirs, fields) in CHOMSKY_MODELS.items():
+        training = dataclasses.replace(base.training, seeds=1, batch_size=128, widths=WIDTHS.get(name, 1))
         experiment = dataclasses.replace(base, model=ours[name], training=training)
         yield name, lambda theirs=theirs, fields=fields: haiku_steps(theirs, fields), experiment
 

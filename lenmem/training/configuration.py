@@ -67,7 +67,8 @@ class Training:
     to its longest training length (a curriculum); 0: all lengths from the start. For tasks that draw fresh examples."""
     widths: PositiveInt = 1
     """Number of evenly spaced widths for which a training step is compiled. A batch uses the narrowest width that fits
-    its longest input. Useful if the inputs of a batch have similar lengths; each width is compiled separately."""
+    its longest input, with the answer slots of inputs of this width. Useful if the inputs of a batch have similar
+    lengths; each width is compiled separately."""
 
     def __post_init__(self) -> None:
         check_fields(self)

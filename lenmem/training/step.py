@@ -218,28 +218,27 @@ def make_advance(
     the sums over the batch. State and record are replicated on every device before and after. The initial state must be
     `replicated` like the later ones, or a second program is compiled for it.
 
-    Inputs are cut to the narrowest of `widths` evenly spaced widths, up to that of the source, that fits the batches of
-    all seeds trained together. Only padding is cut off, but noise is drawn for the cut shapes, so it differs. In the
-    first `growing` steps the longest length grows (`growing_source`). `axes` are the mapped axes of `advance` itself.
+    Inputs and answers are cut to the narrowest of `narrower_shapes` that fits the batches of all seeds trained
+    together. Only padding is cut off, but noise is drawn for the cut shapes, so it differs. In the first `growing`
+    steps the longest length grows (`growing_source`). `axes` are the mapped axes of `advance` itself.
     """
     gradient = jax.value_and_grad(objective, argnums=2, has_aux=True)
     source = growing_source(task.source("train", batch_size), growing)
     rule = optax.with_extra_args_support(optimizer)  # some rules need the value too, or do a line search
 
-    # Only answers that are aligned with the inputs share their width.
-    cut = Batch._fields if task.spec.alignment == "aligned" else ("inputs", "input_mask")
-
-    def gradient_at(width: int, params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
-        narrow = batch._replace(**{name: getattr(batch, name)[:, :width] for name in cut})
-        return gradient(model, task, params, narrow, rngs)
+    def gradient_at(shape: tuple[int, int], params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
+        inputs = {name: getattr(batch, name)[:, : shape[0]] for name in ("inputs", "input_mask")}
+        answers = {name: getattr(batch, name)[:, : shape[1]] for name in ("targets", "target_mask", "score_mask")}
+        return gradient(model, task, params, batch._replace(**inputs, **answers), rngs)
 
     def narrowest_gradient(params: PyTree, batch: Batch, rngs: dict[str, jax.Array]) -> Any:
-        size = batch.inputs.shape[1]
-        sizes = sorted({-(-size * (i + 1) // widths) for i in range(widths)})
-        # One width for all seeds: with several, `vmap` would compute each branch.
-        longest = jax.lax.pmax(jnp.max(jnp.sum(batch.input_mask, axis=1)), (SEEDS, *axes))
-        branches = [functools.partial(gradient_at, width) for width in sizes]
-        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), longest), branches, params, batch, rngs)
+        shapes = narrower_shapes(task, batch, widths)
+        # One shape for all seeds: with several, `vmap` would compute each branch.
+        needed = [jnp.max(jnp.sum(mask, axis=1)) for mask in (batch.input_mask, batch.target_mask)]
+        needed = jax.lax.pmax(jnp.stack(needed), (SEEDS, *axes))
+        fits = jnp.all(needed <= jnp.asarray(shapes), axis=1)
+        branches = [functools.partial(gradient_at, shape) for shape in shapes]
+        return jax.lax.switch(jnp.argmax(fits), branches, params, batch, rngs)
 
     def update(member: Member, step: jax.Array) -> tuple[Member, Record]:
         batch = _spread(source.batch(data_key(member.key), step), mesh, "data")
@@ -290,6 +289,22 @@ def make_advance(
         return State(state.step + count, members), record
 
     return jax.jit(advance, static_argnums=1, donate_argnums=0, out_shardings=whole(mesh))
+
+
+def narrower_shapes(task: Task, batch: Batch, widths: int) -> list[tuple[int, int]]:
+    """(N, M): `widths` evenly spaced widths of the inputs, in ascending order, up to that of the batch, with the answer
+    slots that the task has for inputs of each width."""
+    inputs, answers = batch.inputs.shape[1], batch.target_mask.shape[1]
+    sizes = sorted({-(-inputs * (i + 1) // widths) for i in range(widths)})
+    if task.spec.alignment == "aligned":
+        return [(size, size) for size in sizes]
+
+    def slots(size: int) -> int:
+        """The most answer slots of a capacity at which inputs have at most this size."""
+        shapes = map(task.shapes, range(1, size + 1))
+        return min(answers, max((m for n, m in shapes if n <= size), default=answers))
+
+    return [*((size, slots(size)) for size in sizes[:-1]), (inputs, answers)]
 
 
 def keep_best(state: State, score: jax.Array) -> State:
