@@ -303,9 +303,13 @@ def as_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
 
 def page(text: str, record: dict[str, Any]) -> str:
     """The text of the page with the tables of a record between their marks."""
+
+    def shown(value: Any) -> str:
+        return value if isinstance(value, str) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
     for name, rows in record["tables"].items():
         lines = [f"| {' | '.join(rows[0])} |", f"| --- |{' ---: |' * (len(rows[0]) - 1)}"]
-        lines += [f"| {' | '.join(f'{x:.3g}' if isinstance(x, float) else x for x in row.values())} |" for row in rows]
+        lines += [f"| {' | '.join(map(shown, row.values()))} |" for row in rows]
         begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
         before, _, rest = text.partition(begin)
         text = before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
