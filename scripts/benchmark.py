@@ -925,18 +925,20 @@ def _drawer(experiment: Experiment, seeds: int, steps: int) -> Callable[[], None
     return lambda: jax.block_until_ready(compiled())
 
 
-def in_turns(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
+def in_turns(
+    calls: Sequence[Callable[[], Any]], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """Median seconds of each call: all are warmed up, then timed one after another, `repeats` times."""
     for call in calls:
         call()
-    times = [[_seconds(call) for call in calls] for _ in range(repeats)]
+    times = [[_seconds(call, clock) for call in calls] for _ in range(repeats)]
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+def _seconds(call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    started = clock()
     call()
-    return time.perf_counter() - started
+    return clock() - started
 
 
 def header(environment: Mapping[str, Any], effort: Effort) -> str:

@@ -22,18 +22,17 @@ import argparse
 import dataclasses
 import importlib
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from benchmark import as_table, in_turns
 from rich.console import Console
-from rich.table import Table
 
 from lenmem import configs, models, tasks
 from lenmem.experiment import Experiment
@@ -88,7 +87,7 @@ def compared(model: str, theirs: Callable[[], Call], ours: Experiment, repeats: 
         call()
         compiled.append(time.process_time() - started)
         calls.append(call)
-    their_time, our_time = (1000 * seconds / STEPS for seconds in in_turns(calls, repeats))
+    their_time, our_time = (1000 * seconds / STEPS for seconds in in_turns(calls, repeats, time.process_time))
     return {
         "model": model,
         "published, ms": their_time,
@@ -97,18 +96,6 @@ def compared(model: str, theirs: Callable[[], Call], ours: Experiment, repeats: 
         "published, start s": compiled[0],
         "lenmem, start s": compiled[1],
     }
-
-
-def in_turns(calls: Sequence[Call], repeats: int) -> list[float]:
-    """The median processor time of each call."""
-    times = [[_processor_time(call) for call in calls] for _ in range(repeats)]
-    return [statistics.median(column) for column in zip(*times, strict=True)]
-
-
-def _processor_time(call: Call) -> float:
-    started = time.process_time()
-    call()
-    return time.process_time() - started
 
 
 def our_steps(experiment: Experiment) -> Call:
@@ -291,14 +278,6 @@ def haiku_steps(name: str, fields: dict[str, Any]) -> Call:
 
 
 TABLES = {"panm": panm, "chomsky": chomsky}
-
-
-def as_table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
-    """The rows as a table for the terminal."""
-    table = Table(*rows[0], title=title)
-    for row in rows:
-        table.add_row(*(f"{x:.1f}" if isinstance(x, float) else x for x in row.values()))
-    return table
 
 
 def page(text: str, record: dict[str, Any]) -> str:

@@ -140,23 +140,21 @@ def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> 
     forms the gradients of products with `fixed` after each chunk. On other devices than a CPU it ends with a chunk."""
     length, whole = steps.valid.shape[0], platform() != "cpu"
     count, size = _chunk_shape(length)
-    example = jnp.array(0), jax.tree.map(lambda x: x[0], steps)
-    if not whole and (products := SharedProducts(body, fixed, carry, example)).found:
-        run = counted_scan(products, size, whole=False)
-        return run(fixed, carry, (jnp.arange(length), steps), last_valid(steps.valid))
 
     def padded(fixed: PyTree, carry: PyTree, inputs: tuple[jax.Array, Step]) -> tuple[PyTree, PyTree]:
         new, outputs = body(fixed, carry, inputs)
         return _unless_padded(length, inputs[1], new, carry), outputs
 
-    times, chunked = _chunk_times(0, length), _chunks(steps, length)
-    products = SharedProducts(padded, fixed, carry, example)
-    if not products.found:
-        carry, stacked = _scan_with_products(padded, fixed, carry, (times, chunked), chunked.valid)
-        return carry, _unchunk(stacked, length)
-    xs = jax.tree.map(lambda x: x.reshape(count * size, *x.shape[2:]), (times, chunked))
-    carry, outputs = counted_scan(products, size, whole=True)(fixed, carry, xs, last_valid(steps.valid))
-    return carry, jax.tree.map(lambda x: x[:length], outputs)
+    step, example = padded if whole else body, (jnp.array(0), jax.tree.map(lambda x: x[0], steps))
+    products = SharedProducts(step, fixed, carry, example)
+    chunks = _chunk_times(0, length), _chunks(steps, length)
+    if products.found:
+        xs = _unchunk(chunks, count * size) if whole else (jnp.arange(length), steps)
+        carry, outputs = counted_scan(products, size, whole=whole)(fixed, carry, xs, last_valid(steps.valid))
+        return carry, jax.tree.map(lambda x: x[:length], outputs)
+    run = functools.partial(jax.lax.scan, functools.partial(padded, fixed))
+    carry, stacked = _scan_chunks(run, carry, chunks, chunks[1].valid)
+    return carry, _unchunk(stacked, length)
 
 
 def _checked_return(cell: nn.Module, carry: PyTree, returned: Any) -> tuple[PyTree, PyTree]:
@@ -282,21 +280,10 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
         return jax.tree.unflatten(jax.tree.structure(result), results)
 
     xs, valid = _chunks((xs, valid), length)
-    carry, outputs = _scan_with_products(step, traced.consts, carry, xs, valid, recompute=True)
+    scan = shared_scan(step, traced.consts, carry, jax.tree.map(lambda x: x[0, 0], xs))
+    run = jax.checkpoint(functools.partial(scan, traced.consts))
+    carry, outputs = _scan_chunks(run, carry, xs, valid)
     return carry, _unchunk(outputs, length)
-
-
-# Products with weights, out of the loop -------------------------------------------------------------------------------
-
-
-def _scan_with_products(
-    body: Callable, weights: PyTree, carry: PyTree, xs: PyTree, valid: jax.Array, *, recompute: bool = False
-) -> tuple[PyTree, PyTree]:
-    """`_scan_chunks` of `body(weights, carry, x)`. The backward pass computes the gradients of products with weights
-    after each chunk (`lenmem.ops.products`)."""
-    scan = shared_scan(body, weights, carry, jax.tree.map(lambda x: x[0, 0], xs))
-    run = functools.partial(scan, weights)
-    return _scan_chunks(jax.checkpoint(run) if recompute else run, carry, xs, valid)
 
 
 # The scan of an append-only memory ------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def counted_scan(products: SharedProducts, size: int, *, whole: bool) -> Callabl
                 return d_carry, _put(d_xs, start + i, d_x), d_leaves, _put(collected, i, found)
 
             d_weights, d_carry, d_xs = state
-            collected = varying_like((_zeros(leaves, None), _zeros(factored, size)), d_weights, d_carry)
+            collected = varying_like((jax.tree.map(jnp.zeros_like, leaves), _zeros(factored, size)), d_weights, d_carry)
             d_carry, d_xs, *collected = lax.fori_loop(0, length, step, (d_carry, d_xs, *collected))
             d_leaves, (factors, d_probes) = collected
             more = products.gradient(weights, factors, d_probes, d_leaves)
@@ -96,7 +96,7 @@ def counted_scan(products: SharedProducts, size: int, *, whole: bool) -> Callabl
 
         d_carry = _floats(_at(carries, 0), d_carry)
         _, d_x, _, factored = jax.eval_shape(lambda d_carry: pulled(0, d_carry), d_carry)
-        state = _zeros(_floats(weights, weights), None), d_carry, _zeros(d_x, _steps(xs))
+        state = [jnp.zeros_like(x) for x in _floats(weights, weights)], d_carry, _zeros(d_x, _steps(xs))
         state = varying_like(state, weights, carries, xs, _floats(d_outputs, d_outputs))
         d_weights, d_carry, d_xs = over(count, group, state, reverse=True)
         return _gradient(weights, d_weights), _gradient(_at(carries, 0), d_carry), _gradient(xs, d_xs), None
@@ -124,10 +124,9 @@ def _put(stacked: PyTree, time: jax.Array, values: PyTree) -> PyTree:
     return jax.tree.map(lambda x, value: lax.dynamic_update_index_in_dim(x, value, time, 0), stacked, values)
 
 
-def _zeros(tree: PyTree, steps: int | None) -> PyTree:
-    """Zeros like the leaves, for each of so many steps; None: of the same shape."""
-    leading = () if steps is None else (steps,)
-    return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), tree)
+def _zeros(tree: PyTree, steps: int) -> PyTree:
+    """Zeros like the leaves, for each of so many steps."""
+    return jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), tree)
 
 
 def _is_float(x: Any) -> bool:

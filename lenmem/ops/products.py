@@ -152,23 +152,22 @@ class SharedProducts:
             of_equation = functools.partial(self._product, number)
             return _probed(of_equation, fixed[weight], factor, next(probe), next(known))
 
-        return self._evaluate(leaves, arguments, product), factors
+        return self._evaluate(self._before(leaves), arguments, product), factors
 
     def with_results(self, weights: PyTree, *arguments: PyTree) -> tuple[PyTree, list[jax.Array]]:
         """(the result of the step, the result of each product)."""
-        leaves, results = jax.tree.leaves(weights), []
-        fixed = self._before(leaves)
+        fixed, results = self._before(jax.tree.leaves(weights)), []
 
         def product(number: int, weight: Any, factor: jax.Array) -> jax.Array:
             results.append(self._product(number, fixed[weight], factor))
             return results[-1]
 
-        return self._evaluate(leaves, arguments, product), results
+        return self._evaluate(fixed, arguments, product), results
 
-    def _evaluate(self, leaves: list[Any], arguments: PyTree, product: Callable[..., jax.Array]) -> PyTree:
-        """The result of the step, with `product(number of the equation, its weight as a variable, other factor)`."""
-        values = self._before(leaves)
-        values.update(zip(self.of_arguments, jax.tree.leaves(arguments), strict=True))
+    def _evaluate(self, before: dict[Any, Any], arguments: PyTree, product: Callable[..., jax.Array]) -> PyTree:
+        """The result of the step, from the values `before` it, with `product(number of the equation, its weight as a
+        variable, other factor)`."""
+        values = before | dict(zip(self.of_arguments, jax.tree.leaves(arguments), strict=True))
         for number, equation in enumerate(self.jaxpr.eqns):
             if number in self.before:
                 continue
