@@ -6,8 +6,8 @@ lenmem reproduce ndr/ctl --rows ctl_backward-ndr ctl_forward-ndr ctl_backward-bi
 Rows: `ctl_<order>-<model>`; of Table 4 `ctl_<order>-ndr-<steps>`, of Table 5 `ctl_<order>-<model>-<column>`, of Table 6
 `ctl_<order>-<model>-act_<A or U>-<30k or 60k>`.
 
-Records: `results/ndr/ctl_backward-bilstm.json`, and `ctl_backward-lstm.json` of an older configuration, which reads other
-tokens before and after the input.
+Records: `results/ndr/ctl_backward-bilstm.json`; and `ctl_backward-lstm.json` of an older configuration, which reads
+other tokens before and after the input.
 """
 
 from ._recipe import MODELS, NDR, ORDERS, act, ctl, last, rows_of
