@@ -68,12 +68,17 @@ def _ratio(a: str, b: str) -> float:
 
 @contextmanager
 def readable(path: str | os.PathLike[str], expected: str = "") -> Iterator[None]:
-    """Raises ValueError, with the path and the `expected` contents, if a file or directory cannot be read."""
+    """Raises ValueError, with the path and the `expected` contents, if a file or directory cannot be read.
+
+    If a relative path is missing, the message says in which directory it was looked for.
+    """
     wanted = f"; expected {expected}" if expected else ""
     try:
         yield
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror or error}){wanted}") from None
+        elsewhere = isinstance(error, FileNotFoundError) and not os.path.isabs(path)
+        why = f"{error.strerror or error}{f' in {os.getcwd()}' if elsewhere else ''}"
+        raise ValueError(f"{path} cannot be read ({why}){wanted}") from None
     except ValueError as error:
         if "embedded null byte" not in str(error):
             raise

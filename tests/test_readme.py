@@ -27,11 +27,11 @@ SHELL = [code for language, code, skipped in BLOCKS if language == "sh" and not 
 
 
 def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """All Python blocks, in order, in one module, as a reader would run them."""
+    """All Python blocks, in order, in one script, as a reader would run them."""
     monkeypatch.chdir(tmp_path)
     assert PYTHON
-    reader = ModuleType("reader")
-    monkeypatch.setitem(sys.modules, "reader", reader)
+    reader = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", reader)
     for number, code in enumerate(PYTHON):
         quick, cuts = re.subn(r"\bsteps=\d+", "steps=2", code)
         assert cuts, "an example that trains says for how long"

@@ -21,10 +21,10 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
 
     The lengths on which all curves were trained are marked. With more than `rows` lengths an evenly spaced selection is
-    shown, which includes the ends of the training and test ranges and of the curve; the caption mentions it. NaN (all
-    seeds of a curve diverged, or the curve lacks a length) is shown as a dash. If a task is ambiguous, the last column
-    is the best possible token accuracy. If all curves have the same lengths, the last row is their mean over all
-    lengths beyond training (`LengthCurve.mean_beyond`).
+    shown, which includes the ends of the training and test ranges and of the curve; the caption mentions it, and also
+    if no length is beyond training. NaN (all seeds of a curve diverged, or the curve lacks a length) is shown as a
+    dash. If a task is ambiguous, the last column is the best possible token accuracy. If all curves have the same
+    lengths, the last row is their mean over all lengths beyond training (`LengthCurve.mean_beyond`).
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
@@ -43,6 +43,8 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
         ]
     if len({curve.train_lengths for curve in curves}) > 1:
         caption.append(f"training lengths are {_train_lengths(curves)}")
+    if lengths[-1] <= last:
+        caption.append("no length beyond training")
     if len(shown) < len(lengths):
         caption.append(f"{len(shown)} of {len(lengths)} lengths shown")
     table = Table(caption=", ".join(caption), caption_justify="left")

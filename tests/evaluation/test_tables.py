@@ -46,7 +46,13 @@ def test_median_and_range():
         ["3", "", "30.0  (20.0 - 40.0)", "15.0  (10.0 - 20.0)"],
     ]
     assert "median of 3 seeds (lowest - highest), 8 samples per length" in text(table)
-    assert "shown" not in text(table)
+    assert not any(words in text(table) for words in ("shown", "no length beyond"))
+
+
+def test_curves_that_end_with_the_training_lengths_are_said_to():
+    assert "8 samples per length, no length beyond training" in text(curve_table([make([[1, 0.5]])]))
+    other = make([[1, 0.5]], train_lengths=(1, 1))
+    assert "no length beyond" not in text(curve_table([make([[1, 0.5]]), other]))
 
 
 def test_the_mean_beyond_training_is_the_last_row():

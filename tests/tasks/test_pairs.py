@@ -279,9 +279,12 @@ def test_faults_are_named_with_their_line(tmp_path, name, text, columns, message
         Pairs(path=str(path), columns=columns).tables()
 
 
-def test_other_faults(tmp_path):
-    with pytest.raises(ValueError, match=r"nowhere.tsv cannot be read \(No such file"):
+def test_other_faults(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"nowhere.tsv cannot be read \(No such file or directory\)$"):
         _ = Pairs(path=str(tmp_path / "nowhere.tsv")).spec
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=rf"^moved.tsv cannot be read \(No such file or directory in {tmp_path}\)$"):
+        _ = Pairs(path="moved.tsv").spec
     (tmp_path / "latin.tsv").write_bytes("a\tb\né\tb\n".encode("latin-1"))
     with pytest.raises(ValueError, match=r"line 2: it is not UTF-8, from byte 0 on"):
         list(read_pairs(tmp_path / "latin.tsv"))
