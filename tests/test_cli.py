@@ -14,12 +14,14 @@ import subprocess
 import sys
 
 import chex
+import jax
 import numpy as np
 import pytest
 
 import lenmem
 from lenmem import cli, configs, models, runs, share, tasks
 from lenmem import map as maps
+from lenmem.cli.programs import keep_programs
 from lenmem.serialize import from_plain
 from lenmem.training import Optimizer
 from tests.training.tiny import experiment
@@ -535,3 +537,41 @@ def test_tables_in_a_pipe_are_not_folded_at_80_columns():
         [sys.executable, "-c", program], env=environment | {"COLUMNS": "60"}, capture_output=True, text=True, check=True
     )
     assert max(map(len, narrow.stdout.splitlines())) <= 60
+
+
+@pytest.mark.thorough
+def test_a_command_keeps_its_programs_for_the_next_one(tmp_path):
+    """Two trainings of one program: the second one stores nothing, since it finds all. Old programs are deleted."""
+    unset = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    cache = {"LENMEM_CACHE": str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    kept = tmp_path / "cache" / "programs"
+    kept.mkdir(parents=True)
+    old = kept / "old-cache"
+    old.touch()
+    os.utime(old, (0, 0))
+    words = "train copy --model lstm --model.hidden-size 4 --training.steps 2 --training.log-every 2 --training.seed"
+    stored, written = [], []
+    for number in "01":
+        command = [sys.executable, "-m", "lenmem", *words.split(), number, "--directory", f"run-{number}"]
+        subprocess.run(command, cwd=tmp_path, env=unset | cache, capture_output=True, check=True)
+        stored.append({path.name for path in kept.iterdir()})
+        written.append({path.stat().st_mtime_ns for path in kept.iterdir()})
+    assert stored[0] == stored[1] and written[0] == written[1]
+    assert any("advance" in name for name in stored[0]) and "old-cache" not in stored[0]
+
+
+def test_programs_are_kept_where_the_user_wants(tmp_path, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(jax.config, "update", lambda name, value: chosen.append((name, value)))
+    monkeypatch.setenv("LENMEM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    keep_programs()
+    assert not chosen and not (tmp_path / "cache").exists()
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LENMEM_CACHE", str(tmp_path / "file"))  # no directory can be made there
+    keep_programs()
+    assert not chosen
+    monkeypatch.setenv("LENMEM_CACHE", str(tmp_path / "cache"))
+    keep_programs()
+    assert chosen == [("jax_compilation_cache_dir", str(tmp_path / "cache" / "programs"))]

@@ -22,6 +22,7 @@ from lenmem.cli.checking import Check, check
 from lenmem.cli.comparing import Compare, compare
 from lenmem.cli.compiling import Compile, compile_ahead
 from lenmem.cli.networks import Evaluate, Export, Import, Plot, Predict, evaluate, export, import_file, plot, predict
+from lenmem.cli.programs import keep_programs
 from lenmem.cli.shelves import Data, Gallery, List, Zoo, data, list_names, show, zoo
 from lenmem.cli.tables import Map, Reproduce, draw_map, reproduce
 from lenmem.cli.terminal import bars, console, discard_output, fail
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if verb not in VERBS:
             raise ValueError(f"there is no verb {verb!r}.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}")
+        if verb != "compile":  # which measures how long compilation takes
+            keep_programs()
         if verb in ("compare", "sweep", "reproduce", "map", "beyond"):
             again = f"stopped; finished work is kept, continue with\n  {shlex.join(['lenmem', *arguments])}"
             stopping.advise(lambda: again)
