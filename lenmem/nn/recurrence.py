@@ -76,9 +76,9 @@ def scan_cell(
     """Runs `cell` over time-major `steps` [T, B, ...] from `carry`: `(final carry, outputs [T, B, ...])`.
 
     `shared` are further arguments for each call of the cell, the same at all steps. `method` names the cell's method
-    for one time step. Outputs at steps where a row is not
-    valid are arbitrary, and so is the final carry of rows that ended early, unless the cell preserves it
-    (`where_valid`). Values that the cell sows are stacked over time. The time is folded into the random streams.
+    for one time step. Outputs at steps where a row is not valid are arbitrary, and so is the final carry of rows that
+    ended early, unless the cell preserves it (`where_valid`). Values that the cell sows are stacked over time. The time
+    is folded into the random streams.
 
     In the backward pass, the gradients of products with weights, and with `shared`, are computed after each chunk of
     steps instead of at each step (`lenmem.ops.products`).
@@ -147,14 +147,11 @@ def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> 
 
     step, example = padded if whole else body, (jnp.array(0), jax.tree.map(lambda x: x[0], steps))
     products = SharedProducts(step, fixed, carry, example)
-    chunks = _chunk_times(0, length), _chunks(steps, length)
-    if products.found:
-        xs = _unchunk(chunks, count * size) if whole else (jnp.arange(length), steps)
-        carry, outputs = counted_scan(products, size, whole=whole)(fixed, carry, xs, last_valid(steps.valid))
-        return carry, jax.tree.map(lambda x: x[:length], outputs)
-    run = functools.partial(jax.lax.scan, functools.partial(padded, fixed))
-    carry, stacked = _scan_chunks(run, carry, chunks, chunks[1].valid)
-    return carry, _unchunk(stacked, length)
+    xs = (jnp.arange(length), steps)
+    if whole:
+        xs = _unchunk((_chunk_times(0, length), _chunks(steps, length)), count * size)
+    carry, outputs = counted_scan(products, size, whole=whole)(fixed, carry, xs, last_valid(steps.valid))
+    return carry, jax.tree.map(lambda x: x[:length], outputs)
 
 
 def _checked_return(cell: nn.Module, carry: PyTree, returned: Any) -> tuple[PyTree, PyTree]:
