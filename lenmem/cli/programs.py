@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 
 import jax
 
@@ -18,8 +19,8 @@ UNUSED_DAYS = 30
 def keep_programs() -> None:
     """Makes JAX store what it compiles in `programs` of the cache directory, and deletes old programs there.
 
-    JAX finds a program again only with the same versions, XLA flags and kind of processor. A directory that the user
-    has chosen for JAX is left alone. If the cache cannot be written, nothing is kept.
+    JAX finds a program again only with the same versions, XLA flags and kind of processor. A damaged file is compiled
+    again. A directory that the user has chosen for JAX is left alone. If the cache cannot be written, nothing is kept.
     """
     if CHOICE in os.environ:
         return
@@ -33,4 +34,6 @@ def keep_programs() -> None:
     except OSError:  # also if another command has just deleted a program
         pass
     if os.access(directory, os.W_OK):
+        # Two commands may write the same file, and one may be stopped while it writes.
+        warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
         jax.config.update("jax_compilation_cache_dir", str(directory))
