@@ -59,12 +59,12 @@ once; records marked with * were made before and count every step. Compile times
 dash means not measured. Empty: the compiler does not know the cycles of all operations; for GPUs it gives none.
 
 What takes more than a minute: `ndr/arithmetic` and `ndr/listops` compile a training step for each of six widths;
-`panm/scan` and `panm/mathematics` compile each of 6 and 12 Transformer layers by itself. `nam/reduce` and `nam/scan`
-are about 500 operations after fusion, and none takes more than an eighth of the time; `nam/fibonacci` and
-`nam/palindrome` train the network of `nam/reduce`. For a short trial, `JAX_OPTIMIZATION_LEVEL=O1` in
-the environment makes compilation shorter and programs slower. For v5e, with `lenmem compile CONFIG --topologies
-v5e:2x2`, the four of NAM then take 27 to 50 CPU s, `panm/scan` 67, `panm/mathematics` 108, `ndr/arithmetic` 121 and
-`ndr/listops` 162, and a step takes about twice the cycles.
+`panm/scan` and `panm/mathematics` compile each of 6 and 12 Transformer layers by itself; with the layers of its encoder
+in a loop, `panm/scan` took as long. `nam/reduce` and `nam/scan` are about 500 operations after fusion, and none takes
+more than an eighth of the time; `nam/fibonacci` and `nam/palindrome` train the network of `nam/reduce`. For a short
+trial, `JAX_OPTIMIZATION_LEVEL=O1` in the environment makes compilation shorter and programs slower. For v5e, with
+`lenmem compile CONFIG --topologies v5e:2x2`, the four of NAM then take 27 to 50 CPU s, `panm/scan` 67,
+`panm/mathematics` 108, `ndr/arithmetic` 121 and `ndr/listops` 162, and a step takes about twice the cycles.
 """
 
 
