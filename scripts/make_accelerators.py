@@ -55,8 +55,8 @@ device. Examples of large data sets come from the host during a run; here random
 replace them. Memory is the peak of one device: arguments, results, temporary arrays and code. Cycles are libtpu's
 estimate for one device, with the body of a loop counted once. They compare forms of one program and do not predict a
 time. Collectives are counted in the program. An asynchronous one, which libtpu writes as a chain of steps, counts
-once; records marked with * were made before and count every step. Compile times are CPU time, summed over threads. A
-dash means not measured. Empty: the compiler does not know the cycles of all operations; for GPUs it gives none.
+once. Compile times are CPU time, summed over threads. A dash means not measured. Empty: the compiler does not know the
+cycles of all operations; for GPUs it gives none.
 
 What takes more than a minute: `ndr/arithmetic` and `ndr/listops` compile a training step for each of six widths;
 `panm/scan` and `panm/mathematics` compile each of 6 and 12 Transformer layers by itself; with the layers of its encoder
@@ -105,8 +105,6 @@ of the program. A product that the kernel computes in three passes counts as thr
 copies: XLA stores arrays of this width transposed.
 """
 HEADS = 8
-EVERY_STEP = "b286d2587"
-"""The commit whose records count every step of an asynchronous collective."""
 OPERATIONS = {
     "attention": "outer-product attention, XLA",
     "attention_kernel": "outer-product attention, kernel",
@@ -230,7 +228,7 @@ def _row(record: dict[str, Any]) -> str:
         _seconds(training),
         memory_text(training["memory"]),
         cycles,
-        f"{collectives}\\*" if collectives and record["commit"].startswith(EVERY_STEP) else collectives,
+        collectives,
         _seconds(evaluation),
         memory_text(evaluation["memory"]),
     ]
