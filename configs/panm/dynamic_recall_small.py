@@ -8,7 +8,8 @@ lengths 9, 10, 20, 40 and 80 (`DynamicRecall.ceiling_at`). At 9 and 10 the print
 
 Rows `dynamic_recall-<model>-long` are the same with 20,000 steps.
 
-Record: `results/panm/dynamic_recall-panm-small.json`, after 3,000 steps; the paper trains for 50,000.
+Records: `results/panm/dynamic_recall-panm-small.json`, after 3,000 steps, and `dynamic_recall-panm-long.json`, after
+20,000; the paper trains for 50,000. After 20,000 PANM is near the highest possible accuracy at 9 and 20.
 """
 
 from lenmem.tasks.panm import DynamicRecall
