@@ -147,9 +147,8 @@ def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> 
 
     step, example = padded if whole else body, (jnp.array(0), jax.tree.map(lambda x: x[0], steps))
     products = SharedProducts(step, fixed, carry, example)
-    xs = (jnp.arange(length), steps)
-    if whole:
-        xs = _unchunk((_chunk_times(0, length), _chunks(steps, length)), count * size)
+    total = count * size if whole else length
+    xs = jnp.arange(total), _extended(steps, total)
     carry, outputs = counted_scan(products, size, whole=whole)(fixed, carry, xs, last_valid(steps.valid))
     return carry, jax.tree.map(lambda x: x[:length], outputs)
 
@@ -231,11 +230,12 @@ def _unless_padded(length: int, step: Step, new: PyTree, old: PyTree) -> PyTree:
 def _chunks(tree: PyTree, length: int) -> PyTree:
     """[T, ...] -> [chunks, size, ...], padded with zeros (not valid) at the end."""
     count, size = _chunk_shape(length)
+    return jax.tree.map(lambda x: x.reshape(count, size, *x.shape[1:]), _extended(tree, count * size))
 
-    def split(x):
-        return jnp.pad(x, [(0, count * size - length)] + [(0, 0)] * (x.ndim - 1)).reshape(count, size, *x.shape[1:])
 
-    return jax.tree.map(split, tree)
+def _extended(tree: PyTree, length: int) -> PyTree:
+    """[T, ...] -> [length, ...], padded with zeros (not valid) at the end."""
+    return jax.tree.map(lambda x: jnp.pad(x, [(0, length - x.shape[0])] + [(0, 0)] * (x.ndim - 1)), tree)
 
 
 def _unchunk(tree: PyTree, length: int) -> PyTree:
