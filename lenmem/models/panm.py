@@ -26,6 +26,7 @@ The variants of the paper, of the authors' code, and our defaults, which were th
     attention           cosine                  scaled dot product of linear maps           cosine x temperature
     g_a, g_c, g_o       one hidden layer, 128   linear                                      as in the paper
     controller reads    Mode 1, Mode 2, z       z, Mode 1, an additive attention over M     as in the paper
+    the answer reads    Mode 1, Mode 2, h_t^c   the same, and that attention                as in the paper
     Mode-2 weights      no dropout              dropout 0.5                                 as in the paper
     base at test        0                       random                                      0
     ==================  ======================  ==========================================  =====================
@@ -170,8 +171,8 @@ class PANM(FlatModel):
     mlp_size: PositiveInt | None = 128
     """Hidden width of the MLPs g_a, g_c and g_o; None: linear maps."""
     controller: Controller = "gru"
-    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and its own additive attention over M. `none`: there is
-    no controller; the answer is computed from the values that the heads read and z_t."""
+    """`gru`: equation 7. `attentive`: reads z_t, Mode-1 values and its own additive attention over M, which also enters
+    the answer. `none`: there is no controller; the answer is computed from the values that the heads read and z_t."""
     pointer_unit: Unit = "gru"
     """`gru`: equation 1. `feedforward`: an MLP of the last pointer, without a state."""
     candidates: Candidates = "memory"

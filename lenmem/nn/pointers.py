@@ -154,8 +154,8 @@ class PointerUnits(Part):
     mlp_size: int | None = 128
     """Hidden width of the MLPs g_a and g_c; None: linear maps."""
     controller: Controller = "gru"
-    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and its own additive attention over M. `none`: there
-    is no controller, and z_t, if there is one, replaces h_t^c."""
+    """`gru`: equation 7. `attentive`: it reads z_t, Mode-1 values and its own additive attention over M, which also
+    enters the answer. `none`: there is no controller, and z_t, if there is one, replaces h_t^c."""
     pointer_unit: Unit = "gru"
     """`gru`: equation 1. `feedforward`: h_t^a is an MLP of p_{t-1} alone."""
     candidates: Candidates = "memory"
@@ -241,7 +241,10 @@ class PointerUnits(Part):
     def advance_heads(
         self, state: PointerState, memory: PointerMemory, z: jax.Array | None, *, deterministic: bool
     ) -> tuple[PointerState, jax.Array]:
-        """Equations 1 to 7: the new state, with `decoder` unchanged, and [*p_t^a, *p_t^c, h_t^c]."""
+        """Equations 1 to 7: the new state, with `decoder` unchanged, and [*p_t^a, *p_t^c, h_t^c].
+
+        An attentive controller adds what it read itself to the answer.
+        """
         values = memory.slots.values
         moved = [self.move(head, state, memory) for head in range(self.address_heads)]
         reads = [self.address_attention[head].read(values, new.weights) for head, new in enumerate(moved)]
@@ -252,10 +255,11 @@ class PointerUnits(Part):
         controller, answer = state.controller, [] if z is None else [z]
         if self.controller == "attentive":
             weights = self.scorer(controller, memory.slots.additive_keys[0], memory.mask)
-            controller = self.recurrence.update(controller, side_by_side(*answer, *reads, dereference(values, weights)))
+            context = dereference(values, weights)
+            controller = self.recurrence.update(controller, side_by_side(*answer, *reads, context))
+            answer = [controller, context]
         elif self.controller == "gru":
             controller = self.recurrence.update(controller, side_by_side(*reads, *seen, *answer))
-        if self.controller != "none":
             answer = [controller]
         self.trace(moved, related)
         hidden, pointers = tuple(new.hidden for new in moved), tuple(new.pointer for new in moved)

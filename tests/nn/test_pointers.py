@@ -113,7 +113,7 @@ def step_twin(decoder, p, memory, bank, z, pointers, hidden, controller):
     for i in range(decoder.content_heads):
         query, attention = mlp(p[f"content_maps_{i}"], np.concatenate(reads)), p.get(f"content_attention_{i}")
         seen.append(read_out(attention, memory, attend(attention, query, memory, kind), kind))
-    z = [z] if decoder.reads else []
+    z, context = [z] if decoder.reads else [], []
     if decoder.controller == "gru":
         controller = gru(p["recurrence"], np.concatenate([*reads, *seen, *z]), controller)
     elif decoder.controller == "attentive":
@@ -122,9 +122,9 @@ def step_twin(decoder, p, memory, bank, z, pointers, hidden, controller):
             linear(s["score"], np.tanh(linear(s["of_query"], controller) + linear(s["of_memory"], m)))[0]
             for m in memory
         ]
-        own = sum(w * m for w, m in zip(softmax(np.array(scores)), memory, strict=True))
-        controller = gru(p["recurrence"], np.concatenate([*z, *reads, own]), controller)
-    return np.concatenate([*reads, *seen, *(z if controller is None else [controller])]), here, controller
+        context = [sum(w * m for w, m in zip(softmax(np.array(scores)), memory, strict=True))]
+        controller = gru(p["recurrence"], np.concatenate([*z, *reads, *context]), controller)
+    return np.concatenate([*reads, *seen, *(z if controller is None else [controller, *context])]), here, controller
 
 
 def twin(decoder, p, memory, inputs):
