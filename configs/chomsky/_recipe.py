@@ -15,7 +15,8 @@ from lenmem.training import Cosine, Optimizer, Training
 # paper prints the best of five position encodings; these rows have relative positions, and no dropout (published code:
 # 0.1). The LSTM is that of `lenmem.models.lstm`: it also reads a begin token, learns its first state and has no ReLU
 # before the head. A tape holds more than the longest training input, so that no jump wraps around; a stack has the 30
-# cells of the published code.
+# cells of the published code. The paper's Tape-RNNs also had four tapes, and one or two computation tokens for every
+# input token (`tapes`, `computation_steps`); ours have one tape and none.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "RNN": ("elman", {"hidden_size": 256}),
     "Stack-RNN": ("stack_rnn_vector", {"hidden_size": 256}),

@@ -121,10 +121,13 @@ LONG = 20_000
 """Steps of the rows `-long`, for networks that have not learned the training lengths after the steps of `-small`."""
 
 
-def small_rows(task: PanmTask, name: str, steps: int) -> dict[str, Row]:
-    """The same table at width 128: rows `<task>-<model>-small` of this many steps, and `<task>-<model>-long`."""
+def small_rows(task: PanmTask, name: str, steps: int, variant: str = "") -> dict[str, Row]:
+    """The same table at width 128: rows `<task>-<model>-small` of this many steps, and `<task>-<model>-long`.
+
+    `variant` comes after the model in their names.
+    """
     return {
-        f"{name}-{model}-{suffix}": row_of(task, small(task, model, steps), name, model)
+        f"{name}-{model}{variant}-{suffix}": row_of(task, small(task, model, steps), name, model)
         for suffix, steps in (("small", steps), ("long", LONG))
         for model in _able(task)
     }
