@@ -17,8 +17,18 @@ from lenmem.evaluation.statistics import Summary, summarise
 METRICS = ("token_accuracy", "exact_match")
 
 
-def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRICS, rows: int = 20) -> Table:
+def shown_metrics(curves: Sequence[LengthCurve]) -> tuple[str, ...]:
+    """`METRICS`; if a task has other ones, all metrics that the curves share. ValueError if they share none."""
+    common = [name for name in curves[0].values if all(name in curve.values for curve in curves)]
+    if not common:
+        raise ValueError(f"the curves share no metric; they have {'; '.join(', '.join(c.values) for c in curves)}")
+    return METRICS if set(METRICS) <= set(common) else tuple(common)
+
+
+def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] | None = None, rows: int = 20) -> Table:
     """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
+
+    The metrics are those of `shown_metrics`, if none are given.
 
     The lengths on which all curves were trained are marked. With more than `rows` lengths an evenly spaced selection is
     shown, which includes the ends of the training and test ranges and of the curve; the caption mentions it, and also
@@ -28,6 +38,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] = METRI
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
+    metrics = shown_metrics(curves) if metrics is None else metrics
     _check_metrics(curves, metrics)
     first, last = _common_train_lengths(curves)
     lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
@@ -126,21 +137,24 @@ def tables_that_fit(curves: Sequence[LengthCurve], console: Console) -> list[Tab
     if fits(curve_table(curves)):
         return [curve_table(curves)]
     found = []
-    for metric in METRICS:
+    for metric in shown_metrics(curves):
         tables = (comparison_table(curves, metric=metric, columns=columns) for columns in range(14, 1, -1))
         found.append(next(filter(fits, tables), comparison_table(curves, metric=metric, columns=2)))
     return found
 
 
-def cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], *, metric: str = "exact_match") -> Table:
+def cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], *, metric: str | None = None) -> Table:
     """Models x tasks: the metric inside / beyond the training lengths, or the reason why there is none.
 
     `cells` maps (model, task) to a curve or to a line of text. Inside, a curve is averaged over the measured lengths,
-    beyond by `LengthCurve.mean_beyond`, for every seed; the median seed is shown, in percent.
+    beyond by `LengthCurve.mean_beyond`, for every seed; the median seed is shown, in percent. The default metric is
+    exact match, or the first metric of a task without it.
     """
     models, tasks = grid(cells)
+    curves = [cell for cell in cells.values() if isinstance(cell, LengthCurve)]
+    names = [metric] if metric else list(dict.fromkeys(map(_main_metric, curves))) or ["exact_match"]
     table = Table(
-        caption=f"{metric.replace('_', ' ')} at training lengths / beyond, mean over lengths, median seed",
+        caption=f"{' or '.join(names).replace('_', ' ')} at training lengths / beyond, mean over lengths, median seed",
         caption_justify="left",
     )
     table.add_column("model")
@@ -158,9 +172,14 @@ def grid(cells: Mapping[tuple[str, str], object]) -> tuple[list[str], list[str]]
     return list(dict.fromkeys(model for model, _ in cells)), list(dict.fromkeys(task for _, task in cells))
 
 
-def _cross_cell(cell: LengthCurve | str, metric: str) -> str | Text:
+def _main_metric(curve: LengthCurve) -> str:
+    return "exact_match" if "exact_match" in curve.values else next(iter(curve.values))
+
+
+def _cross_cell(cell: LengthCurve | str, metric: str | None) -> str | Text:
     if isinstance(cell, str):
         return Text(cell, style="dim")
+    metric = metric or _main_metric(cell)
     _check_metrics([cell], [metric])
     inside = (cell.train_lengths[0] <= cell.lengths) & (cell.lengths <= cell.train_lengths[1])
     means = [

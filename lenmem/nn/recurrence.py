@@ -33,7 +33,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from lenmem.ops.chunks import varying_like
 from lenmem.ops.counted_scan import counted_scan
 from lenmem.ops.gradients import with_gradient
-from lenmem.ops.products import SharedProducts, shared_scan
+from lenmem.ops.products import SharedProducts, closed, shared_scan
 from lenmem.placement import platform
 from lenmem.types import SOWN, STREAMS, PyTree, Step
 
@@ -113,6 +113,8 @@ def scan_cell(
 
         state, memory, written, time = carry
         count = written + jnp.sum(steps.valid & ~steps.decoding, axis=0)
+        filled, first = _filled(module, memory, written), jax.tree.map(lambda x: x[0], steps)
+        advance, variables = closed(advance, variables, keys, time, state, memory, filled, first)
         scan = _Appending(advance, module.initial_slots)
         result: Any = _append_scan(scan, variables, keys, state, memory, written, time, steps)
         state, memory, (outputs, mutated) = result
@@ -146,6 +148,7 @@ def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> 
         return _unless_padded(length, inputs[1], new, carry), outputs
 
     step, example = padded if whole else body, (jnp.array(0), jax.tree.map(lambda x: x[0], steps))
+    step, fixed = closed(step, fixed, carry, example)
     products = SharedProducts(step, fixed, carry, example)
     total = count * size if whole else length
     xs = jnp.arange(total), _extended(steps, total)

@@ -70,6 +70,29 @@ def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree) -> Ca
     return with_gradient(forward, backward, plain) if products.found else plain
 
 
+def closed(step: Callable[..., PyTree], weights: PyTree, *arguments: PyTree) -> tuple[Callable[..., PyTree], PyTree]:
+    """`step` and `weights`, with the traced values that the step closes over as further weights.
+
+    A scan with a gradient of its own must not close over traced values. The step of a network does so if one of the
+    network's fields is traced, as in a sweep.
+    """
+    found: Any = jax.make_jaxpr(step, return_shape=True)(weights, *arguments)
+    traced, result = found
+    hidden = [i for i, x in enumerate(traced.consts) if isinstance(x, jax.core.Tracer)]
+    if not hidden:
+        return step, weights
+
+    def of_all(given: PyTree, *arguments: PyTree) -> PyTree:
+        weights, values = given
+        constants = list(traced.consts)
+        for i, value in zip(hidden, values, strict=True):
+            constants[i] = value
+        results = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, constants))(*jax.tree.leaves((weights, *arguments)))
+        return jax.tree.unflatten(jax.tree.structure(result), results)
+
+    return of_all, (weights, [traced.consts[i] for i in hidden])
+
+
 class SharedProducts:
     """The products in `step(weights, *arguments)` in which one factor depends on `weights` alone.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import numpy as np
@@ -139,6 +140,21 @@ def test_cross_table():
     }
     table = cross_table(cells, metric="token_accuracy")
     assert rows(table) == [["lantm", "100.0 / 70.0", "needs [causal] models"], ["lstm", "75.0 / -", ""]]
+
+
+def test_metrics_of_another_task():
+    """A task without token accuracy and exact match is shown by its own metrics."""
+    curve = make([[1, 0.5, 0.25]])
+    own = dataclasses.replace(curve, values={"score": curve.values["token_accuracy"]})
+    assert [row[2:] for row in rows(curve_table([own]))] == [["100.0"], ["50.0"], ["25.0"]]
+    assert "score %" in text(curve_table([own]))
+    (table,) = tables_that_fit([own, own], Console(width=200, file=io.StringIO()))
+    assert rows(table)[0][2:] == ["100.0", "100.0"]
+    table = cross_table({("lantm", "own"): own, ("lantm", "copy"): curve})
+    assert rows(table) == [["lantm", "75.0 / 25.0", "37.5 / 12.5"]]
+    assert "score or exact match at training" in text(table)
+    with pytest.raises(ValueError, match="share no metric; they have score; token_accuracy, exact_match"):
+        curve_table([own, curve])
 
 
 def test_percent_does_not_round_up_to_all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import chex
 import flax.linen as nn
@@ -21,7 +22,9 @@ WIDTH = 3
 
 
 class Leaky(nn.Module):
-    """h' = tanh(W h + x): the smallest plain cell."""
+    """h' = tanh(W h + gain x): the smallest plain cell."""
+
+    gain: Any = 1.0
 
     def setup(self):
         self.kernel = self.param("kernel", nn.initializers.normal(0.5), (WIDTH, WIDTH))
@@ -31,13 +34,15 @@ class Leaky(nn.Module):
         return jnp.broadcast_to(self.first, (*batch_shape, WIDTH))
 
     def __call__(self, carry, step):
-        carry = jnp.tanh(carry @ self.kernel + step.inputs)
+        carry = jnp.tanh(carry @ self.kernel + self.gain * step.inputs)
         self.sow("traces", "norm", jnp.sum(carry**2, axis=-1))
         return carry, (carry, 2 * carry)
 
 
 class Notebook(AppendOnlyCell):
     """Reads a softmax mean of its entries, and writes its state."""
+
+    gain: Any = 1.0
 
     def setup(self):
         self.kernel = self.param("kernel", nn.initializers.normal(0.5), (WIDTH, WIDTH))
@@ -51,7 +56,7 @@ class Notebook(AppendOnlyCell):
     def advance(self, state, memory, filled, step):
         scores = jnp.einsum("bd,bdt->bt", state, memory)
         read = jnp.einsum("bt,bdt->bd", jax.nn.softmax(jnp.where(filled, scores, -1e9)), memory)
-        state = jnp.tanh(state @ self.kernel + step.inputs + read)
+        state = jnp.tanh(state @ self.kernel + self.gain * step.inputs + read)
         return state, state[::1] * 0.5, (state, read)
 
 
@@ -109,6 +114,25 @@ def value_and_gradients(module, params, steps):
 
 def close(left, right, atol=1e-5):
     chex.assert_trees_all_close(left, right, atol=atol, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cell", [Leaky(), Notebook()], ids=["plain", "append_only"])
+def test_a_field_of_the_cell_may_be_traced(cell):
+    """As in a sweep over it: the same values and gradients, also in the field itself."""
+    steps = some_steps(5, ends=[5, 3])
+    params = parameters(Scanned(cell, 5), steps)
+
+    def loss(gain, params):
+        _, outputs = Scanned(cell.clone(gain=gain), 5).apply({"params": params}, steps)
+        return sum(jnp.sum(jnp.sin(jnp.where(steps.valid[..., None], x, 0))) for x in outputs)
+
+    gains = (0.5, 2.0)
+    traced = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1)), in_axes=(0, None)))(jnp.array(gains), params)
+    for lane, gain in enumerate(gains):
+        value, (d_gain, d_params) = jax.tree.map(lambda x, lane=lane: x[lane], traced)
+        close((value, d_params), jax.jit(jax.value_and_grad(lambda params, gain=gain: loss(gain, params)))(params))
+        slope = (loss(gain + 1e-2, params) - loss(gain - 1e-2, params)) / 2e-2
+        np.testing.assert_allclose(d_gain, slope, rtol=0.02, atol=1e-2)
 
 
 @pytest.mark.parametrize("device", ["cpu", "gpu"])

@@ -16,20 +16,26 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.plots.look import COLORS, FAINT, INK, MARKERS, STYLES, Path, finish, plain, style
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import METRICS, grid
+from lenmem.evaluation.tables import grid, shown_metrics
 
 
 def plot_curves(
-    curves: Sequence[LengthCurve], path: Path = None, metric: Sequence[str] = METRICS, *, title: str | None = None
+    curves: Sequence[LengthCurve],
+    path: Path = None,
+    metric: str | Sequence[str] | None = None,
+    *,
+    title: str | None = None,
 ) -> Figure:
     """Accuracy by length, one panel per metric: the median over seeds, a band from the lowest to the highest seed, and
     the training lengths shaded.
+
+    The metrics are those of `shown_metrics`, if none are given.
 
     With more than eight curves, each gets its own panel (`plot_curve_grid`). The default title is the task's name.
     """
     if not curves:
         raise ValueError("no curves given; a picture needs at least one")
-    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    metrics = _metrics(curves, metric)
     if len(curves) > len(COLORS):
         return plot_curve_grid(curves, path, metrics, title=title)
     figure = Figure(figsize=(0.6 + 4.4 * len(metrics), 4.2), layout="constrained")
@@ -49,7 +55,7 @@ def plot_curves(
 def plot_curve_grid(
     curves: Sequence[LengthCurve],
     path: Path = None,
-    metric: Sequence[str] = METRICS,
+    metric: str | Sequence[str] | None = None,
     *,
     title: str | None = None,
     columns: int = 5,
@@ -60,7 +66,7 @@ def plot_curve_grid(
     """
     if not curves:
         raise ValueError("no curves given; a picture needs at least one")
-    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    metrics = _metrics(curves, metric)
     labels = _labels(curves)
     across = min(columns, len(curves))
     down = -(-len(curves) // across)
@@ -111,6 +117,12 @@ def plot_curve_panels(curves: Sequence[LengthCurve], path: Path = None, metric: 
     return finish(figure, path)
 
 
+def _metrics(curves: Sequence[LengthCurve], metric: str | Sequence[str] | None) -> tuple[str, ...]:
+    if metric is None:
+        return shown_metrics(curves)
+    return (metric,) if isinstance(metric, str) else tuple(metric)
+
+
 def _task_title(curves: Sequence[LengthCurve]) -> str:
     """The task that all curves share; with one curve also its label."""
     tasks = {curve.task for curve in curves}
@@ -153,6 +165,8 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
     `cells` maps (model, task) to a curve or to a line of text.
     """
     models, tasks = grid(cells)
+    drawn = [cell for cell in cells.values() if isinstance(cell, LengthCurve)]
+    metrics = list(dict.fromkeys(name for cell in drawn for name in shown_metrics([cell])))
     figure = Figure(figsize=(1.0 + 2.5 * len(tasks), 0.9 + 1.75 * len(models)), layout="constrained")
     axes = figure.subplots(len(models), len(tasks), squeeze=False)
     for i, model in enumerate(models):
@@ -162,9 +176,8 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
                 ax.set_title(plain(task), fontsize=10.5, color=INK)
             if isinstance(cell, LengthCurve):
                 _accuracy_axes(ax, [cell], next(iter(cell.values)))
-                for number, name in enumerate(METRICS):
-                    if name in cell.values:
-                        _curve(ax, cell, name, number, linewidth=1.6)
+                for name in shown_metrics([cell]):
+                    _curve(ax, cell, name, metrics.index(name), linewidth=1.6)
             else:
                 ax.set(xticks=[], yticks=[], facecolor="#F7F7F7")
                 ax.spines[:].set_color(FAINT)
@@ -178,9 +191,8 @@ def plot_cross_table(cells: Mapping[tuple[str, str], LengthCurve | str], path: P
                 ax.tick_params(labelleft=False)
             if i == len(models) - 1:
                 ax.set_xlabel(_length_label([cell]) if isinstance(cell, LengthCurve) else "length", fontsize=9)
-    drawn = [cell for cell in cells.values() if isinstance(cell, LengthCurve)]
     if drawn:
-        _curve_legend(figure, drawn, [name.replace("_", " ") for name in METRICS])
+        _curve_legend(figure, drawn, [name.replace("_", " ") for name in metrics])
     return finish(figure, path)
 
 

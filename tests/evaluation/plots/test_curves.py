@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,13 @@ def test_cross_table(tmp_path):
     assert [ax.get_title() for ax in figure.axes] == ["copy", "dyck", "", ""]
     assert [ax.get_ylabel() for ax in figure.axes] == ["lantm", "", "lstm", ""]
     assert figure.axes[3].texts[0].get_text() == "not causal"
+
+
+def test_metrics_of_another_task():
+    own = dataclasses.replace(make(), values={"score": make().values["exact_match"]})
+    assert [ax.get_title(loc="left") for ax in plots.plot_curves([own]).axes] == ["score"]
+    legend = plots.plot_cross_table({("lantm", "own"): own, ("lantm", "copy"): make()}).legends[0]
+    assert [text.get_text() for text in legend.get_texts()][:3] == ["score", "token accuracy", "exact match"]
 
 
 def test_training(tmp_path):
