@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,8 +101,8 @@ def own_modules(names: Iterable[str]) -> list[ModuleType]:
     """The Python modules passed as `--modules`, by file *.py or by module name. They are executed."""
     modules = []
     for name in names:
-        if name.endswith(".py"):
-            modules.append(module_of(name))
+        if name.endswith(".py") or Path(f"{name}.py").is_file():
+            modules.append(module_of(name if name.endswith(".py") else f"{name}.py"))
             continue
         try:
             modules.append(importlib.import_module(name))
@@ -125,12 +125,22 @@ def _what_failed(path: Path, error: Exception, names: dict[str, Any]) -> str:
     return f"{path}, line {line}: {type(error).__name__}: {text}{hint}"
 
 
+def _mapping(name: str | os.PathLike[str], field: str) -> dict[str, Any]:
+    """A dict that a configuration may define; empty if it has none. An imported module of that name does not count."""
+    value = getattr(module_of(name), field, {})
+    if isinstance(value, ModuleType):
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{find(name)}: `{field}` must be a dict, got a {type(value).__name__}")
+    return dict(value)
+
+
 def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
     """The `optimizers` of a configuration, by model name, for other models on its task.
 
     Empty if the configuration does not define them. Raises ValueError for an unknown model.
     """
-    optimizers: dict[str, Optimizer] = getattr(module_of(name), "optimizers", {})
+    optimizers: dict[str, Optimizer] = _mapping(name, "optimizers")
     for model in optimizers:
         models.fields_of(model)  # raises for an unknown one
     return optimizers
@@ -138,7 +148,11 @@ def optimizers_of(name: str | os.PathLike[str]) -> dict[str, Optimizer]:
 
 def sweep_of(name: str | os.PathLike[str]) -> dict[str, tuple[Any, ...]]:
     """The `over` of a configuration: path of a field -> its values for `lenmem sweep`; empty if it defines none."""
-    return dict(getattr(module_of(name), "over", {}))
+    over = _mapping(name, "over")
+    for path, values in over.items():
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise ValueError(f"{find(name)}: over[{path!r}] must be a tuple of values, got {values!r}")
+    return over
 
 
 def models_of(name: str | os.PathLike[str]) -> dict[str, nn.Module]:
@@ -146,7 +160,7 @@ def models_of(name: str | os.PathLike[str]) -> dict[str, nn.Module]:
 
     Empty if the configuration does not define them. Raises ValueError for a value that is not a network.
     """
-    named: dict[str, nn.Module] = getattr(module_of(name), "models", {})
+    named: dict[str, nn.Module] = _mapping(name, "models")
     for label, model in named.items():
         if not isinstance(model, nn.Module):
             raise ValueError(f"{find(name)} has a {type(model).__name__} as model {label!r}; it must be a Linen module")

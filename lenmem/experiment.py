@@ -28,6 +28,7 @@ from lenmem.training.configuration import Training
 from lenmem.training.loop import Result
 from lenmem.training.run_directory import (
     CHECKPOINTS,
+    CURVE,
     abstract_parameters,
     abstract_state,
     alive_in,
@@ -187,6 +188,8 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
         file = os.fspath(directory).endswith(".safetensors")
         hint = f"; lenmem import {directory} makes a run of the file" if file else ""
         raise ValueError(f"{directory} holds no run that could be resumed{hint}")
+    if checkpoint.latest(saved) is None and (Path(directory) / CURVE).exists():
+        raise ValueError(f"the checkpoints of {directory}, a finished run, are gone; it cannot be resumed")
     if checkpoint.latest(saved) is None:
         raise ValueError(
             f"the run in {directory} was interrupted before its first checkpoint, which stores its experiment; "

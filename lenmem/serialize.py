@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -266,17 +267,29 @@ def _dtype_name(value: Any) -> str | None:
 
 
 def _collect(modules: Iterable[type | ModuleType]) -> dict[str, type]:
-    """The passed classes, and the dataclasses of passed Python modules, by path."""
+    """The passed classes, and the dataclasses of passed Python modules and of neighbours they import, by path."""
     known: dict[str, type] = {}
     for item in modules:
         if isinstance(item, ModuleType):
-            kinds = [kind for kind in vars(item).values() if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+            named = [value for module in (item, *_neighbours(item)) for value in vars(module).values()]
+            kinds = [value for value in named if isinstance(value, type) and dataclasses.is_dataclass(value)]
         elif isinstance(item, type) and dataclasses.is_dataclass(item):
             kinds = [item]
         else:
             raise ValueError(f"modules must be Linen modules, dataclasses or Python modules, got {item!r}")
         known.update({class_path(kind): kind for kind in kinds})
     return known
+
+
+def _neighbours(module: ModuleType) -> list[ModuleType]:
+    """The modules in a module's names whose files lie beside its own."""
+
+    def folder(module: ModuleType) -> str | None:
+        file = getattr(module, "__file__", None)
+        return os.path.dirname(os.path.abspath(file)) if file else None
+
+    held = [value for value in vars(module).values() if isinstance(value, ModuleType)]
+    return [other for other in held if folder(module) is not None and folder(other) == folder(module)]
 
 
 def _resolve(path: Any, known: dict[str, type]) -> type:

@@ -64,6 +64,11 @@ class Subject:
 
     def resuming(self, directory: Path, experiment: Experiment) -> str:
         """The command that resumes a run, with the options with which it was started."""
+        if self.config and not isinstance(experiment.training.optimizer, Optimizer):  # which no run stores
+            _, options = ahead(self.options, directory=None)
+            modules = shlex.join(["--modules", *self.modules]) if self.modules else ""
+            words = ["lenmem train", self.words, modules, "--resume --directory", shlex.quote(str(directory))]
+            return " ".join(filter(None, [*words, shlex.join(options)]))
         own = self.modules or ((self.config,) if self.config and self.config.endswith(".py") else ())
         flags = [word for word in self.options if word in ("--distributed", "--tensorboard")]
         return " ".join([resuming(directory, experiment, own, self.config or "CONFIG"), *flags])

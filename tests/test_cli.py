@@ -183,6 +183,7 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
     assert run(capsys, "predict", "tiny.safetensors", *typed) == run(capsys, "predict", "tiny", *typed)
     assert "has nothing at step 2; it has 4" in fails(capsys, "evaluate", "tiny.safetensors", "--step", "2")
     assert "parameters only" in fails(capsys, "import", "tiny.safetensors")
+    assert "there is a file tiny.safetensors, perhaps of another run" in fails(capsys, "export", "runs/tiny")
     share.export_params("strange.safetensors", {"a": np.zeros(1)}, {"experiment": whole.manifest["experiment"]})
     assert "do not fit its experiment" in fails(capsys, "predict", "strange.safetensors", *typed)
 
@@ -376,6 +377,10 @@ def test_list_names_everything(capsys):
         (("zoo", "card", "lantm/reverse", "--licence", "mit"), "--licence has no effect on zoo card"),
         (("beyond", "--rounds", "3"), "--rounds go with a task"),
         (("train", "copy", "--model", "lstm", "--modules", "mine.py"), "--modules: there is no file mine.py"),
+        (
+            ("train", "copy", "--model", "lstm", "--task.train-lengths", "4", "6", "--task.test-lengths", "2", "3"),
+            "no length to measure: train_lengths is (4, 6), test_lengths (2, 3)",
+        ),
         (("train", "copy", "--model", "lstm", "--nosuch", "3"), "All of them: lenmem train copy --model lstm --help"),
         (("train", "copy", "--model", "lstm", "--model.dtype", "float64"), "got 'float64'"),
         (
@@ -481,6 +486,33 @@ def test_a_configuration_that_is_wrong_is_one_message(tmp_path, capsys, text, me
     )
     (tmp_path / "wrong.py").write_text(f"{imports}{text}\n")
     assert message in fails(capsys, "train", str(tmp_path / "wrong.py"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "message"),
+    [
+        ("compare", "models = [1]", "`models` must be a dict, got a list"),
+        ("compare", "optimizers = 3", "`optimizers` must be a dict, got a int"),
+        ("sweep", "over = ['training.steps']", "`over` must be a dict, got a list"),
+        ("sweep", "over = {'training.steps': 20}", "over['training.steps'] must be a tuple of values, got 20"),
+    ],
+)
+def test_further_names_of_a_configuration_that_are_wrong_are_one_message(tmp_path, capsys, verb, text, message):
+    (tmp_path / "wrong.py").write_text(f"{PLAIN}{text}\n")
+    words = ("--models", "gru") if verb == "compare" else ()
+    assert message in fails(capsys, verb, str(tmp_path / "wrong.py"), *words)
+
+
+def test_a_module_of_lenmem_in_a_configuration_is_no_field_of_it(tmp_path):
+    (tmp_path / "imports.py").write_text(f"from lenmem import models\n{PLAIN}")
+    assert configs.models_of(tmp_path / "imports.py") == {}
+
+
+def test_a_step_is_measured_although_a_later_one_is_damaged(folder, capsys):
+    shutil.copytree(folder / "runs/tiny", folder / "half")
+    (folder / "half/checkpoints/4/about/metadata").unlink()
+    assert "checkpoints/4 is damaged" in fails(capsys, "evaluate", "half")
+    assert " 3 " in run(capsys, "evaluate", "half", "--step", "2", "--lengths", "3", "--samples", "4")
 
 
 def test_memory_that_does_not_exist_is_one_message(tmp_path, monkeypatch, capsys):

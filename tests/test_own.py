@@ -336,6 +336,22 @@ def test_a_run_knows_how_it_goes_on(folder, capsys, monkeypatch):
     cli.main(["train", "--resume", "--directory", "cut"])
 
 
+def test_a_run_whose_optimiser_is_not_stored_goes_on_with_all_words(folder, capsys, monkeypatch):
+    rule = CELL.replace("import flax", "import optax\nimport flax").replace(
+        "log_every", "optimizer=optax.sgd(0.1), log_every"
+    )
+    (folder / "rule.py").write_text(rule)
+    monkeypatch.setattr(runs, "train_and_measure", interrupted_at_once(runs.train_and_measure))
+    words = ("rule.py", "--model", "gru", "--training.steps", "4", "--model.hidden-size", "3", "--directory", "ruled")
+    with pytest.raises(SystemExit):
+        cli.main(["train", *words])
+    monkeypatch.undo()
+    command = "train rule.py --model gru --resume --directory ruled --training.steps 4 --model.hidden-size 3"
+    assert f"lenmem {command}" in " ".join(capsys.readouterr().out.split())
+    cli.main(command.split())
+    assert lenmem.load("ruled", modules=configs.own_modules(["rule.py"])).step == 4
+
+
 def test_what_is_no_run_is_not_resumed(folder, capsys):
     for words in (
         ("--resume", "runs/no"),
@@ -387,6 +403,9 @@ def test_data_of_ones_own_from_the_command_line(folder, capsys):
     of_table = lenmem.load("runs/compare/pairs-gru").experiment.task
     of_lines = lenmem.load("runs/pairs-gru").experiment.task
     assert of_table.path == "own.tsv" and of_table.input_names == of_lines.input_names
+    (folder / "other.tsv").write_text("".join(f"{a.replace('c', 'z')}\t{b}\n" for a, b in rows))
+    said = fails(capsys, "evaluate", "pairs-gru", "--task.path", "other.tsv")
+    assert "the data have other tokens than in training: input id 2 was c, is d" in said
     both = ("compare", "--tasks", "pairs", "copy", "--models", "gru", "--task.path", "own.tsv")
     assert "there is no option --task.path" in fails(capsys, *both)
 
@@ -433,6 +452,20 @@ def test_a_configuration_imports_its_neighbours(folder, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.path", [*sys.path])
         assert configs.module_of(tmp_path / "importing.py").SIZE == 3
+
+
+def test_classes_of_a_neighbour_are_those_of_the_configuration(folder, capsys):
+    """The file that is printed to continue a run is enough, and so is the name of the class's module."""
+    cell, experiment = CELL.split("experiment = ")
+    (folder / "mycell.py").write_text(cell)
+    (folder / "beside.py").write_text(
+        f"{cell.split('class Mine')[0]}import mycell\n\nexperiment = {experiment}".replace("Mine()", "mycell.Mine()")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.path", [*sys.path])
+        run(capsys, "train", "beside.py")
+        for given in ("beside.py", "mycell.py", "mycell"):
+            assert run(capsys, "predict", "beside", "--input", "1 2", "--modules", given)
 
 
 def test_a_result_answers_and_is_exported_as_a_run(folder, tmp_path):

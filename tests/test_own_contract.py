@@ -115,6 +115,23 @@ def test_a_broken_rule_of_a_task_is_found(fault):
     assert len(found) <= 2  # what follows from the fault, such as the capacity of a mask that is too long
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("sample", lambda self, key, length, capacity: range(length), "test_own_contract.py, line "),
+        ("sample", lambda self, key, length, capacity: 1 if length > 3 else 2, "needs the number of `length`"),
+        ("sample", lenmem.Task.sample, "Wrong does not define `sample`"),
+        ("shapes", lenmem.Task.shapes, "Wrong does not define `shapes`"),
+        ("test_lengths", lenmem.Task.test_lengths, "Wrong does not define `test_lengths`"),
+    ],
+)
+def test_what_a_task_lacks_is_found(monkeypatch, name, value, message):
+    task = Wrong(vocabulary=5, train_lengths=(1, 4), test_lengths=(5, 8))
+    monkeypatch.setattr(Wrong, name, value, raising=False)
+    ((_, problem),) = problems(check_task(task)).items()
+    assert message in problem
+
+
 def test_a_right_task_has_no_problem():
     assert not problems(check_task(Wrong(vocabulary=5, train_lengths=(1, 4), test_lengths=(5, 8))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shlex
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from lenmem import drawing, runs
 from lenmem.cli.terminal import console, say
 from lenmem.cli.words import Modules, names_ahead, run_ahead
 from lenmem.evaluation.lengths import Evaluation
-from lenmem.experiment import Run, export_run, import_run
+from lenmem.experiment import SUFFIX, Run, export_run, import_run
 from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.options import parse
 from lenmem.subject import ahead, resuming
@@ -108,7 +109,7 @@ class Export:
     """Write a run to one safetensors file, which verbs take like a run."""
 
     output: Path | None = None
-    """The file. None: <run>.safetensors; a copy of a file needs another name."""
+    """The file, which is replaced if it exists. None: a new file <run>.safetensors."""
     with_optimizer: bool = False
     """Include the optimiser state and the metrics, so that training can continue where the file is imported."""
     modules: Modules = ()
@@ -126,11 +127,11 @@ class Import:
 def evaluate(arguments: list[str]) -> None:
     """`lenmem evaluate RUN [options]`."""
     name, rest, modules = run_ahead(arguments, "evaluate", "RUN", Evaluate)
-    run = runs.open_run(name, modules=modules)
+    step = ahead(rest, step=None)[0].step  # the latest checkpoint may be damaged, or gone
+    run = runs.open_run(name, int(step) if step and step.isdecimal() else None, modules)
     of_run = {field.name: getattr(run.experiment, field.name) for field in dataclasses.fields(Measured)}
     options = parse(Evaluate, f"evaluate {shlex.quote(name)}", rest, **of_run)
-    if options.step is not None:
-        run = runs.open_run(name, options.step, modules)
+    _check_tokens(run.experiment.task, options.task)
     asked = dataclasses.replace(
         options.evaluation,
         lengths=options.lengths or options.evaluation.lengths,
@@ -148,6 +149,17 @@ def evaluate(arguments: list[str]) -> None:
         own = own and not (run.from_file and holds_run(run.directory))
         runs.save_curves(run.directory, [curve], name="curve" if own else "evaluation")
         say(f"wrote {run.directory}/{'curve' if own else 'evaluation'}.csv and .png")
+
+
+def _check_tokens(trained: Task, other: Task) -> None:
+    """ValueError if the files of two tasks number their tokens differently."""
+    if other == trained or other.data_hash is None:
+        return
+    for kind in ("input", "answer"):
+        before, now = (getattr(task, f"{kind}_names") for task in (trained, other))
+        for number, (old, new) in enumerate(itertools.zip_longest(before, now, fillvalue="missing")):
+            if old != new:
+                raise ValueError(f"the data have other tokens than in training: {kind} id {number} was {old}, is {new}")
 
 
 def predict(arguments: list[str]) -> None:
@@ -229,7 +241,10 @@ def export(arguments: list[str]) -> None:
     name, rest, modules = run_ahead(arguments, "export", "RUN", Export)
     options = parse(Export, f"export {shlex.quote(name)}", rest)
     run: Run = runs.open_run(name, modules=modules)
-    output = options.output or Path(f"{run.directory.absolute().name}.safetensors")
+    output = options.output or Path(f"{run.directory.absolute().name}{SUFFIX}")
+    source = Path(f"{run.directory}{SUFFIX}") if run.from_file else None
+    if options.output is None and output.exists() and not (source and output.samefile(source)):
+        raise ValueError(f"there is a file {output}, perhaps of another run; to replace it, add --output {output}")
     export_run(run, output, with_optimizer=options.with_optimizer)
     say(f"wrote {output}")
 

@@ -66,9 +66,15 @@ class Evaluation:
 
     def lengths_for(self, task: Task) -> tuple[int, ...]:
         """The given lengths, or those of the task's `curve_lengths` that occur, as small sets of rows may lack some.
-        ValueError if the task has no examples of a given length."""
+        ValueError if the task has no examples of a given length, or of any."""
         if self.lengths is None:
-            return tuple(length for length in task.curve_lengths if occurs(task, length))
+            lengths = tuple(length for length in task.curve_lengths if occurs(task, length))
+            if not lengths:
+                raise ValueError(
+                    f"no length to measure: train_lengths is {task.train_lengths}, test_lengths {task.test_lengths}; "
+                    "lengths of tests are longer, or give evaluation.lengths"
+                )
+            return lengths
         for length in self.lengths:
             task.check_length(length)
         return self.lengths

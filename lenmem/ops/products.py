@@ -22,6 +22,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
@@ -78,7 +79,7 @@ def closed(step: Callable[..., PyTree], weights: PyTree, *arguments: PyTree) -> 
     """
     found: Any = jax.make_jaxpr(step, return_shape=True)(weights, *arguments)
     traced, result = found
-    hidden = [i for i, x in enumerate(traced.consts) if isinstance(x, jax.core.Tracer)]
+    hidden = [i for i, x in enumerate(traced.consts) if isinstance(x, Tracer)]
     if not hidden:
         return step, weights
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 
 import jax
@@ -146,7 +147,7 @@ def _parse(text: str, task: Task) -> jax.Array:
     spec = task.spec
     if spec.takes_tokens:
         ids = {name: number for number, name in enumerate(task.input_names)}
-        words = text.split()
+        words = re.findall(r"[^ \t\r\n]+", text)  # other white space may be a token
         unknown = [word for word in words if word not in ids]
         if unknown or not words:
             raise ValueError(

@@ -19,11 +19,10 @@ from lenmem.files import make_directory, read_json, write_whole
 from lenmem.training import checkpoint, processes
 from lenmem.training.loop import Result, train
 from lenmem.training.resume import same_experiment
-from lenmem.training.run_directory import CHECKPOINTS, code_changed, data_changed
+from lenmem.training.run_directory import CHECKPOINTS, CURVE, code_changed, data_changed
 from lenmem.types import PyTree
 
 Report = Callable[[dict[str, Any]], None]
-CURVE = "curve.json"
 
 
 def without_dead(params: PyTree, alive: np.ndarray) -> PyTree:

@@ -24,6 +24,16 @@ from lenmem.tasks.rows import FileTask, SplitSeed, ended_example, share_of, spli
 from lenmem.types import Example, Spec
 
 
+def visible(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Names of tokens that can be told apart and typed: white space has a visible name that is no token itself."""
+
+    def name(token: str) -> str:
+        code = f"U+{ord(token):04X}" if len(token) == 1 and token.isspace() else token
+        return next(sign for sign in ("_", "␣", code) if sign not in tokens) if token == " " else code
+
+    return tuple(map(name, tokens))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pairs(FileTask):
     """The input and answer on each line of a file, `red blue<TAB>blue red`, or of rows in memory. Length: tokens of
@@ -133,13 +143,13 @@ class Pairs(FileTask):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The tokens; a blank is shown as `_`."""
-        return tuple("_" if token == " " else token for token in self.file.input_tokens)
+        """The tokens; a blank is shown as `_`, or as `␣` if that is a token, and other white space as `U+3000`."""
+        return visible(self.file.input_tokens)
 
     @property
     def answer_names(self) -> tuple[str, ...]:
-        """The tokens and the end symbol."""
-        return (*("_" if token == " " else token for token in self.file.answer_tokens), "<eos>")
+        """The tokens, as in `input_names`, and the end symbol."""
+        return (*visible(self.file.answer_tokens), "<eos>")
 
     def shapes(self, capacity: int) -> tuple[int, int]:
         """(N, M): the input tokens; the longest answer of all splits and the end symbol."""

@@ -37,6 +37,8 @@ except ImportError as error:
     raise ImportError("lenmem.training needs fcntl, which Windows does not have; use WSL there") from error
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
+CURVE = "curve.json"
+"""The file that a measured run has; it is written last."""
 
 
 def holds_run(directory: Path) -> bool:
@@ -218,7 +220,15 @@ class Recorder:
                 raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
             if found is None and snapshots and not metrics.exists():
                 raise ValueError(f"{self.path} holds the snapshots of a run, without the run; choose another directory")
-            if found is None and metrics.exists():  # Killed before its first checkpoint.
+            if found is None and metrics.exists():  # Killed before its first checkpoint, it begins again.
+                if (self.path / CURVE).exists():
+                    raise ValueError(
+                        f"the checkpoints of {self.path}, a finished run, are gone; choose another directory"
+                    )
+                for snapshot in snapshots:
+                    saved = checkpoint.read_manifest(snapshot.parent, int(snapshot.name))
+                    if experiment_differences(saved["experiment"], self.experiment):
+                        raise ValueError(f"{snapshot} is of another experiment; choose another directory")
                 for snapshot in snapshots:
                     shutil.rmtree(snapshot)
                 metrics.unlink()

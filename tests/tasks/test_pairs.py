@@ -14,6 +14,7 @@ from lenmem import Experiment, Training, export_run, import_run, load, options, 
 from lenmem.data.pairs import EXAMPLE, read_pairs, tokenised
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.models import make as make_model
+from lenmem.runs.answers import typed_batch
 from lenmem.runs.measuring import holds_same
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks import make
@@ -214,6 +215,16 @@ def test_characters_and_bytes(tmp_path, tokens, wanted):
     task = Pairs(path=table(tmp_path / "pairs.tsv", rows), tokens=tokens, validation_share=0.0, train_share=0.3)
     assert words(task, task.source("test", 2).batch(jax.random.key(0), 0), 0)[0] == wanted
     assert task.train_lengths == (len(wanted.split()),) * 2
+
+
+def test_white_space_has_names_that_can_be_typed(tmp_path):
+    rows = [("a _", "x"), ("日\u3000本", "x")] * 5
+    task = Pairs(path=table(tmp_path / "pairs.tsv", rows), tokens="character", validation_share=0.0)
+    assert set(task.input_names) == {"a", "␣", "_", "日", "U+3000", "本"}
+    typed = typed_batch(task, "␣ _ 日 U+3000").inputs[0].tolist()
+    assert [task.file.input_tokens[number] for number in typed] == [" ", "_", "日", "\u3000"]
+    with pytest.raises(ValueError, match=r"got '日\\u3000本'"):
+        typed_batch(task, "日\u3000本")
 
 
 def test_objects_in_lines(tmp_path):

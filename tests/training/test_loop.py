@@ -29,6 +29,7 @@ import lenmem
 from lenmem import Experiment, Optimizer, Training, runs, stopping, tasks
 from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
+from lenmem.serialize import to_plain
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, checkpoint, loop, program, run_directory, train
@@ -858,12 +859,27 @@ def test_snapshots_that_remain_of_a_run_are_kept(finished, tmp_path, resume):
     assert run_directory.holds_run(tmp_path)
 
 
+@pytest.mark.parametrize("left", ["another experiment", "a finished run"])
+def test_what_remains_of_a_run_without_checkpoints_is_kept(finished, tmp_path, left):
+    result, _ = finished
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2, "loss": [1, 1]}\n')
+    steps = 7 if left == "another experiment" else 6
+    about = {"experiment": to_plain(experiment(steps=steps))}
+    checkpoint.save(tmp_path / "snapshots", 2, {"params": result.params}, about)
+    if left == "a finished run":
+        (tmp_path / "curve.json").write_text("{}")
+    with pytest.raises(ValueError, match=f"{left}.*; choose another directory"):
+        train(experiment(), directory=tmp_path, resume=True)
+    assert checkpoint.steps(tmp_path / "snapshots") == [2]
+    assert (tmp_path / "metrics.jsonl").exists()
+
+
 def test_a_run_killed_before_its_first_checkpoint_starts_again(finished, tmp_path):
     result, _ = finished
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 2, "loss": [1, 1]}\n')
-    other = {"params": jax.tree.map(np.zeros_like, result.params)}
-    checkpoint.save(tmp_path / "run" / "snapshots", 2, other, {})
+    other, about = {"params": jax.tree.map(np.zeros_like, result.params)}, {"experiment": to_plain(experiment())}
+    checkpoint.save(tmp_path / "run" / "snapshots", 2, other, about)
     again = train(experiment(), directory=tmp_path / "run", resume=True)
     assert not checkpoint.steps(tmp_path / "run" / "snapshots"), "of another run"
     assert [entry["step"] for entry in again.history] == [2, 4, 6]
