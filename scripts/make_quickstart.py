@@ -27,6 +27,8 @@ RESULTS = ROOT / "results" / "quickstart"
 MARKS = "<!-- quickstart:begin (written by scripts/make_quickstart.py) -->\n", "<!-- quickstart:end -->"
 LENGTHS = (2, 16, 17, 24, 32)
 """Lengths of the table."""
+LEARNED = 0.95
+"""Exact match of a network that has learned a length."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,6 +64,14 @@ def section(record: dict[str, Any], keys: list[dict[str, Any]]) -> str:
         lines.append("| " + " | ".join([str(length), "train" if trained else "", *cells]) + " |")
     first, training = next(iter(curves.values())), record["networks"][0]["experiment"]["training"]
     command, environment = record["command"].partition(" --directory")[0], record["environment"]
+    longest = first.train_lengths[1]
+    missed = [name for name, curve in curves.items() if np.median(curve.at(longest)["exact_match"]) < LEARNED]
+    caution = (
+        f"The {' and the '.join(missed)} did not learn the training lengths in these steps (exact match at {longest}), "
+        "so values beyond them say nothing about extrapolation. "
+        if missed
+        else ""
+    )
     counts = [len({row[name] for row in keys}) for name in ("key", "set")]
     seeds, lowest = sum(len(row["longest"]) for row in keys), min(row["lowest"] for row in keys)
     return "\n".join(
@@ -72,8 +82,8 @@ def section(record: dict[str, Any], keys: list[dict[str, Any]]) -> str:
             *lines,
             "",
             f"Median of {training['seeds']} seeds (lowest - highest), {first.samples} samples per length, "
-            f"{training['steps']} steps each. The LSTM's learning rate was chosen from four values by accuracy at the "
-            f"training lengths (`configs/quickstart.py`). Measured by `{command}` at commit "
+            f"{training['steps']} steps each. {caution}The LSTM's learning rate was chosen from four values by "
+            f"accuracy at the training lengths (`configs/quickstart.py`). Measured by `{command}` at commit "
             f"{environment['commit'][:9]}, on two CPU cores with jax {environment['versions']['jax']}.",
             "",
             f"`python scripts/check_quickstart.py` trains from {counts[0]} keys under each of {counts[1]} instruction "

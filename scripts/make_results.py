@@ -59,6 +59,9 @@ LEARNED = 1.0
 FAILS = 65.0
 """A network whose printed numbers are all below this percentage, or a length of 0, fails in the paper, too."""
 
+MASTERED = 95.0
+"""From this exact match in percent on, a network has learned its training lengths."""
+
 REDUCED = re.compile("-(small|long)")
 """Marks the names of rows whose network is smaller, or trained less, than in the paper."""
 
@@ -480,7 +483,7 @@ def summary(records: Sequence[Record]) -> str:
     printed = sum(_prints(paper, name, row) for (paper, name), table in tables.items() for row in table["rows"])
     found = [one for key, one in everything.items() if key[:2] in tables and one.verdict not in (None, "older")]
     good = [one for one in found if one.verdict in ("within", "above")]
-    verdicts = [standing.verdict for standing in found]
+    below = [one for one in found if one.verdict == "below"]
     chosen = sum(
         one.verdict in ("within", "above") or chosen_as_in_the_paper(one) in ("within", "above") for one in found
     )
@@ -488,9 +491,13 @@ def summary(records: Sequence[Record]) -> str:
         f"The {len(papers.names())} papers print {printed} rows with numbers, apart from second scores of the same "
         f"trainings. {len(found)} of them have been measured, {sum(map(_is_reduced, found))} with a smaller network or "
         f"fewer updates than in the paper. {len(good)} match: no median is more than {NEAR:g} points below the printed "
-        f"number. In {sum(fails(one.record) for one in good)} of these the paper's network fails, too. "
-        f"{verdicts.count('below')} are below, and {verdicts.count('not trained')} have not learned their training "
-        f"lengths. Counting also the best network on the test set, which some of the papers print, {chosen} match.\n"
+        f"number. Of these, the paper's network fails, too, in {sum(fails(one.record) for one in good)}; ours has less "
+        f"than {MASTERED:g}% exact match at its training lengths in {sum(map(_is_unlearned, good))}; and "
+        f"{sum(map(_is_unchecked, good))} are compared with numbers that were not checked. {len(below)} are below, "
+        f"{sum(map(_is_unlearned, below))} of them with less than {MASTERED:g}% at the training lengths. "
+        f"{len(found) - len(good) - len(below)} more are not compared, since they fall short of the paper at the "
+        f"training lengths. Counting also the best network on the test set, which some of the papers print, {chosen} "
+        "match.\n"
     )
 
 
@@ -498,6 +505,18 @@ def _prints(paper: str, table: str, row: Record) -> bool:
     """Whether a row of a table has a number that our rows are compared with."""
     scores = {column for it in _rows(paper).values() if it.table == table for column in it.metrics.values()}
     return any(row.get(column) is not None for column in scores or {"median"})
+
+
+def _is_unlearned(standing: Standing) -> bool:
+    """Whether the median of exact match at the training lengths is below `MASTERED`."""
+    exact = at_trained(standing.record, "exact_match")
+    return exact is not None and exact < MASTERED
+
+
+def _is_unchecked(standing: Standing) -> bool:
+    """Whether the paper's numbers were written down from memory."""
+    record = standing.record
+    return papers.find(record["paper"], record["table"], **record["where"]).get("checked") is False
 
 
 def _is_reduced(standing: Standing) -> bool:

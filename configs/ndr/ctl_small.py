@@ -8,8 +8,8 @@ Rows: `ctl_<order>-<model>-small`; with a gate, and the DNC, at half the width.
 Records: `results/ndr/ctl_backward-<model>-small.json`, with the parameters of the best validation on 7 and 8 functions
 for networks with a gate and the DNC, and the last parameters for the others. Without a gate, the networks with relative
 positions and with geometric attention reach a lower `iid` accuracy than in the paper, where they saw ten times as many
-examples. The DNC does not learn its training lengths: from 3 functions on it is at chance, and on 7 and 8, too, so its
-validation selects at random.
+examples. The DNC does not learn its training lengths: from 4 functions on it is near chance, and on 7 and 8, too, so
+its validation selects at random.
 """
 
 from lenmem.tasks.ndr import TableLookup

@@ -1,4 +1,4 @@
-"""LSTM and GRU encoder-decoders without memory: the baselines that do not generalise to longer sequences.
+"""LSTM and GRU encoder-decoders without memory: the baselines of most papers.
 
 A stack of recurrent layers reads `[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on.
 All information about the input must pass through a state of fixed width. This is the baseline of

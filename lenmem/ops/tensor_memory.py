@@ -151,7 +151,9 @@ def _spread(probability: Probability, leading: int, value: jax.Array) -> jax.Arr
 def one_shot(
     weight: Float[Array, "... v k"], inputs: Float[Array, "... k"], outputs: Float[Array, "... v"]
 ) -> Float[Array, "... v k"]:
-    """One-shot learning (section 6): W' = WR(W, y / |x|, x / |x|, 1, 1), so that W' x = y by Theorem 1.
+    """One-shot learning (section 6): W' = WR(W, x / |x|, y / |x|, 1, 1), so that W' x = y by Theorem 1.
+
+    The paper prints key and value in the other order.
 
     Inputs orthogonal to x are mapped as before. x = 0 changes nothing. O(d_v d_k).
     """
@@ -166,7 +168,7 @@ def few_shot(
     write_probability: float = 1.0,
     erase_probability: float = 1.0,
 ) -> Float[Array, "... v k"]:
-    """S pairs learned one after the other by writes, W <- WR(W, y / |x|, x / |x|, p_w, p_e), in parallel over chunks.
+    """S pairs learned one after the other by writes, W <- WR(W, x / |x|, y / |x|, p_w, p_e), in parallel over chunks.
 
     With both probabilities 1 this is `one_shot` for each pair: the last pair is exact, all pairs are exact if their
     inputs are orthogonal, and the result depends on the order. With equal probabilities below 1, writes are steps of

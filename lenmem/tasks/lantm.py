@@ -168,6 +168,7 @@ class Reverse(LantmTask):
 class _BigramTask(LantmTask):
     """Inputs a1 a2 .. a2k. Length: k bigrams."""
 
+    unit: ClassVar[str] = "pairs of tokens"
     train_lengths: Lengths = (1, 16)
     published_lengths: bool = False
     """Draw lengths as in the published data: a number of *tokens* from [2, 32] (test: [33, 64]), minus one if odd.
