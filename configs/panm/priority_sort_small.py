@@ -7,9 +7,10 @@ Rows: `priority_sort-<model>-small`, and `priority_sort-panm_a2_c<m>-small` with
 
 Rows `priority_sort-<model>-long` are the same with 20,000 steps.
 
-Records: `results/panm/priority_sort-panm-small.json`, after 3,000 steps, and `priority_sort-panm-long.json`, after
-20,000; the paper trains for 50,000. After 20,000 PANM answers 93, 88 and 23% of the tokens at lengths 10, 11 and 21; in
-the paper 97, 97 and 86%. Why is not known: the authors' code for this task is not published.
+Records, tokens right at lengths 10, 11 and 21 in percent, for which the paper prints 97, 97 and 86 after 50,000 steps:
+after 20,000, PANM has 93, 88 and 23 (`priority_sort-panm-long`), and the network of the authors' code 97, 96 and 56
+(`priority_sort-panm_published-long`). Its controller also reads the memory by content, with its own state as the query;
+in the paper's text, only pointers select what is read. The authors' code for this task is not published.
 """
 
 from lenmem.tasks.panm import PanmPrioritySort
