@@ -350,7 +350,7 @@ def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
     """float[B]: 1 if all scored slots are correct, else 0 (LANTM's *coarse* score)."""
-    return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask, axis=-1).astype(jnp.float32)
+    return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask.astype(bool), axis=-1).astype(jnp.float32)
 
 
 def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
@@ -358,7 +358,7 @@ def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
     return {
         "token_accuracy": fraction_right(right, batch.score_mask),
-        "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
+        "exact_match": jnp.all(right | ~batch.score_mask.astype(bool), axis=-1).astype(jnp.float32),
     }
 
 
