@@ -101,8 +101,9 @@ def own_modules(names: Iterable[str]) -> list[ModuleType]:
     """The Python modules passed as `--modules`, by file *.py or by module name. They are executed."""
     modules = []
     for name in names:
-        if name.endswith(".py") or Path(f"{name}.py").is_file():
-            modules.append(module_of(name if name.endswith(".py") else f"{name}.py"))
+        file = name if name.endswith(".py") else f"{name}.py"
+        if file == name or Path(file).is_file():
+            modules.append(module_of(file))
             continue
         try:
             modules.append(importlib.import_module(name))

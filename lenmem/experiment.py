@@ -188,9 +188,9 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
         file = os.fspath(directory).endswith(".safetensors")
         hint = f"; lenmem import {directory} makes a run of the file" if file else ""
         raise ValueError(f"{directory} holds no run that could be resumed{hint}")
-    if checkpoint.latest(saved) is None and (Path(directory) / CURVE).exists():
-        raise ValueError(f"the checkpoints of {directory}, a finished run, are gone; it cannot be resumed")
     if checkpoint.latest(saved) is None:
+        if (Path(directory) / CURVE).exists():
+            raise ValueError(f"the checkpoints of {directory}, a finished run, are gone; it cannot be resumed")
         raise ValueError(
             f"the run in {directory} was interrupted before its first checkpoint, which stores its experiment; "
             f"start it again with its configuration: lenmem train CONFIG --resume --directory {directory}"

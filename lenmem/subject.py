@@ -71,17 +71,17 @@ class Subject:
             return " ".join(filter(None, [*words, shlex.join(options)]))
         own = self.modules or ((self.config,) if self.config and self.config.endswith(".py") else ())
         flags = [word for word in self.options if word in ("--distributed", "--tensorboard")]
-        return " ".join([resuming(directory, experiment, own, self.config or "CONFIG"), *flags])
+        return " ".join([resuming(directory, experiment, own), *flags])
 
 
-def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = (), config: str = "CONFIG") -> str:
+def resuming(directory: Path, experiment: Experiment, modules: Sequence[str] = ()) -> str:
     """The command that resumes a run.
 
     It includes `modules` if the experiment uses classes outside of lenmem, and the configuration if its optimiser is
     not an `Optimizer` and therefore not saved.
     """
     if not isinstance(experiment.training.optimizer, Optimizer):
-        return shlex.join(["lenmem", "train", config, "--resume", "--directory", str(directory)])
+        return shlex.join(["lenmem", "train", "CONFIG", "--resume", "--directory", str(directory)])
     foreign = any(map(is_foreign, classes_in(experiment)))
     words = ["--modules", *(modules or ["FILE.py"])] if foreign else []
     return shlex.join(["lenmem", "train", "--resume", str(directory), *words])

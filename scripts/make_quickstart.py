@@ -21,14 +21,13 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import METRICS, spread
 from lenmem.files import read_json
+from lenmem.zoo.shelf import MASTERED
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "quickstart"
 MARKS = "<!-- quickstart:begin (written by scripts/make_quickstart.py) -->\n", "<!-- quickstart:end -->"
 LENGTHS = (2, 16, 17, 24, 32)
 """Lengths of the table."""
-LEARNED = 0.95
-"""Exact match of a network that has learned a length."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,7 +64,7 @@ def section(record: dict[str, Any], keys: list[dict[str, Any]]) -> str:
     first, training = next(iter(curves.values())), record["networks"][0]["experiment"]["training"]
     command, environment = record["command"].partition(" --directory")[0], record["environment"]
     longest = first.train_lengths[1]
-    missed = [name for name, curve in curves.items() if np.median(curve.at(longest)["exact_match"]) < LEARNED]
+    missed = [name for name, curve in curves.items() if np.median(curve.at(longest)["exact_match"]) < MASTERED]
     caution = (
         f"The {' and the '.join(missed)} did not learn the training lengths in these steps (exact match at {longest}), "
         "so values beyond them say nothing about extrapolation. "

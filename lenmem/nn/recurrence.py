@@ -28,7 +28,6 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from lenmem.ops.chunks import varying_like
 from lenmem.ops.counted_scan import counted_scan
@@ -272,16 +271,11 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
     that is not valid. It is a pure function: it may close over arrays, but must not call Linen modules.
     """
     length = valid.shape[0]
-    found: Any = jax.make_jaxpr(body, return_shape=True)(carry, jax.tree.map(lambda x: x[0], xs))
-    traced, result = found
-
-    def step(fixed, carry, x):
-        results = jaxpr_as_fun(ClosedJaxpr(traced.jaxpr, fixed))(*jax.tree.leaves((carry, x)))
-        return jax.tree.unflatten(jax.tree.structure(result), results)
-
+    first = jax.tree.map(lambda x: x[0], xs)
+    step, fixed = closed(lambda _, carry, x: body(carry, x), (), carry, first)
     xs, valid = _chunks((xs, valid), length)
-    scan = shared_scan(step, traced.consts, carry, jax.tree.map(lambda x: x[0, 0], xs))
-    run = jax.checkpoint(functools.partial(scan, traced.consts))
+    scan = shared_scan(step, fixed, carry, first)
+    run = jax.checkpoint(functools.partial(scan, fixed))
     carry, outputs = _scan_chunks(run, carry, xs, valid)
     return carry, _unchunk(outputs, length)
 

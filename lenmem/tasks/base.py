@@ -308,6 +308,11 @@ def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> 
     return total / jnp.maximum(jnp.sum(mask, axis=axis), 1)
 
 
+def all_right(right: jax.Array, mask: jax.Array) -> jax.Array:
+    """float[B]: 1 if `right` is True in all slots where `mask` is True (or 1), else 0."""
+    return jnp.all(jnp.where(mask, right, True), axis=-1).astype(jnp.float32)
+
+
 def fraction_right(right: jax.Array, mask: jax.Array) -> jax.Array:
     """float[B]: mean of `right`, of values from 0 to 1, over the slots where `mask` is True; 1 if there are none.
 
@@ -350,7 +355,7 @@ def token_accuracy(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 def exact_match(outputs: jax.Array, batch: Batch) -> jax.Array:
     """float[B]: 1 if all scored slots are correct, else 0 (LANTM's *coarse* score)."""
-    return jnp.all(slot_hits(outputs, batch) | ~batch.score_mask.astype(bool), axis=-1).astype(jnp.float32)
+    return all_right(slot_hits(outputs, batch), batch.score_mask)
 
 
 def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
@@ -358,7 +363,7 @@ def bit_metrics(outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
     right = jnp.all((outputs >= 0) == (batch.targets > 0.5), axis=-1)
     return {
         "token_accuracy": fraction_right(right, batch.score_mask),
-        "exact_match": jnp.all(right | ~batch.score_mask.astype(bool), axis=-1).astype(jnp.float32),
+        "exact_match": all_right(right, batch.score_mask),
     }
 
 

@@ -6,8 +6,6 @@ that is too large is clipped by JAX, and an example that changes with the capaci
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.errors import users_line
 from lenmem.tasks.base import Task, draw, occurs
 from lenmem.types import Batch, Spec
 
@@ -110,9 +109,8 @@ def form_problem(task: Task) -> str | None:
         try:
             example = jax.eval_shape(lambda key, n=capacity: task.sample(key, jnp.asarray(n), n), jax.random.key(0))
         except NEEDS_NUMBER as error:
-            return (
-                f"{_own_line(error)}`sample` needs the number of `length`, which is traced; sizes come from `capacity`"
-            )
+            where = users_line(error) or "here"
+            return f"{where}: `sample` needs the number of `length`, which is traced; sizes come from `capacity`"
         if not isinstance(example, Batch):
             return f"`sample` returns a {type(example).__name__}; it must return a lenmem.Example"
         for name, (shape, kind) in expected(spec, inputs, answers).items():
@@ -121,14 +119,6 @@ def form_problem(task: Task) -> str | None:
                 seen = f"{getattr(got, 'dtype', type(got).__name__)}{list(getattr(got, 'shape', ()))}"
                 return f"at capacity {capacity}, `{name}` is {seen}; it must be {_NAMES[kind]}{list(shape)}"
     return None
-
-
-def _own_line(error: Exception) -> str:
-    """`mine.py, line 3: `, the last line outside of JAX that raised an error; empty if it is not known."""
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if f"{os.sep}jax{os.sep}" not in frame.filename
-    ]
-    return f"{os.path.basename(frames[-1].filename)}, line {frames[-1].lineno}: " if frames else ""
 
 
 _NAMES: dict[Any, str] = {jnp.integer: "int", jnp.floating: "float", jnp.bool_: "bool"}

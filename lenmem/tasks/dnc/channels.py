@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem.fields import between
-from lenmem.tasks.base import fraction_right, masked_mean
+from lenmem.tasks.base import all_right, fraction_right, masked_mean
 from lenmem.tasks.dnc.base import DncTask
 from lenmem.types import Batch, Example, Spec
 
@@ -307,7 +307,7 @@ class Search(ChannelTask):
         right = jnp.where(hits, found & ~signalled, signalled)
         return {
             "token_accuracy": fraction_right(right, batch.score_mask),
-            "exact_match": jnp.all(right | ~batch.score_mask, axis=-1).astype(jnp.float32),
+            "exact_match": all_right(right, batch.score_mask),
             "hit_rate": masked_mean(found & running, hits, axis=-1),
         }
 
