@@ -259,6 +259,8 @@ def test_metrics_are_per_example():
     outputs = sign * right
     np.testing.assert_allclose(token_accuracy(outputs, batch), [1, 0, 0.75])
     np.testing.assert_array_equal(exact_match(outputs, batch), [1, 0, 0])
+    numbers = batch._replace(score_mask=batch.score_mask.astype(np.int32))
+    np.testing.assert_array_equal(exact_match(outputs, numbers), [1, 0, 0])
     metrics = Noise().metrics(outputs, batch)
     assert set(metrics) == {"token_accuracy", "exact_match"}
     assert float(Noise().loss(outputs, batch)) == pytest.approx(twin_loss("tokens", outputs, batch), rel=1e-5)
