@@ -45,11 +45,11 @@ TOP |= {"aot", "beyond", "catalogue", "compiled", "drawing", "figures", "gallery
 ALLOWED = {unit: set(wing[: wing.index(unit)]) for wing in (NETWORKS, EXPERIMENTS) for unit in wing} | SHARED
 ALLOWED["training"] |= {"serialize", "leaves"}
 ALLOWED = {
-    unit: may | {"errors", "fields", "files", "keys", "lazy", "placement", "progress", "seeds", "stopping"}
+    unit: may | {"errors", "fields", "files", "keys", "lazy", "placement", "progress", "reuse", "seeds", "stopping"}
     for unit, may in ALLOWED.items()
 }
 ALLOWED |= {"fields": {"types", "errors"}} | {
-    unit: set[str]() for unit in ("errors", "files", "lazy", "placement", "progress", "seeds", "stopping")
+    unit: set[str]() for unit in ("errors", "files", "lazy", "placement", "progress", "reuse", "seeds", "stopping")
 }
 """unit (a module or folder of the package) -> the units it may import beside itself; TOP may import everything."""
 

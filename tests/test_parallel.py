@@ -26,6 +26,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from lenmem import Experiment, Optimizer, Training, models, ops, parallel, train
 from lenmem.nn.transformer import PreNormEncoder
 from lenmem.parallel import make_mesh, pmap_outer_product_attention, sharded_outer_product_attention
+from lenmem.tasks.base import draw
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.lantm import Copy
 from lenmem.tasks.panm import DynamicRecall
@@ -268,6 +269,34 @@ def test_the_operations_run_inside_shard_map():
     sharded = jax.jit(jax.shard_map(both, mesh=make_mesh(data=2), in_specs=spec, out_specs=spec))
     key = ops.unit(key)
     assert_same(sharded(key, value, half), jax.jit(both)(key, value, half))
+
+
+@pytest.mark.parametrize(
+    "network", ["dnc", "lantm", "looped_transformer", "lsam", "lstm", "panm", "ram", "transformer_seq2seq", "two_way"]
+)
+def test_networks_can_be_differentiated_inside_shard_map(network):
+    """In a training step of the user's own, with the batch split over devices: loss and gradients as on one device. The
+    device whose rows all are shorter takes fewer steps."""
+    task = Copy(vocabulary=4, train_lengths=(1, 4))
+    model = models.make(network, task.spec)
+    batch = draw(task, jax.random.key(0), jnp.array([2, 2, 4, 3]), 4)
+    asked = batch.inputs, batch.input_mask, batch.target_mask
+    params = jax.jit(model.init)(jax.random.key(1), *asked)["params"]
+
+    def loss(params, batch):
+        outputs = model.apply({"params": params}, batch.inputs, batch.input_mask, batch.target_mask)
+        log_likelihoods = jax.nn.log_softmax(outputs)
+        each = jnp.take_along_axis(log_likelihoods, batch.targets[..., None], axis=-1)[..., 0]
+        return -jnp.sum(jnp.where(batch.score_mask, each, 0))
+
+    def on_each(params, batch):
+        return jax.lax.psum(loss(params, batch), "data")
+
+    whole, split = PartitionSpec(), PartitionSpec("data")
+    sharded = jax.shard_map(on_each, mesh=make_mesh(data=2), in_specs=(whole, split), out_specs=whole)
+    value, gradient = jax.jit(jax.value_and_grad(sharded))(params, batch)
+    expected = jax.jit(jax.value_and_grad(loss))(params, batch)
+    chex.assert_trees_all_close((value, gradient), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_mesh_takes_the_devices_that_data_leaves():

@@ -20,6 +20,7 @@ import numpy as np
 
 from lenmem import progress
 from lenmem.errors import parameters_fit
+from lenmem.reuse import reused
 from lenmem.seeds import over_seeds
 from lenmem.tasks.base import Source, Split, Task, slot_losses
 from lenmem.types import Batch, PyTree, at_least_float32
@@ -173,17 +174,19 @@ def example_metrics(
 def dispatch_parts(
     apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> list[dict[str, jax.Array]]:
-    """`dispatch`, divided into up to `PARTS` calls of one program if progress is reported.
+    """`example_metrics` without waiting for the results, so the next program can compile while this one runs.
 
-    All calls have the same number of items: the last item is repeated at the end, and `fetch_parts` drops the repeats.
+    If progress is reported, the items are divided into up to `PARTS` calls of one program. All calls have the same
+    number of items: the last item is repeated at the end, and `fetch_parts` drops the repeats. The program is compiled
+    once for equal `apply`, `metrics` and `source` (`lenmem.reuse`).
     """
-    count = len(jax.tree.leaves(items)[0])
+    seeds(params)
+    program, count = _known_program(apply, metrics, source), len(jax.tree.leaves(items)[0])
     if not progress.wanted():
-        return [dispatch(apply, params, metrics, source, key, items)]
+        return [program(params, key, items)]
     size = -(-count // PARTS)
     numbers = np.minimum(np.arange(-(-count // size) * size), count - 1).reshape(-1, size)
-    cut = [jax.tree.map(lambda x, part=part: np.asarray(x)[part], items) for part in numbers]
-    return [dispatch(apply, params, metrics, source, key, part) for part in cut]
+    return [program(params, key, jax.tree.map(lambda x, part=part: np.asarray(x)[part], items)) for part in numbers]
 
 
 def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) -> dict[str, np.ndarray]:
@@ -195,38 +198,15 @@ def fetch_parts(parts: list[dict[str, jax.Array]], count: int, at: progress.At) 
     return {name: np.concatenate([part[name] for part in fetched])[:count] for name in fetched[0]}
 
 
-def dispatch(
-    apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
-) -> dict[str, jax.Array]:
-    """`example_metrics` without waiting for the results, so the next program can compile while this one runs.
-
-    `apply`, `metrics` and `source` are the key of the compile cache. If one of them is not hashable (because a field
-    contains an array or a list), the program is compiled for this call alone.
-    """
-    seeds(params)
-    if not hashable(apply, metrics, source):
-        return _jit(functools.partial(_metrics, apply, metrics, source))(params, key, items)
-    return _cached_metrics()(apply, metrics, source, params, key, items)
-
-
-def hashable(*values: Any) -> bool:
-    """Whether these can be the key of a compiled program: not if a field contains an array or a list."""
-    try:
-        hash(values)
-    except TypeError:
-        return False
-    return True
-
-
 def lowered_metrics(
     apply: Apply, params: PyTree, metrics: Metrics, source: Source, key: jax.Array, items: PyTree
 ) -> jax.stages.Lowered:
-    """The program of `dispatch`, lowered for the devices of its arrays, which may be shapes with a sharding."""
+    """The program of `dispatch_parts`, lowered for the devices of its arrays, which may be shapes with a sharding."""
     return jax.jit(functools.partial(_metrics, apply, metrics, source)).lower(params, key, items)
 
 
 def fetch(values: dict[str, jax.Array]) -> dict[str, np.ndarray]:
-    """Waits for the results of `dispatch`. Returns float64, in which means of many float32 values are accurate.
+    """Waits for the metrics of a program. Returns float64, in which means of many float32 values are accurate.
 
     A compiled program returns its metrics in alphabetical order; the two metrics that every task has are put first.
     """
@@ -270,18 +250,15 @@ def _metrics(
     return jax.lax.map(of_item, items)
 
 
-def _jit(function: Callable[..., Any], static_argnums: tuple[int, ...] = ()) -> Callable[..., Any]:
-    """`jax.jit` for programs that run once or a few times.
+def _program(apply: Apply, metrics: Metrics, source: Source) -> Callable[..., dict[str, jax.Array]]:
+    """(parameters, key, items) -> metrics, jitted for a program that runs once or a few times.
 
     On a CPU compiling takes longer than running. LLVM's lowest optimisation level compiles in two thirds of the time,
     and the program runs as fast, since most time goes into matrix products that XLA does not compile.
     """
     chosen = "xla_backend_optimization_level" in os.environ.get("XLA_FLAGS", "")  # by the user, or by the tests
     options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" and not chosen else None
-    return jax.jit(function, static_argnums=static_argnums, compiler_options=options)
+    return jax.jit(functools.partial(_metrics, apply, metrics, source), compiler_options=options)
 
 
-@functools.cache
-def _cached_metrics() -> Callable[..., dict[str, jax.Array]]:
-    """Made at the first call, since querying the backend would start it at import."""
-    return _jit(_metrics, static_argnums=(0, 1, 2))
+_known_program = reused(_program, 64)

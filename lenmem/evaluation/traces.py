@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from flax import traverse_util
 
 from lenmem.errors import parameters_fit
-from lenmem.evaluation.metrics import hashable
+from lenmem.reuse import reused
 from lenmem.types import Batch, PyTree, Spec
 
 
@@ -44,7 +43,7 @@ def observed(
 
     # Specs compare equal if only `shapes` differs, but the interface may depend on it.
     arguments = model, getattr(getattr(model, "spec", None), "shapes", None)
-    program = (_known_program if hashable(*arguments) else _program)(*arguments)
+    program = _known_program(*arguments)
     axes: dict[Any, dict[str, tuple[int, ...]]] = {}
     for batch in batches:
         outputs, traces = program(params, batch)
@@ -77,7 +76,7 @@ def _program(model: nn.Module, shapes: Any) -> Callable[[PyTree, Batch], tuple[j
 
 
 # Other parameters, steps and examples of a network are observed by the same program.
-_known_program = functools.lru_cache(maxsize=4)(_program)
+_known_program = reused(_program, 4)
 
 
 def _flatten(tree: Any) -> dict[str, jax.Array]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Module, Part, told
+from lenmem.ops.chunks import varying_like
 from lenmem.types import SOWN, STREAMS, PyTree
 
 Halting = Literal["graves", "dehghani"]
@@ -52,7 +53,7 @@ def over_depth(
         split_rngs={"params": False, **dict.fromkeys(STREAMS, True)},
         in_axes=axes,
     )
-    return scan(module, carry, jnp.arange(steps) == steps - 1, seen)[0]
+    return scan(module, varying_like(carry, seen), jnp.arange(steps) == steps - 1, seen)[0]
 
 
 class Repeated(Module):

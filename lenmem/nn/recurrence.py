@@ -146,6 +146,7 @@ def _counted_scan(body: Callable, fixed: PyTree, carry: PyTree, steps: Step) -> 
         new, outputs = body(fixed, carry, inputs)
         return _unless_padded(length, inputs[1], new, carry), outputs
 
+    fixed, carry, steps = varying_like((fixed, carry, steps))
     step, example = padded if whole else body, (jnp.array(0), jax.tree.map(lambda x: x[0], steps))
     step, fixed = closed(step, fixed, carry, example)
     products = SharedProducts(step, fixed, carry, example)
@@ -271,6 +272,7 @@ def recomputed_scan(body: Callable, carry: PyTree, xs: PyTree, valid: jax.Array)
     that is not valid. It is a pure function: it may close over arrays, but must not call Linen modules.
     """
     length = valid.shape[0]
+    carry, xs, valid = varying_like((carry, xs, valid))
     first = jax.tree.map(lambda x: x[0], xs)
     step, fixed = closed(lambda _, carry, x: body(carry, x), (), carry, first)
     xs, valid = _chunks((xs, valid), length)
@@ -310,7 +312,7 @@ def _append(memory: PyTree, entry: PyTree, slot: jax.Array) -> PyTree:
 def _append_scan(scan: _Appending, *arguments: PyTree):
     """`(state, memory, outputs)` of an append-only cell run over `steps`."""
     backward = functools.partial(_append_scan_backward, scan)
-    return with_gradient(functools.partial(_append_scan_forward, scan), backward)(*arguments)
+    return with_gradient(functools.partial(_append_scan_forward, scan), backward)(*varying_like(arguments))
 
 
 def _append_scan_forward(scan: _Appending, variables, keys, state, memory, written, time, steps):

@@ -39,12 +39,13 @@ def varying_like(tree: PyTree, *others: PyTree) -> PyTree:
     The carry of a loop must have this type from the start, zeros included.
     """
     axes = frozenset().union(*(jax.typeof(x).mat.varying for x in jax.tree.leaves((tree, others))))
+    return jax.tree.map(lambda array: varying_over(array, axes), tree)
 
-    def vary(array: jax.Array) -> jax.Array:
-        missing = tuple(axes - jax.typeof(array).mat.varying)
-        return jax.lax.pcast(array, missing, to="varying") if missing else array
 
-    return jax.tree.map(vary, tree)
+def varying_over(array: jax.Array, axes: frozenset[str]) -> jax.Array:
+    """The same array, which inside `jax.shard_map` varies over these axes of the mesh, too."""
+    missing = tuple(axes - jax.typeof(array).mat.varying)
+    return jax.lax.pcast(array, missing, to="varying") if missing else array
 
 
 def chunked(array: jax.Array, size: int) -> jax.Array:

@@ -19,7 +19,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from lenmem.ops.chunks import varying_like
+from lenmem.ops.chunks import varying_like, varying_over
 
 PyTree = Any
 
@@ -57,11 +57,12 @@ def with_gradient(
 
         # The closures below capture structures and shapes, not traced values.
         first, known = len(arguments), len(arguments) + len(residuals)
-        sizes = [jnp.shape(x) for x in results]
+        kinds = [_type(jax.typeof(x)) for x in results]
 
         def as_tree(moved: Sequence[jax.Array]) -> PyTree:
             """The result's tangent or cotangent as a pytree; leaves that are not floats get float0 zeros."""
-            leaves: list[Any] = [np.zeros(size, jax.dtypes.float0) for size in sizes]
+            zeros: list[Any] = [np.zeros(kind.shape, jax.dtypes.float0) for kind in kinds]
+            leaves: list[Any] = [varying_over(x, kind.mat.varying) for x, kind in zip(zeros, kinds, strict=True)]
             for i, value in zip(outputs, moved, strict=True):
                 leaves[i] = value
             return jax.tree.unflatten(out_tree, leaves)
@@ -90,7 +91,7 @@ def with_gradient(
             push=push,
             pull=pull,
             known=known,
-            types=tuple(_type(jax.typeof(results[i])) for i in outputs),
+            types=tuple(kinds[i] for i in outputs),
         )
         return result, as_tree(outcome)
 

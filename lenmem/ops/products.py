@@ -27,6 +27,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Literal, Var, jaxpr_as_fun
 from jax.extend.core.primitives import dot_general_p
 
+from lenmem.ops.chunks import varying_over
 from lenmem.ops.gradients import with_gradient
 from lenmem.placement import platform
 
@@ -68,7 +69,8 @@ def shared_scan(step: Callable, weights: PyTree, carry: PyTree, x: PyTree) -> Ca
         d_leaves, d_probes, d_carry, d_xs = pull(cotangents)
         return products.gradient(weights, factors, d_probes, d_leaves), d_carry, d_xs
 
-    return with_gradient(forward, backward, plain) if products.found else plain
+    # Inside `jax.shard_map` with weights that are the same on all devices, JAX's derivative sums over the devices.
+    return with_gradient(forward, backward, plain) if products.found and _vary_alike(weights, carry, x) else plain
 
 
 def closed(step: Callable[..., PyTree], weights: PyTree, *arguments: PyTree) -> tuple[Callable[..., PyTree], PyTree]:
@@ -150,7 +152,7 @@ class SharedProducts:
     def probes(self, *leading: int) -> list[jax.Array]:
         """A zero array for each product, with additional leading axes."""
         results = (self.jaxpr.eqns[number].outvars[0].aval for number in self.products)
-        return [jnp.zeros((*leading, *x.shape), x.dtype) for x in results]
+        return [varying_over(jnp.zeros((*leading, *x.shape), x.dtype), x.mat.varying) for x in results]
 
     def run(
         self,
@@ -259,6 +261,11 @@ class SharedProducts:
         given = {x: value for x, value in zip(equation.invars, operands, strict=True) if isinstance(x, Var)}
         alone = {"invars": [*given], "outvars": equation.outvars, "eqns": [equation], "debug_info": names}
         return jaxpr_as_fun(ClosedJaxpr(self.jaxpr.replace(constvars=[], **alone), ()))(*given.values())
+
+
+def _vary_alike(*trees: PyTree) -> bool:
+    """Whether all arrays vary over the same axes of a mesh."""
+    return len({jax.typeof(x).mat.varying for x in jax.tree.leaves(trees)}) < 2
 
 
 def _value(values: dict[Any, Any], x: Var | Literal) -> Any:

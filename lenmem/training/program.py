@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from lenmem.evaluation.metrics import Apply, ApplyModel, hashable
+from lenmem.evaluation.metrics import Apply, ApplyModel
 from lenmem.keys import namespaced
+from lenmem.reuse import reused
 from lenmem.tasks.base import Task
 from lenmem.training.configuration import TrainableExperiment, Training
 from lenmem.training.optimizer import built
@@ -46,8 +47,7 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
     """The program of all seeds of an experiment."""
     training, task, model = experiment.training, experiment.task, experiment.bound_model
     advance, mesh = advance_on(experiment)
-    arguments = (model, task, _rule_of(training), tuple(training.state_options.items()))
-    members = (_known_initial if hashable(*arguments) else _initial)(*arguments)
+    members = _known_initial(model, task, _rule_of(training), tuple(training.state_options.items()))
     keys = seed_keys(training, key)
 
     def init() -> State:
@@ -59,15 +59,14 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
 def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:
     """`advance` of all seeds, jitted, and the mesh over which it distributes them. `devices`: the devices of a
     topology, which need not be present; None: those of this machine. On this machine, an experiment that is trained
-    again, with another key or from where it stopped, is not compiled again."""
+    again, with another key or from where it stopped, is not compiled again unless the user's own code has changed."""
     training = experiment.training
     count = training.device_count(None if devices is None else len(devices))
     mesh = device_mesh(count, training.batch_size, devices)
     options = tuple(training.step_options.items())
     arguments = (experiment.bound_model, experiment.task, _rule_of(training), options, mesh)
     # For the devices of a topology, the traced program depends on their platform, which is not one of the arguments.
-    known = devices is None and hashable(*arguments)
-    return (_known_advance if known else _advance)(*arguments), mesh
+    return (_known_advance if devices is None else _advance)(*arguments), mesh
 
 
 # The arguments contain only those settings of a training that affect the program. Changing others, such as the interval
@@ -83,7 +82,7 @@ def _advance(model: nn.Module, task: Task, rule: tuple[Any, int], options: Optio
     return make_advance(model, task, built(*rule), **dict(options), mesh=mesh)
 
 
-_known_advance = functools.lru_cache(maxsize=4)(_advance)
+_known_advance = reused(_advance, 4)
 
 
 def _initial(model: nn.Module, task: Task, rule: tuple[Any, int], options: Options) -> Any:
@@ -91,7 +90,7 @@ def _initial(model: nn.Module, task: Task, rule: tuple[Any, int], options: Optio
     return for_once(functools.partial(initial_members, model, task, built(*rule), **dict(options)))
 
 
-_known_initial = functools.lru_cache(maxsize=4)(_initial)
+_known_initial = reused(_initial, 4)
 
 
 def seed_keys(training: Training, key: jax.Array) -> jax.Array:

@@ -23,6 +23,7 @@ from lenmem.nn.interfaces.packing import (
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Part, told
 from lenmem.nn.recurrence import scan_cell
+from lenmem.ops.chunks import varying_like
 from lenmem.types import SOWN, STREAMS, PyTree, Spec, Step
 
 
@@ -91,8 +92,8 @@ class EncoderDecoder(Part):
         states = encoded(self.encoder, self.embedding(symbols), mask, deterministic=not train)
         if self.feedback == "teacher_forced" and not train and targets is None:
             carry, memory = start_decoder(self.decoder, states, mask, target_mask, deterministic=True)
-            begin = begin_answers(spec, inputs.shape[0])
-            outputs = scan_slots(_answer_greedily)(self, (carry, begin), memory, target_mask.T)[1]
+            start = varying_like((carry, begin_answers(spec, inputs.shape[0])), memory, target_mask)
+            outputs = scan_slots(_answer_greedily)(self, start, memory, target_mask.T)[1]
             return jnp.swapaxes(outputs, 0, 1)
         if self.feedback == "open_loop":
             blank = self.blank.astype(self.dtype or self.param_dtype)
