@@ -21,6 +21,8 @@ from lenmem.errors import parameters_fit
 from lenmem.evaluation.lengths import Evaluation
 from lenmem.fields import check_fields
 from lenmem.models import supports
+from lenmem.nn.module import with_dtype
+from lenmem.reuse import reused
 from lenmem.serialize import FORGOTTEN, from_plain, to_plain
 from lenmem.tasks.base import Task
 from lenmem.training import checkpoint
@@ -79,10 +81,8 @@ class Experiment:
     @property
     def bound_model(self) -> nn.Module:
         """The model with the task's spec and the training's precision."""
-        bound: dict[str, Any] = {"spec": self.task.spec} if self._has("spec") else {}
-        if self.training.dtype is not None:
-            bound["dtype"] = self.training.dtype
-        return self.model.clone(**bound) if bound else self.model
+        model = self.model.clone(spec=self.task.spec) if self._has("spec") else self.model
+        return model if self.training.dtype is None else with_dtype(model, self.training.dtype)
 
     def _has(self, name: str) -> bool:
         """Whether the model has this field."""
@@ -125,10 +125,14 @@ class Run:
         return cls(experiment, trained.params, trained.step, where, manifest, trained.alive)
 
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:
-        """The outputs of one seed's network. `seed=None`: `preferred`, or the first seed that did not diverge."""
-        params = self.seed_params(seed)
+        """The outputs of one seed's network. `seed=None`: `preferred`, or the first seed that did not diverge.
+
+        Compiled once for each shape; with `options` of the network, such as `targets`, it is not compiled.
+        """
+        model, params = self.experiment.bound_model, self.seed_params(seed)
+        apply = model.apply if options else _known_apply(model, self.experiment.task.spec.shapes)
         with parameters_fit():
-            return self.experiment.bound_model.apply({"params": params}, inputs, input_mask, target_mask, **options)
+            return apply({"params": params}, inputs, input_mask, target_mask, **options)
 
     def seed_params(self, seed: int | None = None) -> PyTree:
         """The parameters of `chosen_seed(seed)`, without the seed axis."""
@@ -148,6 +152,10 @@ class Run:
                 f"{who} of {self.directory} diverged in training: non-finite loss, gradient or update{rest}"
             )
         return living[0] if seed is None else seed
+
+
+_known_apply = reused(lambda model, shapes: jax.jit(model.apply), 4)
+"""Specs with other `shapes` compare equal, but the interface may depend on them."""
 
 
 def load(

@@ -28,6 +28,7 @@ from lenmem.ops import (
     outer_product_memory,
     outer_product_read,
 )
+from lenmem.ops.chunks import result_type
 
 __all__ = ["make_mesh", "pmap_outer_product_attention", "sharded_outer_product_attention"]
 
@@ -130,11 +131,11 @@ def _attend(query: jax.Array, key: jax.Array, value: jax.Array, *, causal: bool,
     """The computation of one device for its part of the sequence."""
     if not causal:
         memory = jax.lax.psum(outer_product_memory(key, value), axis)
-        return outer_product_read(memory, query).astype(value.dtype)
+        return outer_product_read(memory, query).astype(result_type(value))
     read, memory = normalized_outer_product_attention(query, key, value, causal=True, return_carry=True)
     before = (jnp.arange(count) < jax.lax.axis_index(axis)).astype(memory.dtype)
     earlier = jnp.tensordot(before, jax.lax.all_gather(memory, axis), 1)
-    return read + outer_product_read(earlier, query).astype(value.dtype)
+    return read + outer_product_read(earlier, query).astype(read.dtype)
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ lowest final loss).
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ TIME = "processor_time.json"
 
 def trained_until_exact(
     experiment: Experiment,
-    directory: Path,
+    directory: str | os.PathLike[str],
     *,
     rounds: int,
     seconds: float,
@@ -47,7 +48,7 @@ def trained_until_exact(
     started after `seconds` of processor time for each seed, counted over all sessions that were not killed. Rounds
     differ only in their random key. Raises the same errors as `trained` for the first round; a later one may diverge.
     """
-    training = experiment.training
+    training, directory = experiment.training, Path(directory)
     folders = [directory]
     with _timed(directory):
         params, facts = trained(experiment, directory, report)

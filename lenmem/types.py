@@ -143,8 +143,8 @@ class Spec:
 
 
 def check_batch(spec: Spec, inputs: Any, input_mask: Any, target_mask: Any, targets: Any = None) -> None:
-    """Raises ValueError, naming both shapes, if the arrays of a batch do not fit each other or the task, and if token
-    ids are not integers.
+    """Raises ValueError, naming both shapes, if the arrays of a batch do not fit each other or the task, if token ids
+    are not integers, and if there are no rows, input columns or answer slots.
 
     Shapes are known when a program is traced, so the check costs nothing at run time.
     """
@@ -157,6 +157,11 @@ def check_batch(spec: Spec, inputs: Any, input_mask: Any, target_mask: Any, targ
         _check_shape("inputs", inputs, ("B", "N", spec.input_width), about)
     _check_shape("input_mask", input_mask, inputs.shape[:2], f"as inputs is {list(inputs.shape)}")
     _check_shape("target_mask", target_mask, (inputs.shape[0], "M"), f"as inputs is {list(inputs.shape)}")
+    if not (input_mask.size and target_mask.size):
+        raise ValueError(
+            f"input_mask has shape {list(input_mask.shape)} and target_mask {list(target_mask.shape)}; "
+            "a batch has at least one row, one input column and one answer slot"
+        )
     if targets is not None:
         values = () if spec.outputs == "tokens" else (spec.output_size,)
         about = f"as target_mask is {list(target_mask.shape)} and the answers are {spec.outputs.replace('_', '-')}"

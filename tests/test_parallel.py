@@ -33,6 +33,7 @@ from lenmem.tasks.panm import DynamicRecall
 from lenmem.training.lanes import replaced
 from lenmem.training.step import device_mesh
 from lenmem.types import PyTree
+from tests.compilations import compilations
 from tests.training.tiny import Bag
 
 COPY = Copy(vocabulary=4, train_lengths=(1, 3))
@@ -230,22 +231,24 @@ def test_pmap_of_more_devices_than_there_are(causal: bool):
 
 def test_pmap_compiles_once():
     """A second call with the same shapes compiles nothing, and neither does a second gradient."""
-    compiled = []
-
-    def listen(event: str, duration: float, **_: object) -> None:
-        compiled.append(event) if event.endswith("backend_compile_duration") else None
-
     both = value_and_gradients(functools.partial(pmap_outer_product_attention, causal=True))
     jax.block_until_ready(both(*example()))
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
+    with compilations() as compiled:
         jax.block_until_ready(both(*example()))
-        repeated = list(compiled)
+        assert not compiled
         jax.jit(lambda x: 3 * x)(jnp.ones(7))
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    assert not repeated
-    assert compiled, "the listener hears nothing"
+        assert compiled
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_integer_values_are_read_as_floats(causal: bool):
+    """As on one device."""
+    query, key, *_ = (x[0, 0] for x in example())
+    value = jnp.arange(3 * LENGTH).reshape(LENGTH, 3)
+    expected = ops.normalized_outer_product_attention(query, key, value, causal=causal)
+    assert expected.dtype == jnp.float32
+    assert_same(pmap_outer_product_attention(query, key, value, causal=causal), expected)
+    assert_same(sharded_outer_product_attention(query, key, value, mesh=make_mesh(), causal=causal), expected)
 
 
 def test_pmap_on_chosen_devices_and_short_sequences():

@@ -21,6 +21,7 @@ import lenmem
 from lenmem import Experiment, Optimizer, cli, models, runs
 from lenmem.cli.training import _over
 from lenmem.sweep import Outcome, best, combine, plan, sweep
+from lenmem.sweep.combinations import as_python
 from lenmem.sweep.table import rule, sweep_table
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
@@ -177,6 +178,16 @@ def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swep
         sweep(BASE, {RATE: (0.01,)}, directory)
     with pytest.raises(ValueError, match="is not empty and holds no sweep"):
         sweep(BASE, OVER, tmp_path)
+
+
+def test_values_may_be_arrays_and_the_directory_text(tmp_path):
+    """Numbers of NumPy and JAX are those of Python, and the sweep is the same one."""
+    rates = np.array([0.01, 0.05])
+    first = sweep(experiment(steps=2), {RATE: rates}, str(tmp_path / "sweep"))
+    assert [outcome.combination.values[RATE] for outcome in first] == [0.01, 0.05]
+    again = sweep(experiment(steps=2), {RATE: (np.float64(0.01), 0.05)}, tmp_path / "sweep")
+    assert [outcome.combination for outcome in again] == [outcome.combination for outcome in first]
+    assert as_python(jnp.arange(2)) == (0, 1) and as_python([jnp.int32(3), "x", (1, 2)]) == (3, "x", (1, 2))
 
 
 def test_what_is_trained_together():

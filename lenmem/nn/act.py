@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from lenmem.nn.linear import Linear
 from lenmem.nn.module import Module, Part, told
-from lenmem.ops.chunks import varying_like
+from lenmem.ops.chunks import sum_type, varying_like
 from lenmem.types import SOWN, STREAMS, PyTree
 
 Halting = Literal["graves", "dehghani"]
@@ -106,8 +106,8 @@ class AdaptiveSteps(Part):
 
     def __call__(self, states: jax.Array, mask: jax.Array, *seen: jax.Array, deterministic: bool = True) -> jax.Array:
         """[B, N, d], bool[B, N], further inputs of the layer -> o, [B, N, d]."""
-        zeros = jnp.zeros(mask.shape, jnp.float32)
-        start = (states, jnp.zeros(states.shape, jnp.float32), zeros, zeros, mask)
+        zeros = jnp.zeros(mask.shape, sum_type(states))
+        start = (states, jnp.zeros_like(states, zeros.dtype), zeros, zeros, mask)
         _, output, _, remainder, _ = over_depth(
             functools.partial(AdaptiveSteps.advance, deterministic=deterministic),
             self,
@@ -125,7 +125,7 @@ class AdaptiveSteps(Part):
     def advance(self, carry: PyTree, last: jax.Array, *seen: jax.Array, deterministic: bool) -> PyTree:
         """One step; the carry is (h, o, sum of p, R, whether the column runs)."""
         states, output, total, remainder, running = carry
-        chance = nn.sigmoid(self.halting_unit(states)[..., 0].astype(jnp.float32))
+        chance = nn.sigmoid(self.halting_unit(states)[..., 0].astype(total.dtype))
         halts = running & (total + chance > self.threshold)
         if self.variant == "graves":
             halts = halts | (running & last)

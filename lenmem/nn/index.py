@@ -32,5 +32,5 @@ class Index(nn.Module):
                 move(columns[:, jnp.argmax(x, axis=-1)], last) for move, x in zip(FOLLOWED, logits, strict=True)
             )
         last = jnp.broadcast_to(last[:, None], columns.shape[:2])
-        leads = [jax.nn.one_hot(move(columns, last), slots) for move in FOLLOWED]
+        leads = [jax.nn.one_hot(move(columns, last), slots, dtype=jnp.float32) for move in FOLLOWED]
         return tuple(jnp.einsum("hc,bcmn->bhmn", nn.softmax(x), lead) for x, lead in zip(logits, leads, strict=True))

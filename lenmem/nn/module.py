@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,27 @@ class Part(Module, kw_only=True):
     def dtypes(self) -> dict[str, Any]:
         """Both dtypes, for submodules."""
         return {"dtype": self.dtype, "param_dtype": self.param_dtype}
+
+
+def with_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
+    """The module that computes in `dtype` wherever a field `dtype` is None: its own, and those of modules in fields."""
+    known: dict[int, nn.Module] = {}  # a module in two fields stays one module
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, nn.Module):
+            if id(value) not in known:
+                known[id(value)] = of_module(value)
+            return known[id(value)]
+        return type(value)(map(changed, value)) if type(value) in (tuple, list) else value
+
+    def of_module(module: nn.Module) -> nn.Module:
+        names = [field.name for field in dataclasses.fields(module) if field.init and field.name != "parent"]
+        fields = {name: changed(getattr(module, name)) for name in names}
+        if fields.get("dtype", dtype) is None:
+            fields["dtype"] = dtype
+        return module.clone(**fields)
+
+    return of_module(module)
 
 
 def told(call: Callable[..., Any], *arguments: Any, **known: Any) -> Any:

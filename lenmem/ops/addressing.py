@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from lenmem.ops.alone import compiled_alone
 from lenmem.ops.gradients import with_gradient
 
 EPSILON = 1e-6
@@ -98,6 +99,7 @@ def update_usage(
     return (usage + (1 - usage) * write_weights) * retention(read_weights, free_gates)
 
 
+@compiled_alone
 def allocation_weights(usage: Float[Array, "... N"]) -> Float[Array, "... N"]:
     """a_i = (1 - u_i) prod_{j before i} u_j: weights for writing to free slots. The least used slot gets the largest.
 

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from lenmem.ops import pallas
+from lenmem.ops.alone import compiled_alone
 from lenmem.ops.chunks import result_type, sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.horizon import within_horizon
@@ -96,6 +97,7 @@ def geometric_attention_logits(
     return match_logits(query, key, direction, scale, offset, 0)
 
 
+@compiled_alone
 def geometric_attention(
     query: Float[Array, "... N d"],
     key: Float[Array, "... N d"],

@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from lenmem.ops import pallas
+from lenmem.ops.alone import compiled_alone
 from lenmem.ops.chunks import (
     chunked,
     finite_logarithms,
@@ -61,6 +62,7 @@ def linear_recurrence_step(
     return state + change[..., :, None] * key[..., None, :]
 
 
+@compiled_alone
 def linear_recurrence(
     queries: Float[Array, "... S k"],
     keys: Float[Array, "... S k"],

@@ -64,13 +64,14 @@ def integer_equal(a: Register, b: Register) -> Register:
 
 def integer_minimum(a: Register, b: Register) -> Register:
     """min(a, b) (MIN): P(c) = P_a(c) P(b >= c) + P_b(c) P(a > c). O(M)."""
+    a, b = jnp.broadcast_arrays(a, b)
     at_least = jax.lax.cumsum(jnp.stack([a, b]), axis=a.ndim, reverse=True)
     return a * at_least[1] + b * (at_least[0] - a)
 
 
 def integer_maximum(a: Register, b: Register) -> Register:
     """max(a, b) (MAX): P(c) = P_a(c) P(b <= c) + P_b(c) P(a < c). O(M)."""
-    at_most = jnp.cumsum(jnp.stack([a, b]), axis=-1)
+    at_most = jnp.cumsum(jnp.stack(jnp.broadcast_arrays(a, b)), axis=-1)
     return a * at_most[1] + b * (at_most[0] - a)
 
 
@@ -96,7 +97,7 @@ def _convolution(a: jax.Array, b: jax.Array) -> jax.Array:
     rows = jnp.broadcast_to(rows[..., None, :], (*b.shape, 2 * size)).reshape(*b.shape[:-1], -1)
     shifted = rows[..., : size * (2 * size - 1)].reshape(*b.shape, 2 * size - 1)  # row i: b shifted right by i
     sums = jnp.einsum("...i,...ik->...k", a, shifted)
-    return jnp.pad(sums, [(0, 0)] * (a.ndim - 1) + [(0, 1)])
+    return jnp.pad(sums, [(0, 0)] * (sums.ndim - 1) + [(0, 1)])
 
 
 def _select(a: jax.Array, source: jax.Array, modulus: jax.Array | None) -> jax.Array:

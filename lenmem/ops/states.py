@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from lenmem.ops.alone import compiled_alone
 from lenmem.ops.chunks import varying_like
 from lenmem.ops.lie import unit
 
@@ -32,6 +33,11 @@ def nearest_states_similarity(
     pairs = min(pairs, length * (length - 1) // 2)
     if pairs < 1:
         return jnp.zeros(states.shape[:-2], states.dtype)
+    return _similarity(states, valid, pairs=pairs)
+
+
+@compiled_alone
+def _similarity(states: jax.Array, valid: jax.Array, *, pairs: int) -> jax.Array:
     directions = unit(jnp.where(valid[..., None], states, 0))
     similar, first, second = _nearest(jax.lax.stop_gradient(directions), valid, pairs)
     of_first, of_second = (jnp.take_along_axis(directions, at[..., None], axis=-2) for at in (first, second))

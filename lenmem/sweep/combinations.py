@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 
@@ -75,6 +76,12 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
     if twice:
         raise ValueError(f"{twice[0]} occurs twice: give each value once")
     return tuple(combinations)
+
+
+def as_python(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values, with NumPy's and JAX's numbers as Python's."""
+    listed = values.tolist() if isinstance(values, np.ndarray | jax.Array) else values
+    return tuple(x.item() if isinstance(x, np.generic | jax.Array) else x for x in listed)
 
 
 def short_names(paths: Iterable[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from lenmem.experiment import Experiment
 from lenmem.files import json_number, make_directory, read_json, write_json
 from lenmem.runs import Report, without_dead
 from lenmem.serialize import to_plain
-from lenmem.sweep.combinations import PLAN, SCORE, Combination, JointTraining, Outcome, combine, plan
+from lenmem.sweep.combinations import PLAN, SCORE, Combination, JointTraining, Outcome, as_python, combine, plan
 from lenmem.sweep.table import living, save_table
 from lenmem.training import checkpoint
 from lenmem.training.lanes import initial_lanes, lanes_program
@@ -38,7 +39,7 @@ from lenmem.training.step import State
 def sweep(
     experiment: Experiment,
     over: Mapping[str, Sequence[Any]],
-    directory: Path,
+    directory: str | os.PathLike[str],
     *,
     say: Callable[[str], None] = lambda text: None,
     report: Callable[[Experiment], Report | None] = lambda experiment: None,
@@ -51,11 +52,12 @@ def sweep(
 
     Args:
         experiment: the common experiment.
-        over: path of a field, such as `training.optimizer.learning_rate` -> its values.
+        over: path of a field, such as `training.optimizer.learning_rate` -> its values, as a sequence or an array.
         directory: directory of the sweep.
         say: called with a line of text about each program.
         report: called with the experiment of a program before it is trained; returns the `report` of its training.
     """
+    directory, over = Path(directory), {path: as_python(values) for path, values in over.items()}
     combinations = combine(experiment, over)
     for combination in combinations:  # errors before the training, not after it
         check_selection(combination.experiment)

@@ -299,7 +299,7 @@ def at_or_before(task: Task, length: int) -> int:
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:
     """One batch with the given lengths, int[B]; row i is drawn from key i of `jax.random.split(key, B)`."""
     keys = jax.random.split(key, lengths.shape[0])
-    return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths)
+    return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths.astype(jnp.int32))
 
 
 def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> jax.Array:

@@ -140,8 +140,8 @@ def initial_members(
             jnp.ones((), bool),
             key,
             params if keep_best else (),
-            jnp.full((), -jnp.inf),
-            jnp.full((window,), -jnp.inf) if keep_best and window > 1 else (),
+            jnp.full((), -jnp.inf, jnp.float32),
+            jnp.full((window,), -jnp.inf, jnp.float32) if keep_best and window > 1 else (),
         )
 
     return jax.vmap(member)(keys)

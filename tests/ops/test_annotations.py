@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -36,7 +38,7 @@ AXES = {
 """Operation -> the axes of its arguments. Axes with the same letter have the same size."""
 
 
-CHECKED = {name: jaxtyped(typechecker=beartype)(getattr(ops, name)) for name in AXES}
+CHECKED = {name: jaxtyped(typechecker=beartype)(inspect.unwrap(getattr(ops, name))) for name in AXES}
 
 
 def traced(name, shapes, dtype=jnp.float32):

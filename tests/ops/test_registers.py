@@ -147,3 +147,13 @@ def test_leading_axes_are_rows():
     for operation, arguments in operations:
         one = operation(*(argument[1, 2] for argument in arguments))
         np.testing.assert_allclose(operation(*arguments)[1, 2], one, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_one_register_is_combined_with_many(name):
+    generator = np.random.default_rng(4)
+    one, many = generator.dirichlet(np.ones(M)), generator.dirichlet(np.ones(M), (2, 3))
+    operation = BINARY[name][0]
+    for arguments in ((one, many), (many, one)):
+        whole = operation(*(np.broadcast_to(x, many.shape).astype(np.float32) for x in arguments))
+        np.testing.assert_allclose(operation(*(x.astype(np.float32) for x in arguments)), whole, atol=1e-6)

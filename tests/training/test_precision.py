@@ -13,6 +13,7 @@ import pytest
 from lenmem import configs, load, models, train
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.models.lantm import LANTM
+from lenmem.nn import Completion, LSTMCell, Transducer, TransformerEncoder
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.training.program import seeds_program
@@ -73,6 +74,22 @@ def test_gates_of_memories_and_of_the_residual_stream_are_float32(name):
 @pytest.mark.parametrize("name", configs.names())
 def test_every_configuration_has_the_policy(name):
     assert half(configs.load_config(name)).bound_model.dtype == jnp.bfloat16
+
+
+def test_the_policy_reaches_modules_in_fields():
+    """Every product of the network is computed in bfloat16, except in a part with a dtype of its own."""
+
+    def factors(model) -> set[str]:
+        batch = draw(TASK, jax.random.key(0), jnp.asarray([3, 2]), 3)
+        inputs = (batch.inputs, batch.input_mask, batch.target_mask)
+        params = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+        return set(re.findall(r":(\w+)\[[\d,]*\] = dot_general", str(jax.make_jaxpr(model.apply)(params, *inputs))))
+
+    encoder = TransformerEncoder(layers=1, heads=2, feedforward_size=8)
+    for model in (Transducer(LSTMCell(8)), Completion(encoder, embedding_size=8)):
+        assert factors(experiment(model, precision="bf16").bound_model) == {"bf16"}
+    own = Transducer(LSTMCell(8, dtype=jnp.float32))
+    assert factors(experiment(own, precision="bf16").bound_model) == {"bf16", "f32"}
 
 
 def test_the_policy_needs_a_model_that_can():

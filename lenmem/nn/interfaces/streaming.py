@@ -58,7 +58,7 @@ class Streaming(nn.Module, kw_only=True):
         Args:
             params: the network's parameters.
             memory: the memory after the last step; at first `empty_memory`, or None.
-            inputs: the next n tokens of each row, int[B, n] or float[B, n, D], for any n.
+            inputs: the next n tokens of each row, int[B, n] or float[B, n, D], for any n from 1.
             mask: bool[B, n], the real tokens, first in each row. None: all. Other tokens have no effect.
 
         Raises ValueError for a network that cannot read in pieces, with the reason, and for another number of rows

@@ -61,8 +61,8 @@ def _expression(
     so far and the pending operator.
     """
     numbers, chosen, halves = jax.random.split(key, 3)
-    numbers = jax.random.randint(numbers, (capacity,), 0, task.modulus)
-    chosen = task.modulus + jax.random.randint(chosen, (capacity,), 0, len(task.operators))
+    numbers = jax.random.randint(numbers, (capacity,), 0, task.modulus, jnp.int32)
+    chosen = task.modulus + jax.random.randint(chosen, (capacity,), 0, len(task.operators), jnp.int32)
     halves = jax.random.uniform(halves, (capacity,))
     opened, closed, minus = task.symbol("("), task.symbol(")"), task.symbol("-")
     times = task.symbol("*") if "*" in task.operators else -1
@@ -84,7 +84,7 @@ def _expression(
             jnp.stack([jnp.where(item == 2, 1, -closed), left, left, left]),
         )
         added = jnp.where(item > 4, 3, jnp.where(item > 2, 1, jnp.where(item == 2, 0, -1)))
-        pending = jax.lax.dynamic_update_slice(pending, rest, (top,))
+        pending = jax.lax.dynamic_update_slice(pending, rest.astype(pending.dtype), (top,))
 
         is_number, is_closed = token < task.modulus, token == closed
         below = jnp.where(is_closed, depth - 1, depth)

@@ -83,11 +83,11 @@ class Logic(DncTask):
             tokens, sizes, values = state
             size, value = sizes[at], values[at]
             way_key, split_key = jax.random.split(jax.random.fold_in(key, at))
-            way = jax.random.categorical(way_key, ways[size, value])
+            way = jax.random.categorical(way_key, ways[size, value]).astype(jnp.int32)
             operator, left, right = (way - 1) // 4, (way - 1) % 4 // 2, (way - 1) % 2
             rest = size - 3 - place
             split = jnp.where(rest > 0, counts[place, left] + counts[jnp.maximum(rest, 0), right], -jnp.inf)
-            split = jax.random.categorical(split_key, split)
+            split = jax.random.categorical(split_key, split).astype(jnp.int32)
 
             negated, paired = (size > 1) & (way == 0), (size > 1) & (way > 0)
             first, second = at + 1, jnp.where(paired, at + 2 + split, capacity)
