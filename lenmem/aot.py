@@ -24,7 +24,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from lenmem import configs
 from lenmem.compiled import GIB, Compiled, lacking_memory, summary, summed_up, too_large
-from lenmem.errors import choices
+from lenmem.errors import choices, first_line
 from lenmem.evaluation import lengths
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
@@ -183,7 +183,7 @@ class LoweredProgram:
         except jax.errors.JaxRuntimeError as error:
             if lacking := lacking_memory(str(error)):
                 raise DoesNotFitError(f"the {name} does not fit: {lacking}") from error
-            raise CompileError(f"the {name} does not compile: {str(error).strip().splitlines()[0]}") from error
+            raise CompileError(f"the {name} does not compile: {first_line(error)}") from error
         seconds = self.cpu_seconds + time.process_time() - started
         text = executable.as_text() or ""
         if dump is not None:
@@ -348,7 +348,7 @@ def _found(config: str, target: Target, known: dict[str, Any] | None) -> dict[st
             return {name: known[name] for name in ("program", *programs)}
         compiled = {name: one.compile(name, target) for name, one in programs.items()}
     except ValueError as error:
-        return {"error": str(error).splitlines()[0]}
+        return {"error": first_line(error)}
     return {"program": program} | {name: dataclasses.asdict(one) for name, one in compiled.items()}
 
 

@@ -85,6 +85,11 @@ def readable(path: str | os.PathLike[str], expected: str = "") -> Iterator[None]
         raise ValueError(f"{str(path)!r} cannot be read{wanted}") from None
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or the name of its class if there is none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 @contextmanager
 def parameters_fit() -> Iterator[None]:
     """Raises ValueError if parameters do not fit the network, for instance because they have other sizes."""

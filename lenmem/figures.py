@@ -19,7 +19,7 @@ from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.files import make_directory, read_json
 from lenmem.runs import find_run, open_run, read_curve
-from lenmem.tasks.base import draw, evenly_spaced
+from lenmem.tasks.base import draw, evenly_spaced, occurs
 from lenmem.zoo import shelf
 
 MOST_LENGTHS = 8
@@ -147,7 +147,7 @@ def _lengths(run: Run, of: str, length: int | None) -> list[int]:
     task = run.experiment.task
     if of == "trials" or length is not None:
         return [task.train_lengths[1] if length is None else length]
-    known = [n for n in task.curve_lengths if n >= task.train_lengths[0]]
+    known = [n for n in task.curve_lengths if n >= task.train_lengths[0] and occurs(task, n)]
     return evenly_spaced(known, MOST_LENGTHS)
 
 

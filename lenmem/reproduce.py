@@ -32,7 +32,7 @@ from lenmem.records import recorded, save_record
 from lenmem.runs import examples_scored, without_dead
 from lenmem.serialize import to_plain
 from lenmem.share import import_params
-from lenmem.tasks.base import at_or_before
+from lenmem.tasks.base import occurring
 from lenmem.training.environment import describe_environment
 from lenmem.training.loop import train
 from lenmem.training.run_directory import METRICS
@@ -236,7 +236,7 @@ def curves_by_length(experiment: Experiment, params: Any, how: ByLength) -> list
     If the task has no even lengths, the odd ones before them are measured.
     """
     task = experiment.task
-    far = {at_or_before(task, task.train_lengths[1] * factor) for factor in (4, 8, 16)} - set(how.lengths)
+    far = set(occurring(task, (task.train_lengths[1] * factor for factor in (4, 8, 16)))) - set(how.lengths)
     return _curves(experiment, params, [(how.lengths, how.samples), (far, FAR_SAMPLES)])
 
 
@@ -315,7 +315,8 @@ def reproduce_config(
 def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ()) -> list[LengthCurve]:
     """Two curves: up to 4 times the longest training length, and at 8 and 16 times it with fewer examples.
 
-    `lengths` are measured in addition. A task that is not `endless` has one curve, over its `curve_lengths`.
+    `lengths` are measured in addition. If the task has no example of a length, the one before it is measured. A task
+    that is not `endless` has one curve, over its `curve_lengths`.
     """
     task, evaluation = experiment.task, experiment.evaluation
     longest = task.train_lengths[1]
@@ -323,9 +324,9 @@ def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ())
     far = {longest * f for f in (8, 16)}
     for length in lengths:
         (near if length <= 4 * longest else far).add(length)
-    parts = [(near, evaluation.samples), (far, FAR_SAMPLES)]
+    parts = [(occurring(task, near), evaluation.samples), (occurring(task, far), FAR_SAMPLES)]
     if not task.endless:
-        parts = [(set(task.curve_lengths), evaluation.samples)]
+        parts = [(task.curve_lengths, evaluation.samples)]
     return _curves(experiment, params, parts)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import METRICS, spread
+from lenmem.evaluation.tables import METRICS, percent, spread
 from lenmem.files import read_json
 from lenmem.zoo.shelf import MASTERED
 
@@ -96,7 +96,7 @@ def section(record: dict[str, Any], keys: list[dict[str, Any]]) -> str:
 def cell(seeds: np.ndarray) -> str:
     """Median and range."""
     summary = summarise(seeds)
-    return spread(summary.median, summary.low, summary.high)
+    return spread(*map(percent, (summary.median, summary.low, summary.high)))
 
 
 if __name__ == "__main__":

@@ -210,7 +210,7 @@ def _mean_cell(record: Record) -> Record:
     cells = [record["measured"][metric]["seeds"] for metric in record["metrics"]]
     means = np.array(cells, float).mean(axis=0)  # None becomes NaN
     summary, seeds = summarise(means), list(map(json_number, means.tolist()))
-    return {"seeds": seeds, "median": float(summary.median), "best": float(summary.best)}
+    return {"seeds": seeds, "median": float(summary.median), "best": float(summary.high)}
 
 
 def read_comparisons(results: Path) -> dict[str, Record]:
@@ -861,7 +861,7 @@ def _at(curves: Sequence[LengthCurve], length: int, metrics: Sequence[str]) -> s
         if length in curve.lengths:
             summaries = [summarise(curve.at(length)[metric]) for metric in metrics if metric in curve.values]
             medians = " / ".join(shown(100 * float(summary.median)) for summary in summaries)
-            bests = " / ".join(shown(100 * float(summary.best)) for summary in summaries)
+            bests = " / ".join(shown(100 * float(summary.high)) for summary in summaries)
             return medians if medians == bests else f"{medians} ({bests})"
     return "-"
 

@@ -78,6 +78,13 @@ def test_aligned_answers_are_one_for_each_input():
     assert runs.typed_batch(task, "1 5", answers=3).targets.shape == (1, 3)
 
 
+def test_a_length_that_is_that_of_the_answer_does_not_cut_it():
+    """The inputs of this task are equally wide at every length."""
+    task = tasks.make("scan", length_given=True)
+    inputs = " ".join(task.input_names[:3])
+    assert runs.typed_batch(task, inputs).targets.shape == (1, task.shapes(task.test_lengths[1])[1])
+
+
 def test_bits_are_those_above_zero():
     task = dataclasses.replace(tasks.make("dyck"), examples=16)
     assert runs.predict(a_run(task, [1, 0.5, -1, -0.1], [2, -1, 3, 0]), "( (") == ["1100", "1010"]

@@ -19,8 +19,11 @@ from PIL import Image
 
 import lenmem
 from lenmem import cli, runs
+from lenmem.drawing import scene_of
+from lenmem.evaluation.traces import observed
 from lenmem.gallery import pack, scenes, site, views
 from lenmem.ops import superposition_stack
+from lenmem.runs import example_batches
 from lenmem.zoo import shelf
 from tests import browsing
 
@@ -232,10 +235,33 @@ def test_two_networks_of_a_task_get_one_question(written):
     assert all(not moment["views"] for moment in theirs)
 
 
+@pytest.mark.parametrize(
+    ("model", "task"),
+    [("dnc", "panm_reverse"), ("lstm", "panm_reverse"), ("dnc", "dnc_copy"), ("lantm", "parity_check")],
+)
+def test_every_step_is_named_by_what_the_network_reads(model, task):
+    """With and without a begin symbol, with and without a delimiter."""
+    task = lenmem.tasks.make(task)
+    asked = lenmem.Experiment(task, lenmem.models.make(model), lenmem.Training(steps=1, batch_size=2, log_every=1))
+    run = lenmem.Run.of(lenmem.train(asked))
+    (batch,) = example_batches(task, [task.train_lengths[0] + 3], 0)
+    ((_, traces),) = observed(run.experiment.bound_model, run.seed_params(), [batch])
+    scene = scene_of(run.experiment, batch, traces)
+    clock = scenes.clock_of(scene)
+    inputs, slots = int(batch.input_mask.sum()), int(batch.target_mask.sum())
+    assert [step for step in clock.reads if step >= 0] == list(range(inputs))
+    assert [step for step in clock.answers if step >= 0] == list(range(slots))
+    assert clock.steps == traces["valid"].sum()
+    if task.spec.takes_tokens:
+        read = [int(token) for token, at in zip(traces["token"][0], clock.reads, strict=False) if at >= 0]
+        assert read == batch.inputs[0, :inputs].tolist()
+
+
 def test_the_lengths_follow_those_of_training():
     assert site.lengths_for(lenmem.tasks.make("copy")) == [8, 32, 64, 128, 256]
     assert site.lengths_for(lenmem.tasks.make("panm_reverse")) == [5, 8, 9, 18, 36]
     assert site.lengths_for(lenmem.tasks.make("arithmetic")) == [3, 5, 10]  # there are no deeper ones
+    assert site.lengths_for(lenmem.tasks.make("modular_arithmetic")) == [7, 19, 39, 79, 159]  # only odd ones
     assert {shelf.find(name).name for name in site.DEFAULT} <= set(shelf.entries())
 
 

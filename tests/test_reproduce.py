@@ -18,16 +18,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lenmem import papers, records
+from lenmem import models, papers, records
 from lenmem import reproduce as reproduction
-from lenmem.evaluation.lengths import Evaluation, LengthCurve
+from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
 from lenmem.experiment import Experiment
 from lenmem.records import best_seed, compared_metrics, mean_and_std, results_table, save_record, shown
-from lenmem.reproduce import ByLength, Row, reproduce, reproduce_config, rows_of, scores_by_length, select
+from lenmem.reproduce import ByLength, Row, far_curves, reproduce, reproduce_config, rows_of, scores_by_length, select
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
+from lenmem.tasks.chomsky import ModularArithmetic
 from lenmem.tasks.lantm import Copy
-from lenmem.training import Optimizer, Training
+from lenmem.training import Optimizer, Training, train
 from lenmem.types import Spec
 
 TASK = Copy(vocabulary=4, train_lengths=(1, 2))
@@ -197,6 +198,17 @@ def test_the_curves_reach_sixteen_times_the_training_lengths(made):
     assert far.lengths.tolist() == [16, 32]
     assert near.seeds == far.seeds == 2
     assert near.train_lengths == (1, 2)
+
+
+def test_curves_have_only_lengths_that_occur():
+    """These expressions have odd lengths: the length before is measured in place of an even one."""
+    task = ModularArithmetic(train_lengths=(1, 6), test_lengths=(7, 8))
+    model = models.make("gru", hidden_size=4, embedding_size=3)
+    asked = Experiment(task, model, Training(steps=1, batch_size=4, log_every=1), Evaluation(samples=2))
+    near, far = far_curves(asked, train(asked).params, lengths=(14,))
+    assert near.lengths.tolist() == [1, 3, 5, 7, 9, 11, 13, 17, 23] and far.lengths.tolist() == [47, 95]
+    with pytest.raises(ValueError, match="odd"):
+        length_curve(asked.bound_model, train(asked).params, task, (6, 7), 2, jax.random.key(0))
 
 
 def test_the_record_and_the_parameters_can_be_used_again(made):

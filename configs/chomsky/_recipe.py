@@ -7,7 +7,7 @@ import flax.linen as nn
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models import make
 from lenmem.reproduce import ByLength, Row
-from lenmem.tasks.base import at_or_before
+from lenmem.tasks.base import occurring
 from lenmem.tasks.chomsky import ChomskyTask
 from lenmem.training import Cosine, Optimizer, Training
 
@@ -37,7 +37,7 @@ def lengths_of(task: ChomskyTask) -> tuple[int, ...]:
 
     If the task has no even lengths, the odd ones before them."""
     lengths = (1, 10, 20, 30, 40, 41, *range(50, 501, 50))
-    return tuple(at_or_before(task, length) for length in lengths)
+    return tuple(occurring(task, lengths))
 
 
 def networks() -> dict[str, nn.Module]:

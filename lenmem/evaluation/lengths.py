@@ -108,8 +108,13 @@ class LengthCurve:
         """Number of seeds S."""
         return next(iter(self.values.values())).shape[0]
 
+    @property
+    def trained(self) -> np.ndarray:
+        """bool[L]: whether a length is one of training."""
+        return (self.train_lengths[0] <= self.lengths) & (self.lengths <= self.train_lengths[1])
+
     def at(self, length: int) -> dict[str, np.ndarray]:
-        """metric -> float[S] at one length."""
+        """metric -> float[S] at one length. ValueError if it was not measured."""
         (index,) = np.nonzero(self.lengths == length)
         if not index.size:
             raise ValueError(f"length {length} was not measured; measured were {_ranges(self.lengths)}")
@@ -140,8 +145,9 @@ class LengthCurve:
             for name in curves[0].values
             if all(name in curve.values for curve in curves)
         }
-        ceilings = [curve.ceiling for curve in curves if curve.ceiling is not None]
-        ceiling = np.concatenate(ceilings)[order] if len(ceilings) == len(curves) else None
+        ceilings = [np.ones(len(curve.lengths)) if curve.ceiling is None else curve.ceiling for curve in curves]
+        ceiling = np.concatenate(ceilings)[order]
+        ceiling = ceiling if np.any(ceiling < 1) else None
         return dataclasses.replace(curves[0], lengths=lengths, values=values, ceiling=ceiling)
 
     def save_csv(self, path: str | os.PathLike[str]) -> None:
@@ -221,12 +227,17 @@ def length_curve(
 
     Returns:
         the curve, ascending in length.
+
+    Raises ValueError for lengths that the task does not have, for numbers below 1, and for parameters without a common
+    axis of seeds.
     """
     apply = ApplyModel(model) if isinstance(model, nn.Module) else model
     lengths = checked_lengths(lengths)
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
     seeds(params)
+    for length in lengths:
+        task.check_length(length)
 
     buckets: dict[int, list[int]] = {}
     for length in lengths:

@@ -15,48 +15,22 @@ from numpy.typing import ArrayLike
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Summary:
-    """Summary over seeds. Each field has the shape of one seed's values; NaN if all seeds diverged."""
+    """Median and range over seeds. Each field has the shape of one seed's values; NaN if all seeds diverged."""
 
     median: np.ndarray
     low: np.ndarray
-    """The worst seed that is not NaN."""
     high: np.ndarray
-    """The best seed."""
-    lower_quartile: np.ndarray
-    upper_quartile: np.ndarray
-    solve_rate: np.ndarray
-    """Fraction of *all* seeds that reach the threshold; a diverged seed has not solved its task."""
-    alive: np.ndarray
-    """int: number of seeds that are not NaN."""
-
-    @property
-    def best(self) -> np.ndarray:
-        """The best seed: `high`, for metrics that are better when larger."""
-        return self.high
 
 
-def summarise(values: ArrayLike, *, threshold: float = 0.99) -> Summary:
-    """Median, range, quartiles and solve rate over the leading axis of `values`, float[S, ...].
-
-    Quartiles interpolate linearly. A seed solves the task if its value is at least `threshold`.
-    """
+def summarise(values: ArrayLike) -> Summary:
+    """Median and range over the leading axis of `values`, float[S, ...]; NaN is left out. ValueError without a seed."""
     values = np.asarray(values, dtype=np.float64)
     if values.ndim < 1 or values.shape[0] < 1:
         raise ValueError(f"values need a leading axis of at least one seed, got shape {values.shape}")
-    alive = np.sum(~np.isnan(values), axis=0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN", RuntimeWarning)
-        low, lower, median, upper, high = np.nanquantile(values, [0.0, 0.25, 0.5, 0.75, 1.0], axis=0)
-    solved = np.sum(values >= threshold, axis=0) / values.shape[0]
-    return Summary(
-        median=median,
-        low=low,
-        high=high,
-        lower_quartile=lower,
-        upper_quartile=upper,
-        solve_rate=np.where(alive > 0, solved, np.nan),
-        alive=alive,
-    )
+        low, median, high = np.nanquantile(values, [0.0, 0.5, 1.0], axis=0)
+    return Summary(median=median, low=low, high=high)
 
 
 class MannWhitney(NamedTuple):

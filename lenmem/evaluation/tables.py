@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.metrics import is_share
 from lenmem.evaluation.statistics import Summary, summarise
 
 METRICS = ("token_accuracy", "exact_match")
@@ -26,7 +27,7 @@ def shown_metrics(curves: Sequence[LengthCurve]) -> tuple[str, ...]:
 
 
 def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] | None = None, rows: int = 20) -> Table:
-    """Length x metric, the median and the range over seeds in percent, one group of columns per curve.
+    """Length x metric, the median and the range over seeds, shares in percent, one group of columns per curve.
 
     The metrics are those of `shown_metrics`, if none are given.
 
@@ -63,7 +64,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] | None 
     table.add_column("")
     for curve in curves:
         for metric in metrics:
-            name = f"{metric.replace('_', ' ')} %"
+            name = heading(metric)
             table.add_column(f"{escape(curve.label)}\n{name}" if curve.label else name, justify="right")
     ceilings = {
         length: ceiling
@@ -80,7 +81,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] | None 
         for curve, summary in zip(curves, summaries, strict=True):
             (index,) = np.nonzero(curve.lengths == length)
             for metric in metrics:
-                cells.append(_cell(summary[metric], index[0], several) if index.size else "-")
+                cells.append(_cell(metric, summary[metric], index[0], several) if index.size else "-")
         if ceilings:
             cells.append(percent(ceilings.get(int(length), np.nan)))
         following = lengths[lengths > length]
@@ -92,8 +93,8 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] | None 
             end_section=not following.size or bool(trained and not first <= following[0] <= last),
         )
     if _have_means(curves):
-        means = [summarise(curve.mean_beyond(metric)) for curve in curves for metric in metrics]
-        table.add_row("mean", "beyond", *(_cell(mean, (), several) for mean in means))
+        means = [(metric, summarise(curve.mean_beyond(metric))) for curve in curves for metric in metrics]
+        table.add_row("mean", "beyond", *(_cell(metric, mean, (), several) for metric, mean in means))
     return table
 
 
@@ -109,7 +110,7 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
     lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
     shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], columns)
     first, last = _common_train_lengths(curves)
-    title = f"{metric.replace('_', ' ')} % by length; training lengths are {_train_lengths(curves)}"
+    title = f"{heading(metric)} by length; training lengths are {_train_lengths(curves)}"
     table = Table(caption=title, caption_justify="left")
     table.add_column("model")
     for length in shown:
@@ -119,9 +120,9 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
         table.add_column("mean\nbeyond", justify="right")
     for curve in curves:
         medians = dict(zip(curve.lengths.tolist(), summarise(curve.values[metric]).median, strict=True))
-        cells = [percent(medians.get(int(length), np.nan)) for length in shown]
+        cells = [written(metric, medians.get(int(length), np.nan)) for length in shown]
         if averages:
-            cells.append(percent(summarise(curve.mean_beyond(metric)).median))
+            cells.append(written(metric, summarise(curve.mean_beyond(metric)).median))
         table.add_row(escape(curve.label), *cells)
     return table
 
@@ -134,8 +135,8 @@ def tables_that_fit(curves: Sequence[LengthCurve], console: Console) -> list[Tab
     def fits(table: Table) -> bool:
         return Measurement.get(console, wide, table).maximum <= console.width
 
-    if fits(curve_table(curves)):
-        return [curve_table(curves)]
+    if fits(table := curve_table(curves)):
+        return [table]
     found = []
     for metric in shown_metrics(curves):
         tables = (comparison_table(curves, metric=metric, columns=columns) for columns in range(14, 1, -1))
@@ -181,12 +182,11 @@ def _cross_cell(cell: LengthCurve | str, metric: str | None) -> str | Text:
         return Text(cell, style="dim")
     metric = metric or _main_metric(cell)
     _check_metrics([cell], [metric])
-    inside = (cell.train_lengths[0] <= cell.lengths) & (cell.lengths <= cell.train_lengths[1])
     means = [
-        cell.values[metric][:, inside].mean(axis=1) if inside.any() else None,
+        cell.values[metric][:, cell.trained].mean(axis=1) if cell.trained.any() else None,
         cell.mean_beyond(metric) if np.any(cell.lengths > cell.train_lengths[1]) else None,
     ]
-    return " / ".join("-" if mean is None else percent(summarise(mean).median) for mean in means)
+    return " / ".join("-" if mean is None else written(metric, summarise(mean).median) for mean in means)
 
 
 def _have_means(curves: Sequence[LengthCurve]) -> bool:
@@ -235,14 +235,23 @@ def _selection(lengths: np.ndarray, ends: Sequence[int], rows: int) -> np.ndarra
     return np.array(sorted(kept.union(even.tolist())))
 
 
-def _cell(summary: Summary, index: int | tuple[()], several: bool) -> str:
-    median, low, high = (value[index] for value in (summary.median, summary.low, summary.high))
-    return spread(median, low, high) if several else percent(median)
+def _cell(metric: str, summary: Summary, index: int | tuple[()], several: bool) -> str:
+    median, low, high = (written(metric, value[index]) for value in (summary.median, summary.low, summary.high))
+    return spread(median, low, high) if several else median
 
 
-def spread(median: float | np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> str:
-    """`50.0  (25.0 - 75.0)`, in percent; the median alone if the others are equal."""
-    shown, least, most = map(percent, (median, low, high))
+def heading(metric: str) -> str:
+    """The name of a metric above its values as `written`."""
+    return metric.replace("_", " ") + (" %" if is_share(metric) else "")
+
+
+def written(metric: str, value: float | np.ndarray) -> str:
+    """A value of a metric as text, in percent if it is a share."""
+    return percent(value) if is_share(metric) or np.isnan(value) else f"{float(value):.4g}"
+
+
+def spread(shown: str, least: str, most: str) -> str:
+    """`50.0  (25.0 - 75.0)`: a value and its range; the value alone if the others are equal."""
     return shown if least == most else f"{shown}  ({least} - {most})"
 
 

@@ -67,10 +67,10 @@ def _recurrent(scene: Scene, count: int, slots: int) -> Clock:
     if scene.spec.alignment == "aligned":
         same = list(range(steps))
         return Clock(_names(scene, same, same), same, same, static)
-    first = scene.first_answer
-    first = steps - slots if first is None else first
-    start = max(0, first - count) if first - count <= 1 else 1
-    reads = [step - start if start <= step < min(first, start + count) else -1 for step in range(steps)]
+    # The last steps of reading are the inputs; one before them is the begin symbol. Larger ids are those of a delimiter
+    # and of steps without an input.
+    start = int(np.sum(scene.traces["token"][0][:steps] <= scene.spec.vocabulary)) - count
+    reads = [step - start if start <= step < start + count else -1 for step in range(steps)]
     answers = [step - (steps - slots) if step >= steps - slots else -1 for step in range(steps)]
     return Clock(_names(scene, reads, answers), reads, answers, static)
 

@@ -21,6 +21,7 @@ from lenmem.evaluation.lengths import LengthCurve
 from lenmem.experiment import Run
 from lenmem.gallery import scenes
 from lenmem.serialize import to_plain
+from lenmem.tasks.base import occurring
 from lenmem.zoo import shelf
 
 DEFAULT = tuple(shelf.PREFIX + name for name in shelf.GALLERY)
@@ -157,7 +158,7 @@ def lengths_for(task: tasks.Task) -> list[int]:
     low, high = task.train_lengths
     wanted = {min(8, high), -(-high // 2), high, 2 * high, 4 * high}
     most = math.inf if task.endless else max(task.curve_lengths)
-    return sorted(length for length in wanted if max(low, 1) <= length <= most)
+    return [length for length in occurring(task, wanted) if max(low, 1) <= length <= most]
 
 
 def about_of(shown: Shown) -> dict[str, Any]:

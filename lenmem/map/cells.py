@@ -15,7 +15,7 @@ from lenmem import models, tasks
 from lenmem.errors import choices, nearest
 from lenmem.fields import PositiveFloat, PositiveInt, check_fields
 from lenmem.serialize import to_plain
-from lenmem.tasks.base import Task
+from lenmem.tasks.base import Task, occurring
 
 LEARNED = 0.95
 """The median exact match at which a length counts as mastered."""
@@ -204,7 +204,7 @@ def curve_lengths(task: Task) -> tuple[int, ...]:
         return task.curve_lengths
     longest = task.train_lengths[1]
     trained = (max(task.train_lengths[0], math.ceil(longest * i / 4)) for i in range(1, 5))
-    return tuple(dict.fromkeys((*trained, *(round(longest * factor) for factor in BEYOND))))
+    return tuple(occurring(task, (*trained, *(round(longest * factor) for factor in BEYOND))))
 
 
 def plain_budget(budget: Budget) -> dict[str, Any]:

@@ -58,8 +58,7 @@ def is_end(curve: LengthCurve, reach: float) -> bool:
 
 def trained_accuracy(curve: LengthCurve) -> float:
     """The lowest median exact match at a training length."""
-    trained = curve.lengths <= curve.train_lengths[1]
-    return float(np.median(np.nan_to_num(curve.values["exact_match"][:, trained]), axis=0).min())
+    return float(np.median(np.nan_to_num(curve.values["exact_match"][:, curve.trained]), axis=0).min())
 
 
 def described(record: Mapping[str, Any]) -> str:

@@ -115,6 +115,10 @@ class PointerCell(PointerUnits, AppendOnlyCell):
     memory_width: int = 64
     """d: width of the inputs."""
 
+    def setup(self):
+        super().setup()
+        self.below = None if self.decoder is None else as_cell(self.decoder)
+
     @property
     def initial_slots(self) -> int:
         """The memory is empty at first."""
@@ -131,11 +135,9 @@ class PointerCell(PointerUnits, AppendOnlyCell):
         memory = jax.tree.map(lambda x: jnp.zeros((*x.shape, steps), x.dtype), slot)
         size = 0 if self.controller == "none" else self.hidden_size
         controller = jnp.zeros((*batch_shape, size), self.dtype or self.param_dtype)
-        below = (
-            ()
-            if self.decoder is None
-            else told(as_cell(self.decoder).start, batch_shape, steps, deterministic=deterministic)
-        )
+        below = ()
+        if self.below is not None:
+            below = told(self.below.start, batch_shape, steps, deterministic=deterministic)
         state = PointerState(self.initial_hidden(*batch_shape), (first,) * self.address_heads, controller, below)
         # The state of an append-only cell is differentiated, so the base is a float: exact for up to 24 bits.
         return (state, base.astype(jnp.float32)), memory, nothing, jnp.zeros((), jnp.int32)
@@ -153,8 +155,8 @@ class PointerCell(PointerUnits, AppendOnlyCell):
 
         now = self.with_address_space(jax.tree.map(with_entry, memory, entry), filled | here, base)
         z, below = step.inputs if self.reads or not self.address_heads else None, pointers.decoder
-        if self.decoder is not None:
-            below, z = as_cell(self.decoder)(below, step)
+        if self.below is not None:
+            below, z = self.below(below, step)
         placed = (*pointers.pointers[:1], *self.places(now)[1:])
         after, output = self.advance_heads(pointers._replace(pointers=placed), now, z, deterministic=step.deterministic)
         return (after._replace(decoder=below), base_as_float), entry, output

@@ -130,7 +130,9 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     spec = task.spec
     inputs = _parse(text, task)
     count = inputs.shape[0]
-    capacity = next((n for n in range(1, count + 1) if task.shapes(n)[0] >= count), None)
+    grows = task.shapes(1)[0] < task.shapes(2)[0]  # else a length is that of the answer
+    capacities = range(1, count + 1) if grows else (task.test_lengths[1],)
+    capacity = next((n for n in capacities if task.shapes(n)[0] >= count), None)
     if capacity is None:
         raise ValueError(f"the task takes at most {task.shapes(count)[0]} inputs, got {count}")
     if answers is not None and answers < 1:

@@ -10,9 +10,9 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from lenmem.evaluation.metrics import SMALLER_IS_BETTER, is_share
+from lenmem.evaluation.metrics import SMALLER_IS_BETTER
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import percent
+from lenmem.evaluation.tables import heading, written
 from lenmem.experiment import Experiment
 from lenmem.sweep.combinations import Outcome, as_typed, short_names
 
@@ -47,13 +47,11 @@ def columns(outcome: Outcome) -> dict[str, np.ndarray]:
     found = {f"{experiment.training.scored_split} {name}": values for name, values in outcome.scores.items()}
     if curve is None:
         return found
-    first, last = curve.train_lengths
-    for title, where in (
-        ("at training lengths", (first <= curve.lengths) & (curve.lengths <= last)),
-        ("beyond", curve.lengths > last),
-    ):
-        if where.any():
-            found |= {f"{name} {title}": values[:, where].mean(axis=1) for name, values in curve.values.items()}
+    if curve.trained.any():
+        at = {name: values[:, curve.trained].mean(axis=1) for name, values in curve.values.items()}
+        found |= {f"{name} at training lengths": mean for name, mean in at.items()}
+    if np.any(curve.lengths > curve.train_lengths[1]):
+        found |= {f"{name} beyond": curve.mean_beyond(name) for name in curve.values}
     return found
 
 
@@ -93,14 +91,14 @@ def sweep_table(outcomes: Sequence[Outcome]) -> Table:
     for name in short_names(outcomes[0].combination.values).values():
         table.add_column(escape(name), justify="right")
     for title in titles:
-        table.add_column(escape(title.replace("_", " ") + (" %" if is_share(title) else "")), justify="right")
+        table.add_column(escape(heading(title)), justify="right")
     table.add_column("alive", justify="right")
     table.add_column("")
     for outcome, row in zip(outcomes, cells, strict=True):
         medians = []
         for title in titles:
             value = float(summarise(row[title]).median) if title in row else np.nan
-            medians.append(percent(value) if is_share(title) or np.isnan(value) else f"{value:.4g}")
+            medians.append(written(title, value))
         values = [escape(as_typed(value)) for value in outcome.combination.values.values()]
         table.add_row(*values, *medians, _alive(outcome), "best" if outcome is chosen else "")
     return table

@@ -7,7 +7,7 @@ random key, so data can be drawn inside the compiled training step.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
@@ -291,9 +291,11 @@ def occurs(task: Task, length: int) -> bool:
         return False
 
 
-def at_or_before(task: Task, length: int) -> int:
-    """The length, or the one before it if the task has no example of it, such as an even one."""
-    return length if occurs(task, length) else length - 1
+def occurring(task: Task, lengths: Iterable[int]) -> list[int]:
+    """The lengths, each replaced by the one before it if the task has no example of it, such as an even one; ascending
+    and without repetition. Those that have no example before them either are left out."""
+    candidates = (n if occurs(task, n) else n - 1 for n in lengths)
+    return sorted({n for n in candidates if n > 0 and occurs(task, n)})
 
 
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
-from lenmem.errors import choices
+from lenmem.errors import choices, first_line
 from lenmem.evaluation.metrics import ApplyModel
 from lenmem.seeds import SEEDS
 from lenmem.training.program import Program, seed_keys
@@ -146,7 +146,7 @@ def untraceable(experiment: Any, *paths: str) -> str | None:
         state = initial_lanes(experiment, numbers, keys, abstract=True)
         advance_lanes(experiment, numbers).lower(state, 1)
     except Exception as error:  # models may fail in any way on a traced number
-        return str(error).strip().splitlines()[0] or type(error).__name__
+        return first_line(error)
     return None
 
 

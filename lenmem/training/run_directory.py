@@ -14,6 +14,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -189,7 +190,7 @@ class Recorder:
         if (code := code_of(experiment)) is not None:
             self.about["code"] = code
         self.start: int | None = None
-        self.lock: Any = None
+        self.opened = ExitStack()
         self.events: Any = None
 
     def __enter__(self) -> Recorder:
@@ -207,13 +208,13 @@ class Recorder:
         if self.resume and not holds_run(self.path):
             raise ValueError(f"{self.path} holds no run that could be resumed")
         make_directory(self.path)
-        self.lock = open(self.path / ".lock", "w")  # noqa: SIM115  (`__exit__` closes it)
-        try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.lock.close()
-            raise ValueError(f"{self.path} is in use by another run; wait for it or choose another directory") from None
-        try:
+        with ExitStack() as opened:
+            lock = opened.enter_context(open(self.path / ".lock", "w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                what = f"{self.path} is in use by another run"
+                raise ValueError(f"{what}; wait for it or choose another directory") from None
             found, metrics = checkpoint.latest(self.path / CHECKPOINTS), self.path / METRICS
             snapshots = [self.path / SNAPSHOTS / str(step) for step in checkpoint.steps(self.path / SNAPSHOTS)]
             if not self.resume and (found is not None or metrics.exists()):
@@ -238,9 +239,8 @@ class Recorder:
                 except ImportError:
                     raise ValueError("TensorBoard events need: pip install 'lenmem[tensorboard]'") from None
                 self.events = SummaryWriter(str(self.path))
-        except ValueError:
-            self.lock.close()
-            raise
+                opened.callback(self.events.close)
+            self.opened = opened.pop_all()
         return -1 if found is None else found
 
     def __exit__(self, *raised: Any) -> None:
@@ -248,9 +248,7 @@ class Recorder:
             if self.path is not None:
                 self.checkpoints.__exit__(*raised)
         finally:
-            for opened in (self.lock, self.events):
-                if opened is not None:
-                    opened.close()
+            self.opened.close()
 
     def restore(self, state: State) -> tuple[State, list[dict[str, Any]], float]:
         """(state, history, seconds) at the start: new ones, or those of the latest checkpoint."""

@@ -173,7 +173,7 @@ def replaced_in(params: PyTree, given: PyTree, at: str = "") -> PyTree:
     if not hasattr(given, "items"):
         if np.shape(params) != np.shape(given):
             raise ValueError(
-                f"the given parameter {at} has shape {np.shape(given)}; the model needs {np.shape(params)}"
+                f"the given parameter {at.rstrip('/')} has shape {np.shape(given)}; the model needs {np.shape(params)}"
             )
         return jnp.asarray(given, params.dtype)
     unknown = [name for name in given if name not in params]

@@ -34,9 +34,7 @@ LICENCES = ("apache-2.0", "mit", "bsd-3-clause", "cc0-1.0", "cc-by-4.0", "cc-by-
 _NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)+")
 
 
-def add(
-    run: Run, name: str, *, zoo: Path = Path("zoo"), licence: str = "apache-2.0", notes: str = "", command: str = ""
-) -> Path:
+def add(run: Run, name: str, *, licence: str = shelf.LICENCE, notes: str = "", command: str = "") -> Path:
     """Adds a run to the zoo in the working directory, as a folder with a card; returns the folder.
 
     If the run has no curve, it is measured. Nothing is overwritten. Raises ValueError for a name that is taken or is
@@ -44,7 +42,7 @@ def add(
     """
     if licence not in LICENCES:
         raise ValueError(f"licence is {licence!r}; allowed are {', '.join(LICENCES)}.{nearest(licence, LICENCES)}")
-    folder = free(name, zoo)
+    folder = free(name)
     environment = run.manifest.get("environment", {})
     record = {
         "task": tasks.name_of(run.experiment.task),
@@ -88,11 +86,11 @@ def write_folder(entry: Entry, folder: Path) -> None:
     write_whole(folder / "model.safetensors", data)
 
 
-def free(name: str, zoo: Path) -> Path:
+def free(name: str) -> Path:
     """The folder for a new network. Raises ValueError if the name has another form, or is taken."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"the name is {name!r}; it must be a path such as own/copy-gru")
-    folder = zoo / name
+    folder = shelf.OWN / name
     if name in shelf.entries() or (folder.is_dir() and any(folder.iterdir())):
         raise ValueError(f"the zoo already has {name}; give another --name")
     return folder

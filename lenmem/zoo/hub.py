@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lenmem import share
+from lenmem.errors import first_line
 from lenmem.files import make_directory, read_json, write_whole
 from lenmem.zoo import cards, shelf
 
@@ -35,11 +36,11 @@ def push(name: str, target: str) -> str:
             hub.create_repo(target, exist_ok=True)
             hub.upload_folder(repo_id=target, folder_path=folder, commit_message=f"{entry.name}, from lenmem")
         except Exception as error:
-            raise ValueError(f"{target} cannot be written on the Hub: {_first_line(error)}") from error
+            raise ValueError(f"{target} cannot be written on the Hub: {first_line(error)}") from error
         return f"https://huggingface.co/{target}"
 
 
-def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> str:
+def pull(source: str, name: str | None = None) -> str:
     """Copies a network from a target to the zoo in the working directory; returns its name, by default the source's.
 
     Parameters and record are checked before they are copied. Nothing in them is executed. Raises ValueError if they are
@@ -47,15 +48,14 @@ def pull(source: str, name: str | None = None, *, zoo: Path = Path("zoo")) -> st
     """
     directory = directory_of(source)
     name = name or (source if directory is None else f"own/{directory.resolve().name}")
-    target = cards.free(name, zoo)
+    target = cards.free(name)
     with tempfile.TemporaryDirectory() as scratch:
         if directory is None:
+            hub = _hub()
             try:
-                _hub().snapshot_download(repo_id=source, allow_patterns=list(cards.FILES), local_dir=scratch)
-            except ValueError:
-                raise
+                hub.snapshot_download(repo_id=source, allow_patterns=list(cards.FILES), local_dir=scratch)
             except Exception as error:
-                raise ValueError(f"{source} cannot be fetched from the Hub: {_first_line(error)}") from error
+                raise ValueError(f"{source} cannot be fetched from the Hub: {first_line(error)}") from error
             directory = Path(scratch)
         missing = [file for file in cards.FILES if not (directory / file).is_file()]
         if missing:
@@ -86,7 +86,3 @@ def _hub() -> Any:
     except ImportError:
         raise ValueError("huggingface_hub is missing: pip install 'lenmem[hub]'") from None
     return huggingface_hub
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

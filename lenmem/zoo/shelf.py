@@ -51,6 +51,8 @@ LICENCE = "apache-2.0"
 """Licence of the networks in `results/`."""
 
 _PACKAGE = Path(__file__).parent.parent
+OWN = Path("zoo")
+"""The directory of one's own networks."""
 BUILT_IN = _PACKAGE / "_zoo" if (_PACKAGE / "_zoo").is_dir() else _PACKAGE.parent / "results"
 """The directory of the clone's records and networks, or of those included in the package."""
 
@@ -161,7 +163,7 @@ def shelves() -> list[Path]:
     own = [] if not asked or _is_address(asked) else [Path(asked)]
     if own and not own[0].is_dir():
         raise ValueError(f"LENMEM_ZOO is {asked}; it must be a directory, or an address that starts with https://")
-    return [directory for directory in (BUILT_IN, Path("zoo"), *own) if directory.is_dir()]
+    return [directory for directory in (BUILT_IN, OWN, *own) if directory.is_dir()]
 
 
 def records_in(directory: Path) -> dict[str, dict[str, Any]]:

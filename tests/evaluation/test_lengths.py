@@ -140,7 +140,8 @@ def test_a_curve_says_what_is_possible_and_of_which_task_it_is():
     assert of(Ambiguous(), 3, 4).ceiling is None and of(Copy(), 8).ceiling is None
     both = LengthCurve.merged([of(Ambiguous(), 8), of(Ambiguous(), 5)])
     np.testing.assert_allclose(both.ceiling, [0.4, 0.25])
-    assert LengthCurve.merged([of(Ambiguous(), 8), of(Copy(), 5)]).ceiling is None
+    np.testing.assert_allclose(LengthCurve.merged([of(Ambiguous(), 8), of(Copy(), 5)]).ceiling, [1, 0.25])
+    assert LengthCurve.merged([of(Copy(), 8), of(Copy(), 5)]).ceiling is None
     parity = length_curve(Answer(), {"bias": np.zeros((1, 2))}, tasks.make("parity_check"), [3], 2, KEY)
     counted = length_curve(Favourite(), favourites(0), Ambiguous(), [3], 2, KEY)
     assert [(curve.task, curve.unit) for curve in (parity, counted)] == [

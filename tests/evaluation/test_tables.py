@@ -157,6 +157,16 @@ def test_metrics_of_another_task():
         curve_table([own, curve])
 
 
+def test_a_perplexity_is_no_percentage():
+    curve = make([[1, 0.5, 0.25]])
+    own = dataclasses.replace(curve, values={"perplexity": 10 * curve.values["token_accuracy"]})
+    table = curve_table([own], metrics=["perplexity"])
+    assert [row[2:] for row in rows(table)] == [["10"], ["5"], ["2.5"]]
+    assert "perplexity" in text(table) and "%" not in text(table)
+    assert rows(comparison_table([own], metric="perplexity")) == [["lantm", "10", "5", "2.5"]]
+    assert rows(cross_table({("lantm", "own"): own})) == [["lantm", "7.5 / 2.5"]]
+
+
 def test_percent_does_not_round_up_to_all():
     assert [percent(x) for x in (1.0, 0.9999, 0.9984, 0.0, np.nan)] == ["100.0", "99.9", "99.8", "0.0", "-"]
 

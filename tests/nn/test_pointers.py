@@ -6,6 +6,7 @@ import functools
 import itertools
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -434,6 +435,14 @@ def test_a_cell_under_pointers():
     params = drawn(cell, SEQUENCE, READING, method=looped)
     outputs = briefly(functools.partial(cell.apply, method=scanned))({"params": params}, SEQUENCE, READING)
     assert params["recurrence"]["input"]["kernel"].shape[0] == 3 * D + 3  # two pointers, one relation, z_t
+    assert outputs.shape == (T, 2, 3 * D + H)
+
+
+def test_a_cell_of_flax_under_pointers():
+    cell = PointerCell(nn.GRUCell(3, parent=None), **SIZES, memory_width=D)
+    params = drawn(cell, SEQUENCE, READING, method=looped)
+    assert params["decoder"]["in"]["kernel"].shape == (D, 3)
+    outputs = briefly(functools.partial(cell.apply, method=scanned))({"params": params}, SEQUENCE, READING)
     assert outputs.shape == (T, 2, 3 * D + H)
 
 

@@ -233,6 +233,22 @@ def test_a_directory_in_use_or_used_is_refused(finished, tmp_path):
         train(experiment(), resume=True)
 
 
+def test_a_directory_that_could_not_be_claimed_is_not_locked(tmp_path, monkeypatch):
+    """An error while an earlier, killed run is removed leaves the directory free."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "metrics.jsonl").touch()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("not yours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        with pytest.raises(PermissionError, match="not yours"):
+            train(experiment(), directory=directory, resume=True)
+    assert train(experiment(), directory=directory, resume=True).step == 6
+
+
 def test_a_signal_in_the_last_call_is_heeded_too(tmp_path):
     def stop_at_6(entry):
         if entry["step"] == 6:

@@ -8,6 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from lenmem.fields import NonNegativeInt
 from lenmem.nn.cells import copied
 from lenmem.nn.interfaces.packing import SPECIAL, Embedding, after_input, pack, require_spec, tokens_of
 from lenmem.nn.linear import Linear
@@ -33,7 +34,7 @@ class Transducer(Part):
     """Read a begin symbol first."""
     blank: Literal["delimiter", "own"] = "delimiter"
     """The symbol read while answering: the delimiter again, or a separate one."""
-    delay: int = 0
+    delay: NonNegativeInt = 0
     """Steps between the last symbol of the input and the first answer."""
     head: nn.Module | None = None
     """Maps the cell's outputs to `output_size` logits or values; None: a linear map."""
