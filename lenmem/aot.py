@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import importlib.metadata
 import importlib.util
 import itertools
 import os
@@ -30,7 +29,7 @@ from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
 from lenmem.files import make_directory, read_json, write_json
 from lenmem.placement import on_platform
-from lenmem.training.environment import describe_environment
+from lenmem.training.environment import describe_environment, version_of
 from lenmem.training.program import advance_on
 from lenmem.training.run_directory import abstract_parameters, abstract_state
 from lenmem.training.step import whole
@@ -131,12 +130,6 @@ def _installed(package: str) -> bool:
     return False
 
 
-def _version(distribution: str) -> str | None:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(distribution)
-    return None
-
-
 def devices_of(target: Target) -> Sequence[Any]:
     """The devices of a topology, for compilation."""
     if target.platform == "cpu":
@@ -230,7 +223,7 @@ def lowered_programs(experiment: Experiment, target: Target) -> dict[str, Lowere
 
 def digest(programs: dict[str, LoweredProgram], target: Target) -> str:
     """A hash of the programs, the target, the versions of the compilers, and JAX's optimisation level if it is set."""
-    versions = {name: _version(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
+    versions = {name: version_of(name) for name in ("jaxlib", *_COMPILERS[target.platform][1])}
     level = jax.config.jax_optimization_level  # pyright: ignore[reportAttributeAccessIssue]
     parts = [repr(target), repr(versions), *(one.lowered.as_text() for one in programs.values())]
     if level != "UNKNOWN":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from typing import Any
@@ -110,9 +111,7 @@ def largest(text: str, count: int = 5) -> list[tuple[str, int]]:
             fused = "fused_computation" in line.split("(")[0]
         match = re.match(r"\s+(?:ROOT )?%?[\w.-]+ = (\w+)\[([\d,]*)\]", line)
         if match and not fused and match[1] in _BYTES:
-            elements = 1
-            for size in filter(None, match[2].split(",")):
-                elements *= int(size)
+            elements = math.prod(map(int, filter(None, match[2].split(","))))
             sizes[f"{match[1]}[{match[2]}]"] = int(elements * _BYTES[match[1]])
     return sizes.most_common(count)
 

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-_OTHERS = {"lenmem", *sys.stdlib_module_names} - {"__main__"}
+_OTHERS = {"lenmem", *sys.stdlib_module_names}
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, jax.Array)
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
 

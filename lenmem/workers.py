@@ -137,7 +137,7 @@ def _left(jobs: Sequence[Job], seconds: Mapping[str, float], workers: int) -> st
     parts = [f"{len(jobs)} left"]
     if known:
         parts.append(f"about {duration(sum(known) / workers)}")
-    if unknown and jobs:
+    if unknown:
         parts.append(f"{unknown} of them of unknown length")
     return ", ".join(parts)
 

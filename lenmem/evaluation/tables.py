@@ -40,7 +40,7 @@ def curve_table(curves: Sequence[LengthCurve], *, metrics: Sequence[str] | None 
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
     metrics = shown_metrics(curves) if metrics is None else metrics
-    _check_metrics(curves, metrics)
+    check_metrics(curves, metrics)
     first, last = _common_train_lengths(curves)
     lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
     shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], rows)
@@ -106,7 +106,7 @@ def comparison_table(curves: Sequence[LengthCurve], *, metric: str = "token_accu
     """
     if not curves:
         raise ValueError("no curves given; a table needs at least one")
-    _check_metrics(curves, [metric])
+    check_metrics(curves, [metric])
     lengths = np.unique(np.concatenate([curve.lengths for curve in curves]))
     shown = _selection(lengths, [end for curve in curves for end in _ends(curve)], columns)
     first, last = _common_train_lengths(curves)
@@ -181,7 +181,7 @@ def _cross_cell(cell: LengthCurve | str, metric: str | None) -> str | Text:
     if isinstance(cell, str):
         return Text(cell, style="dim")
     metric = metric or _main_metric(cell)
-    _check_metrics([cell], [metric])
+    check_metrics([cell], [metric])
     means = [
         cell.values[metric][:, cell.trained].mean(axis=1) if cell.trained.any() else None,
         cell.mean_beyond(metric) if np.any(cell.lengths > cell.train_lengths[1]) else None,
@@ -198,7 +198,8 @@ def _have_means(curves: Sequence[LengthCurve]) -> bool:
     return same and int(np.sum(first.lengths > first.train_lengths[1])) > 1
 
 
-def _check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> None:
+def check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> None:
+    """ValueError if a curve lacks one of the metrics."""
     for curve in curves:
         for metric in metrics:
             if metric not in curve.values:

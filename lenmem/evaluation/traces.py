@@ -27,9 +27,7 @@ def collect(model: nn.Module, params: PyTree, batch: Batch, *, required: bool = 
     Returns:
         name -> array[B, ...], usually [B, T, ...]. Names are those given to `sow`; if two modules use the same name,
         both are named by their path (`encoder/layer_0/weights`). A value sown repeatedly is numbered (`weights_0`).
-
     """
-
     ((_, traces),) = observed(model, params, [batch])
     if not traces and required:
         raise ValueError(f'{type(model).__name__} sows no traces; values appear here through self.sow("traces", ...)')

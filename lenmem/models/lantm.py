@@ -96,7 +96,7 @@ class LieAccessCell(AppendOnlyCell, Part):
         self.commands = Linear(sum(self.command_sizes), **options)
 
         def vector(name, size):
-            return start_vector(self, name, size, True, self.param_dtype)
+            return start_vector(self, name, size)
 
         self.start_read_value = vector("start_read_value", self.memory_width)
         self.start_entry = Memory(

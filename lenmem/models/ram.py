@@ -73,11 +73,9 @@ class RandomAccessCell(AppendOnlyCell, Part):
             entries("start_values", self.memory_width),
             entries("start_strengths"),
         )
-        self.start_read_value = start_vector(self, "start_read_value", self.memory_width, True, self.param_dtype)
+        self.start_read_value = start_vector(self, "start_read_value", self.memory_width)
         names = ("left", "right") if self.tape else ()
-        self.start_neighbours = [
-            start_vector(self, f"start_{name}_key", self.key_size, True, self.param_dtype) for name in names
-        ]
+        self.start_neighbours = [start_vector(self, f"start_{name}_key", self.key_size) for name in names]
 
     def start(self, batch_shape: tuple[int, ...], steps: int):
         """Learned initial controller, read value and neighbours, and a memory with `initial_slots` learned entries."""

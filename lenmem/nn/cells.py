@@ -16,7 +16,7 @@ from flax.linen.dtypes import promote_dtype
 from lenmem.nn.dropout import Dropout
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
 from lenmem.nn.module import Part, told
-from lenmem.types import Dtype, PyTree, Step, at_least_float32
+from lenmem.types import PyTree, Step, at_least_float32
 
 
 def lstm_update(gates: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -41,9 +41,10 @@ def gru_update(input_gates: jax.Array, hidden_gates: jax.Array, hidden: jax.Arra
     return (1 - update) * jnp.tanh(new_x + nn.sigmoid(reset_x + reset_h) * new_h) + update * hidden
 
 
-def start_vector(module: nn.Module, name: str, size: int, learned: bool, param_dtype: Dtype) -> jax.Array:
+def start_vector(module: Part, name: str, size: int, *, learned: bool = True) -> jax.Array:
     """An initial state [size]: learned, initialised as U(-1, 1), or zeros."""
-    return module.param(name, uniform(1.0), (size,), param_dtype) if learned else jnp.zeros((size,), param_dtype)
+    dtype = module.param_dtype
+    return module.param(name, uniform(1.0), (size,), dtype) if learned else jnp.zeros((size,), dtype)
 
 
 class LSTMCell(Part):
@@ -59,8 +60,8 @@ class LSTMCell(Part):
     learned_start: bool = True
 
     def setup(self):
-        self.start_memory = start_vector(self, "start_memory", self.hidden_size, self.learned_start, self.param_dtype)
-        self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, self.learned_start, self.param_dtype)
+        self.start_memory = start_vector(self, "start_memory", self.hidden_size, learned=self.learned_start)
+        self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, learned=self.learned_start)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array]:
         """(c, h), broadcast to the batch. In half precision c, a sum over time, is float32."""
@@ -105,7 +106,7 @@ class GRUCell(Part):
     learned_start: bool = False
 
     def setup(self):
-        self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, self.learned_start, self.param_dtype)
+        self.start_hidden = start_vector(self, "start_hidden", self.hidden_size, learned=self.learned_start)
 
     def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> jax.Array:
         """h, broadcast to the batch."""

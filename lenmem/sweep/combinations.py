@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -72,9 +73,9 @@ def combine(experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> tuple[
         chosen = dict(zip(over, values, strict=True))
         name = ",".join(f"{names[path]}={as_typed(value)}" for path, value in chosen.items())
         combinations.append(Combination(re.sub(r"[^\w.=+,-]+", "_", name), chosen, replaced(experiment, chosen)))
-    twice = [name for name in {c.name for c in combinations} if sum(c.name == name for c in combinations) > 1]
+    twice = [name for name, count in Counter(c.name for c in combinations).items() if count > 1]
     if twice:
-        raise ValueError(f"{twice[0]} occurs twice: give each value once")
+        raise ValueError(f"the directory {twice[0]} occurs twice: give each value once")
     return tuple(combinations)
 
 

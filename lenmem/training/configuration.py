@@ -83,8 +83,8 @@ class Training:
             raise ValueError(f"training.seeds_at_once={self.seeds_at_once} does not divide seeds={self.seeds}")
         if self.selection != "last" and not self.validate_every:
             raise ValueError(f"training.selection={self.selection!r} needs validate_every > 0")
-        validations = -(-self.steps // self.validate_every) if self.validate_every else self.selection_window
-        if self.selection_window > max(validations, 1):  # the last step is validated, too
+        # The last step is validated, too.
+        if self.validate_every and self.selection_window > max(1, -(-self.steps // self.validate_every)):
             raise ValueError(
                 f"training.selection_window={self.selection_window} validations, one each {self.validate_every} steps, "
                 f"are more than {self.steps} steps have"

@@ -19,7 +19,7 @@ def describe_environment() -> dict[str, Any]:
     devices = jax.devices()
     commit, dirty = _commit()
     return {
-        "versions": {name: _version(name) for name in packages},
+        "versions": {name: version_of(name) for name in packages},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "backend": jax.default_backend(),
@@ -39,7 +39,8 @@ def divide_processor(devices: int | None) -> None:
             jax.config.update("jax_num_cpu_devices", devices)
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

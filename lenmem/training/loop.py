@@ -213,7 +213,7 @@ def _obituary(history: list[dict[str, Any]]) -> str:
         f"seed {d['seed']} at step {d['step']} (loss {d['loss']}, gradient norm {d['grad_norm']})" for d in deaths
     )
     advice = "Try a lower learning rate or clip_norm"
-    if all(death["step"] == 0 for entry in history for death in entry.get("died", [])):
+    if deaths and all(death["step"] == 0 for death in deaths):
         advice = "This is before the first update: look for the cause in the network or its data, not in the rate"
     return f"every seed met a non-finite loss, gradient or update: {listed}. {advice}"
 

@@ -21,15 +21,16 @@ import optax
 from lenmem.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, check_fields
 from lenmem.types import is_zero
 
-Updates = jax.typing.ArrayLike
+Count = jax.typing.ArrayLike
+"""A number of updates."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Constant:
     """A constant learning rate."""
 
-    def __call__(self, count: Updates, steps: int) -> jax.Array:
-        """1."""
+    def __call__(self, count: Count, steps: int) -> jax.Array:
+        """The multiplier of the learning rate: 1, with the shape of `count`."""
         return jnp.ones(jnp.shape(count))
 
 
@@ -50,7 +51,7 @@ class StepDecay:
     def __post_init__(self):
         check_fields(self)
 
-    def __call__(self, count: Updates, steps: int) -> jax.Array:
+    def __call__(self, count: Count, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count`."""
         decays = jnp.maximum(jnp.asarray(count) - self.delay, 0) // self.every
         return jnp.asarray(self.factor) ** decays
@@ -72,7 +73,7 @@ class Cosine:
     def __post_init__(self):
         check_fields(self)
 
-    def __call__(self, count: Updates, steps: int) -> jax.Array:
+    def __call__(self, count: Count, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count` of `steps`."""
         warmup = _updates(self.warmup, steps)
         after = self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * _progress(count, warmup, steps))) / 2
@@ -94,7 +95,7 @@ class LinearDecay:
     def __post_init__(self):
         check_fields(self)
 
-    def __call__(self, count: Updates, steps: int) -> jax.Array:
+    def __call__(self, count: Count, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count` of `steps`."""
         warmup = _updates(self.warmup, steps)
         after = 1 - (1 - self.final) * _progress(count, warmup, steps)
@@ -111,7 +112,7 @@ class WarmupRsqrt:
     def __post_init__(self):
         check_fields(self)
 
-    def __call__(self, count: Updates, steps: int) -> jax.Array:
+    def __call__(self, count: Count, steps: int) -> jax.Array:
         """The multiplier of the learning rate at update `count`."""
         return jnp.minimum(_warm(count, self.warmup), jnp.sqrt(self.warmup / (jnp.asarray(count) + 1.0)))
 
@@ -169,7 +170,7 @@ class Optimizer:
         if self.name in ("adam", "adamw") and not is_zero(self.momentum):
             raise ValueError(f"momentum belongs to sgd and rmsprop; {self.name} has b1 instead, got {self.momentum}")
 
-    def rate(self, count: Updates, steps: int) -> jax.Array:
+    def rate(self, count: Count, steps: int) -> jax.Array:
         """The learning rate of update `count` (from 0) in a training of `steps` updates."""
         return self.learning_rate * self.schedule(count, steps)
 
@@ -221,12 +222,12 @@ def _updates(warmup: float, steps: int) -> float:
     return round(warmup * steps) if warmup < 1 else warmup
 
 
-def _warm(count: Updates, warmup: float) -> jax.Array:
+def _warm(count: Count, warmup: float) -> jax.Array:
     """(t + 1) / warmup, at most 1."""
     return jnp.minimum((jnp.asarray(count) + 1.0) / max(warmup, 1), 1.0)
 
 
-def _progress(count: Updates, warmup: float, steps: int) -> jax.Array:
+def _progress(count: Count, warmup: float, steps: int) -> jax.Array:
     """Fraction of the time after warm-up that has passed, in [0, 1]."""
     return jnp.clip((jnp.asarray(count) - warmup) / max(steps - warmup, 1), 0.0, 1.0)
 

@@ -85,15 +85,16 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
 
     Raises ValueError if there is no run, or if `step` was not saved.
     """
-    checkpoints, snapshots = Path(directory) / CHECKPOINTS, Path(directory) / SNAPSHOTS
+    directory = Path(directory)
+    checkpoints, snapshots = directory / CHECKPOINTS, directory / SNAPSHOTS
     if not checkpoints.is_dir() and not snapshots.is_dir():
-        if Path(directory).is_dir():
+        if directory.is_dir():
             raise ValueError(f"{directory} is not a run: it has no folder {CHECKPOINTS}")
-        if Path(directory).exists():
+        if directory.exists():
             raise ValueError(f"{directory} is not a run: it is a file")
-        places = [place for place in (Path(directory).parent, Path("runs")) if place.is_dir()]
+        places = [place for place in (directory.parent, Path("runs")) if place.is_dir()]
         known = sorted(str(run) for place in places for run in place.iterdir() if (run / CHECKPOINTS).is_dir())
-        raise ValueError(f"{directory} is not a run: there is no such directory.{nearest(directory, known)}")
+        raise ValueError(f"{directory} is not a run: there is no such directory.{nearest(str(directory), known)}")
     if step is None or step in checkpoint.steps(checkpoints):
         return checkpoints
     if step in checkpoint.steps(snapshots):
@@ -132,10 +133,10 @@ def read_parameters(
     folder, params = folder_of(directory, step), abstract_parameters(experiment)
     seeds = experiment.training.seeds
     if folder.name == SNAPSHOTS:
+        assert step is not None
         snapshot, _ = checkpoint.restore(folder, {"params": params}, step)
-        at = int(step or 0)
-        alive = alive_in(read_metrics(Path(directory), at), at, seeds)
-        return snapshot["params"], np.array(alive, bool), at
+        alive = alive_in(read_metrics(Path(directory), step), step, seeds)
+        return snapshot["params"], np.array(alive, bool), step
     members = {"params": params, "alive": jax.ShapeDtypeStruct((seeds,), bool)}
     if experiment.training.selection != "last":
         members |= {"best": params, "best_score": jax.ShapeDtypeStruct((seeds,), np.float32)}

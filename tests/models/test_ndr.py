@@ -571,7 +571,7 @@ def test_traces_and_pictures(tmp_path):
 
     with pytest.raises(ValueError, match="head must lie between 0 and 1, got 2"):
         plots.plot_ndr_attention(found, 0, head=2)
-    with pytest.raises(ValueError, match="names must name 7 columns, got 5 names"):
+    with pytest.raises(ValueError, match="columns must name 7, got 5 names"):
         plots.plot_ndr_gates(found, 0, names=names)
     with pytest.raises(ValueError, match="example must lie between 0 and 1, got 2"):
         data_flow_of(found, 2)

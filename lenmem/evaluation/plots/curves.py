@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.plots.look import COLORS, FAINT, INK, MARKERS, STYLES, Path, finish, plain, style
 from lenmem.evaluation.statistics import summarise
-from lenmem.evaluation.tables import grid, shown_metrics
+from lenmem.evaluation.tables import check_metrics, grid, shown_metrics
 
 
 def plot_curves(
@@ -148,7 +148,7 @@ def _curve_legend(figure: Figure, curves: Sequence[LengthCurve], labels: Sequenc
         Line2D([], [], color=COLORS[i], linestyle=STYLES[i % len(STYLES)], linewidth=2, marker=MARKERS[i], markersize=5)
         for i in range(len(labels))
     ]
-    texts = list(labels)
+    texts = [plain(label) for label in labels]
     seeds = sorted({curve.seeds for curve in curves if curve.seeds > 1})
     if seeds:
         handles.append(Patch(facecolor=INK, alpha=0.18))
@@ -237,9 +237,7 @@ def _seeds_by_step(ax: Axes, history: Sequence[Mapping[str, Any]], key: str, lab
 
 def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None:
     """Percent from 0 to 100, with the training lengths shaded."""
-    for curve in curves:
-        if metric not in curve.values:
-            raise ValueError(f"unknown metric {metric!r}; {curve.label or 'the curve'} has {', '.join(curve.values)}")
+    check_metrics(curves, [metric])
     style(ax)
     for first, last in _train_ranges(curves):
         ax.axvspan(first - 0.5, last + 0.5, color="#F3ECD2", linewidth=0, zorder=0)

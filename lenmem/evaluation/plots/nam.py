@@ -141,8 +141,6 @@ def plot_tape(
     panels = [("write head", heads.write), ("read head", heads.read)]
     panels += [] if heads.jump is None else [("jump table", heads.jump)]
     steps, cells = heads.read.shape
-    if rows is not None and len(rows) != steps:
-        raise ValueError(f"rows must name {steps} steps, got {len(rows)} names")
     size = min(0.2, 9 / steps, 5 / cells)
     shape = (1.4 + len(panels) * max(size * cells, 1.8), 1.5 + max(size * steps, 1.8))
     figure = Figure(figsize=shape, layout="constrained")

@@ -146,7 +146,17 @@ def plot_ndr_attention(
         if head is not None
         else f"largest weight of {heads} heads"
     )
-    return _data_flow(maps, path, [f"step {t}" for t in range(1, len(maps) + 1)], names, title, label)
+    return plot_maps(
+        maps,
+        path,
+        titles=[f"step {t}" for t in range(1, len(maps) + 1)],
+        rows=names,
+        columns=names,
+        xlabel="source",
+        ylabel="target",
+        label=label,
+        title=title,
+    )
 
 
 def plot_ndr_gates(
@@ -168,12 +178,10 @@ def plot_ndr_gates(
         values, label = flow.halting, "weight of the step"
     if values is None:
         raise ValueError("a picture of gates needs the trace 'gate' or 'halting'; these layers have neither")
-    steps, columns = values.shape
-    _check_names(names, columns)
     return plot_maps(
         values[None],
         path,
-        rows=[str(step) for step in range(1, steps + 1)],
+        rows=[str(step) for step in range(1, len(values) + 1)],
         columns=names,
         xlabel="column",
         label=label,
@@ -212,17 +220,3 @@ def plot_steps_used(
     ax.legend(frameon=False, fontsize=9)
     figure.suptitle(plain(title), fontsize=11, color=INK)
     return finish(figure, path)
-
-
-def _data_flow(
-    maps: np.ndarray, path: Path, titles: Sequence[str], names: Sequence[str] | None, title: str, label: str
-) -> Figure:
-    """Maps [n, N, N] side by side, from sources to targets, which have the same names."""
-    _check_names(names, maps.shape[-1])
-    axes = {"rows": names, "columns": names, "xlabel": "source", "ylabel": "target"}
-    return plot_maps(maps, path, titles=titles, title=title, label=label, **axes)  # pyright: ignore[reportArgumentType]
-
-
-def _check_names(names: Sequence[str] | None, columns: int) -> None:
-    if names is not None and len(names) != columns:
-        raise ValueError(f"names must name {columns} columns, got {len(names)} names")

@@ -76,8 +76,8 @@ class Scene:
         if self.spec.takes_tokens or self.spec.vocabulary:
             read = [self.token_name(int(token)) for token in tokens]
         else:
-            specials = {0: "begin", 1: "delimiter", 2: ""}
-            read = [specials[int(token)] if token else str(step) for step, token in enumerate(tokens)]
+            specials = {1: "delimiter", 2: ""}
+            read = [specials.get(int(token), str(step)) for step, token in enumerate(tokens)]
         first = self.first_answer
         if first is None or self.spec.alignment == "aligned":
             return read
@@ -107,4 +107,5 @@ class Scene:
         found = [names for static, names in known if static == size]
         if len(found) == 1:
             return found[0], len(found[0])
-        return None, min((len(names) for names in found), default=size) if len(set(map(len, found))) == 1 else size
+        lengths = {len(names) for names in found}
+        return None, lengths.pop() if len(lengths) == 1 else size

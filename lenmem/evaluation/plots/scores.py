@@ -21,8 +21,8 @@ def plot_sweep(
 ) -> Figure:
     """A row for each combination of a sweep and a panel for each score: every seed is a dot, their median a bar.
 
-    `panels` maps a title to float[S] for each name, NaN for seeds that diverged. Scores are fractions, except those
-    whose title ends with `loss`. The row `best` is marked.
+    `panels` maps a title to float[S] for each name, NaN for seeds that diverged. Scores are fractions, except losses
+    and perplexities (`is_share`). The row `best` is marked.
     """
     if not names or not panels:
         raise ValueError("no combinations or no scores given; a picture needs at least one of each")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from lenmem.evaluation.plots.look import COLORS, MARKERS, Path, finish, style
+from lenmem.evaluation.plots.look import COLORS, INK, MARKERS, Path, finish, plain, style
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
 
@@ -51,5 +51,5 @@ def plot_heads(scene: Scene, path: Path = None) -> Figure:
     axes[-1].set_xlabel("answer")
     for ax in axes:
         style(ax)
-    figure.suptitle(f"heads\n{scene.title}", fontsize=10)
+    figure.suptitle(plain(f"heads\n{scene.title}"), fontsize=11, color=INK)
     return finish(figure, path)

@@ -123,7 +123,7 @@ class EncoderDecoder(Part):
         return place(inputs, lengths, special, spec, start=1), columns < lengths[:, None] + 2
 
     def answer(self, outputs: PyTree) -> jax.Array:
-        """The decoder's outputs [..., ] -> logits or values [..., K]."""
+        """The decoder's outputs [..., d] -> logits or values [..., K]."""
         return (self.readout if self.head is None else self.head)(outputs)
 
 

@@ -95,10 +95,10 @@ def with_computation(spec: Spec, steps: int) -> Spec:
     The new token may have the id of the end symbol, because answers do not contain it. A network that answers by
     pointing at inputs must leave it out.
     """
-    shapes = spec.shapes
+    shapes: Any = spec.shapes
 
     def longer(capacity: int) -> tuple[int, int]:
-        inputs, answers = shapes(capacity) if shapes else (0, 0)
+        inputs, answers = shapes(capacity)
         return (1 + steps) * inputs, answers
 
     wider: dict[str, Any] = (
