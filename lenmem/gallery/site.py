@@ -181,7 +181,7 @@ def about_of(shown: Shown) -> dict[str, Any]:
         "question": hashlib.sha256(_json(to_plain(task)).encode()).hexdigest()[:12],
         "unit": task.unit,
         "train": list(task.train_lengths),
-        "reach": max((n for n, x in zip(curve["lengths"], best, strict=False) if x >= shelf.MASTERED), default=0),
+        "reach": shelf.reach_of(dict(zip(curve["lengths"], best, strict=False)), task.train_lengths[0]),
         "seed": shown.seed,
         "seeds": experiment.training.seeds,
         "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(shown.run.params)),

@@ -124,7 +124,7 @@ def card(entry: Entry) -> str:
         "",
         *_table(entry),
         "",
-        f"Longest measured length with at least {shelf.MASTERED:.0%}, by seed: "
+        f"Length up to which it is at least {shelf.MASTERED:.0%}, by seed: "
         f"{', '.join(str(n) if n else 'none' for n in entry.reaches)}. The best is seed {entry.best_seed}.",
         "",
         "## Limits",

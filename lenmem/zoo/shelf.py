@@ -103,13 +103,13 @@ class Entry:
 
     @functools.cached_property
     def reaches(self) -> list[int]:
-        """For each seed, the longest measured length with at least 95% exact match; 0 if there is none."""
-        seeds = len(self.record["alive"])
-        return [max((n for n, row in self.exact.items() if row[seed] >= MASTERED), default=0) for seed in range(seeds)]
+        """The reach of each seed (`reach_of`)."""
+        seeds = range(len(self.record["alive"]))
+        return [reach_of({n: row[seed] for n, row in self.exact.items()}, self.train_lengths[0]) for seed in seeds]
 
     @property
     def reach(self) -> int:
-        """The longest measured length at which the best seed has at least 95% exact match."""
+        """The reach of the best seed."""
         return max(self.reaches, default=0)
 
     @functools.cached_property
@@ -155,6 +155,17 @@ def entries() -> dict[str, Entry]:
             elif entry.path is None and path is not None:
                 found[name] = dataclasses.replace(entry, path=path)
     return dict(sorted(found.items()))
+
+
+def reach_of(exact: Mapping[int, float], shortest: int) -> int:
+    """The longest length up to which exact match is at least 95% at all measured lengths from the shortest training
+    length on; 0 if there is none."""
+    reach = 0
+    for length in sorted(n for n in exact if n >= shortest):
+        if exact[length] < MASTERED:
+            break
+        reach = length
+    return reach
 
 
 def shelves() -> list[Path]:
