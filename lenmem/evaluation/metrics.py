@@ -64,14 +64,14 @@ class TaskMetrics:
         return self.task.forced
 
     def __call__(
-        self, outputs: jax.Array, batch: Batch, given_answers: jax.Array | None = None
+        self, outputs: jax.Array, batch: Batch, forced_outputs: jax.Array | None = None
     ) -> dict[str, jax.Array]:
         """The task's metrics of the answers to a batch, and of the outputs under teacher forcing."""
         metrics = self.task.metrics(outputs, batch)
-        if given_answers is not None:
-            metrics = metrics | nats_and_slots(given_answers, batch)
+        if forced_outputs is not None:
+            metrics = metrics | nats_and_slots(forced_outputs, batch)
         if self.loss:
-            judged = outputs if given_answers is None else given_answers
+            judged = outputs if forced_outputs is None else forced_outputs
             metrics = metrics | {"loss": jnp.broadcast_to(self.task.loss(judged, batch), outputs.shape[:1])}
         return metrics
 
@@ -146,7 +146,8 @@ def score(
 ) -> dict[str, np.ndarray]:
     """Mean of `task.metrics` over exactly `samples` examples of `task.source(split, batch_size)`, drawn from `seed`.
 
-    Returns metric -> float[S]. The lengths are drawn as in the split, unlike in `length_curve`.
+    Returns metric -> float[S]. The lengths are drawn as in the split, unlike in `length_curve`. Raises ValueError for
+    `samples` or `batch_size` below 1, and for parameters without a common axis of seeds.
     """
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
@@ -216,7 +217,7 @@ def fetch(values: dict[str, jax.Array]) -> dict[str, np.ndarray]:
 
 
 def seeds(params: PyTree) -> int:
-    """S, the common leading axis of all parameters."""
+    """S, the common leading axis of all parameters. ValueError if there is none."""
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(params)]
     leading = {shape[0] if shape else None for shape in shapes}
     if len(leading) != 1 or None in leading:

@@ -49,7 +49,12 @@ def set_scores(
 def set_answers(
     model: nn.Module, params: PyTree, task: Task, samples: int, *, split: Split = "test", batch_size: int = 64
 ) -> list[PyTree]:
-    """For each seed `task.set_answers` to the first `samples` examples of a split, NumPy [samples, ...]."""
+    """For each seed `task.set_answers` to the first `samples` examples of a split, NumPy [samples, ...].
+
+    ValueError for fewer than 1 sample, and for the split `train`.
+    """
+    if samples < 1 or batch_size < 1:
+        raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
     if split == "train":
         raise ValueError("the examples of 'train' come in another order in each pass; score another split as a whole")
     apply, size = ApplyModel(model), min(batch_size, samples)

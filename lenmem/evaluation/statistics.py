@@ -86,7 +86,7 @@ def mean_over_lengths(lengths: ArrayLike, accuracies: ArrayLike, *, first: int =
     """Each trial's mean over the lengths `first` .. `last`: float[S].
 
     Accuracies are interpolated linearly between measured lengths, so a sparse grid gives the same weights as a full
-    one. lengths int[L], which must reach from `first` to `last`; accuracies float[S, L].
+    one. lengths int[L], accuracies float[S, L]. ValueError if the lengths do not reach from `first` to `last`.
     """
     lengths, accuracies = _by_length(lengths, accuracies)
     if first > last or first < lengths.min() or last > lengths.max():
@@ -102,7 +102,8 @@ def mean_over_lengths(lengths: ArrayLike, accuracies: ArrayLike, *, first: int =
 def benjamini_hochberg(p_values: ArrayLike) -> np.ndarray:
     """P-values of one family, float[n], adjusted for the false discovery rate (Benjamini & Hochberg 1995).
 
-    With rank r among n: p n / r, but no more than the adjusted value of the next larger p-value.
+    With rank r among n: p n / r, but no more than the adjusted value of the next larger p-value. ValueError for other
+    shapes, and for numbers outside of [0, 1].
     """
     from scipy.stats import false_discovery_control
 
@@ -159,7 +160,7 @@ def kendall(a: ArrayLike, b: ArrayLike) -> Kendall:
     """Kendall's tau-b of two values for each trial, float[n] each; trials with a NaN are left out.
 
     The paper's Table VI, of curvature and performance; adjust the p-values of several tasks with `benjamini_hochberg`.
-    If one of the two is constant, tau is NaN and p is 1.
+    If one of the two is constant, tau is NaN and p is 1. ValueError for other shapes, and for fewer than 3 trials.
     """
     from scipy.stats import kendalltau
 

@@ -123,7 +123,7 @@ def pca(points: np.ndarray, k: int) -> np.ndarray:
     """Coordinates along the first k principal axes: float[n, d] -> float[n, k], by SVD of the centred points.
 
     The sign of an axis is chosen so that its component with the largest absolute value is positive. If the points have
-    fewer than k axes, the rest is 0.
+    fewer than k axes, the rest is 0. ValueError for other shapes, and for k below 1.
     """
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or not len(points):
