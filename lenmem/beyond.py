@@ -28,6 +28,7 @@ from lenmem.errors import choices
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.tables import percent
 from lenmem.experiment import Experiment
+from lenmem.fields import settable
 from lenmem.files import check_replaceable, read_json, write_whole
 from lenmem.records import recorded, save_record
 from lenmem.restarts import trained_until_exact
@@ -272,7 +273,7 @@ def _fields(record: Mapping[str, Any]) -> str:
     changed = [
         f"{field.name}={getattr(model, field.name)!r}"
         for field in dataclasses.fields(model)
-        if field.name not in ("parent", "name", "spec") and getattr(model, field.name) != field.default
+        if field.name in settable(model) and getattr(model, field.name) != field.default
     ]
     rate = f" at {rule.learning_rate:g}" if isinstance(rule, Optimizer) else ""
     grows = f", lengths grow for {training.growing}" if training.growing else ""

@@ -10,6 +10,7 @@ several fields at once, or on the task, are checked where they are used.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import types
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -156,3 +158,13 @@ def described(kind: Any) -> str:
 
 def _rules(arguments: tuple[Any, ...]) -> list[Rule]:
     return [rule for rule in arguments[1:] if isinstance(rule, Rule)]
+
+
+def settable(config: Any) -> list[str]:
+    """Names of the fields that a configuration sets, of a dataclass or a Linen module or of its class; none for
+    anything else."""
+    kind = config if isinstance(config, type) else type(config)
+    if not dataclasses.is_dataclass(kind):
+        return []
+    skipped = ("parent", "name", "spec") if issubclass(kind, nn.Module) else ()
+    return [field.name for field in dataclasses.fields(kind) if field.init and field.name not in skipped]

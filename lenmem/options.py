@@ -19,8 +19,8 @@ import numpy as np
 import tyro
 
 from lenmem.errors import choices, nearest
-from lenmem.fields import check_fields, described, kinds
-from lenmem.training.lanes import owner_of, replaced, settable
+from lenmem.fields import check_fields, described, kinds, settable
+from lenmem.training.lanes import owner_of, replaced
 
 T = TypeVar("T")
 MANY = 20

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import flax.linen as nn
 
 from lenmem.errors import choices
+from lenmem.fields import settable
 from lenmem.models.about import ABOUT
 from lenmem.models.automaton import AnswerAutomaton
 from lenmem.models.bert import BertSpans
@@ -193,7 +193,7 @@ def names() -> tuple[str, ...]:
 def fields_of(name: str) -> tuple[str, ...]:
     """The fields of a model that can be set."""
     kind, _ = _entry(name)
-    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in ("parent", "name", "spec"))
+    return tuple(settable(kind))
 
 
 def make(name: str, spec: Spec | None = None, **fields: Any) -> nn.Module:

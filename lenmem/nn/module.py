@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from lenmem.fields import check_fields
+from lenmem.fields import check_fields, settable
 from lenmem.types import Dtype
 
 
@@ -53,8 +52,7 @@ def with_dtype(module: nn.Module, dtype: Dtype) -> nn.Module:
         return type(value)(map(changed, value)) if type(value) in (tuple, list) else value
 
     def of_module(module: nn.Module) -> nn.Module:
-        names = [field.name for field in dataclasses.fields(module) if field.init and field.name != "parent"]
-        fields = {name: changed(getattr(module, name)) for name in names}
+        fields = {name: changed(getattr(module, name)) for name in settable(module)}
         if fields.get("dtype", dtype) is None:
             fields["dtype"] = dtype
         return module.clone(**fields)

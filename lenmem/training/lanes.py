@@ -20,6 +20,7 @@ from jax.sharding import Mesh
 
 from lenmem.errors import choices, first_line
 from lenmem.evaluation.metrics import ApplyModel
+from lenmem.fields import settable
 from lenmem.seeds import SEEDS
 from lenmem.training.program import Program, seed_keys
 from lenmem.training.step import (
@@ -58,14 +59,6 @@ def owner_of(config: Any, path: str) -> tuple[Any, str]:
             raise ValueError(f"there is no field {path!r}: {kind} has no {name!r}.{choices(name, fields)}")
         value = getattr(owner, name)
     return owner, path.rpartition(".")[2]
-
-
-def settable(config: Any) -> list[str]:
-    """Fields of a dataclass or a Linen module that a configuration sets; none for anything else."""
-    if not dataclasses.is_dataclass(config):
-        return []
-    skipped = ("parent", "name", "spec") if isinstance(config, nn.Module) else ()
-    return [field.name for field in dataclasses.fields(config) if field.init and field.name not in skipped]
 
 
 def replaced(config: Any, values: Mapping[str, Any]) -> Any:
