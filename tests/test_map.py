@@ -96,6 +96,16 @@ def test_a_reach_to_the_end_of_the_curve_is_a_lower_bound(medians, text, line):
     assert described(record) == f"{line}, after 10 steps at rate 0.1"
 
 
+def test_the_text_of_a_cell_tells_the_lowest_accuracy_of_training_and_an_end_that_was_measured():
+    def text(found: LengthCurve) -> str:
+        record = {"curve": found.to_dict(), "steps": 10, "rate": 0.1, "final_loss": [0.1]}
+        return Outcomes((CELL.network,), (CELL.task,), {CELL: record}, {}).text(CELL)
+
+    assert text(curve(0.9, 0.3, 0.1)) == "(30%)"  # at the longest length of training
+    assert text(curve(0.2, 1, 0.1)) == "(20%)"
+    assert text(dataclasses.replace(curve(1, 1, 1, 0.2), lengths=np.array([4, 8, 15, 16]))) == "1.88x"
+
+
 def test_each_cell_has_a_record_of_its_own(tmp_path):
     headings = (*TASKS, *tasks.names())
     assert len({Cell(heading, "gru").path(tmp_path) for heading in headings}) == len(set(headings))
@@ -134,6 +144,7 @@ def test_lengths_of_the_curve_reach_from_training_to_four_times_as_far():
         lengths = curve_lengths(task)
         assert list(lengths) == sorted(set(lengths))
         assert task.train_lengths[1] in lengths and lengths[-1] >= 2 * task.train_lengths[1]
+    assert curve_lengths(task_of("dnc_copy"))[:4] == (5, 8, 12, 15)  # none that is shorter than in training
 
 
 def test_a_rate_of_zero_trains_nothing_and_each_lane_has_its_own():
@@ -168,6 +179,30 @@ def test_the_clock_starts_after_the_schedule_is_compiled(monkeypatch):
     trainer = Trainer(Experiment(task, models.make("lstm", hidden_size=4, embedding_size=2)), batch_size=2)
     trainer.fit(jax.random.split(jax.random.key(0), 1), (1e-2,), seconds=1.0)
     assert seen == ["schedule", "clock", "schedule", "clock"]
+
+
+def test_a_cell_is_trained_at_the_rate_with_the_lowest_loss(monkeypatch, tmp_path):
+    """Of equal starts. A rate at which the network diverges is not chosen, and no test length counts."""
+    asked, splits, losses = [], [], iter([[np.nan, 0.2, 0.3], [0.1, 0.1]])
+
+    def fit(self, keys, rates, seconds):
+        asked.append((jax.random.key_data(keys).tolist(), tuple(rates), seconds))
+        return {}, 10
+
+    def evaluated(apply, params, metrics, source, key, batches):
+        splits.append(source.split)
+        return {"loss": np.array(next(losses))}
+
+    monkeypatch.setattr(Trainer, "fit", fit)
+    monkeypatch.setattr("lenmem.map.training.evaluate", evaluated)
+    monkeypatch.setattr("lenmem.map.training.measure", lambda *_, **__: curve(1, 1))
+    budget = dataclasses.replace(TINY, rates=(1e-1, 1e-3, 1e-2))
+    record = run_cell(CELL, budget, tmp_path, lambda _: None)
+    (tried, rates, short), (starts, chosen, long) = asked
+    assert (rates, chosen, record["rate"]) == (budget.rates, (1e-3, 1e-3), 1e-3)
+    assert tried == starts[:1] * 3 and starts[0] != starts[1]
+    assert (short, long) == pytest.approx((3 * TINY.search_seconds, 2 * TINY.seconds))
+    assert splits == ["validation"] * 2
 
 
 def test_a_record_is_complete_and_read_again(trained):

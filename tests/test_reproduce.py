@@ -24,8 +24,10 @@ from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
 from lenmem.experiment import Experiment
 from lenmem.records import best_seed, compared_metrics, mean_and_std, results_table, save_record, shown
 from lenmem.reproduce import ByLength, Row, far_curves, reproduce, reproduce_config, rows_of, scores_by_length, select
+from lenmem.runs import examples_scored
 from lenmem.serialize import from_plain, to_plain
 from lenmem.share import import_params
+from lenmem.tasks import make
 from lenmem.tasks.chomsky import ModularArithmetic
 from lenmem.tasks.lantm import Copy
 from lenmem.training import Optimizer, Training, train
@@ -114,6 +116,8 @@ def test_scores_by_length_are_of_all_seeds_and_of_each():
     scores = scores_by_length(curve, ByLength((1, 2, 4, 8), mean_over=(2, 4)))
     # At length 4 two of three seeds have 0.95, so the median does too; alone, the third seed reaches 8.
     assert scores["longest_length"] == {"seeds": [4, 2, 8], "median": 4, "best": 8}
+    lower = scores_by_length(curve, ByLength((1, 2, 4, 8), threshold=0.9, mean_over=(2, 4)))
+    assert lower["longest_length"] == {"seeds": [4, 4, 8], "median": 4, "best": 8}
     # Length 3 lies half way between 2 and 4.
     assert scores["mean_accuracy"]["seeds"] == pytest.approx([97.5, 93.0, 95.0])
     assert (scores["mean_accuracy"]["median"], scores["mean_accuracy"]["best"]) == pytest.approx((95.0, 97.5))
@@ -125,6 +129,25 @@ def test_a_dead_seed_masters_nothing():
     assert scores["longest_length"] == {"seeds": [None, 4], "median": 0, "best": 4}
     with pytest.raises(ValueError, match="needs the metric 'hit_rate'; the task has token_accuracy"):
         scores_by_length(mastered([nothing]), ByLength((1,), metric="hit_rate"))
+
+
+def test_a_record_counts_if_the_same_fields_were_changed_after_training(tmp_path):
+    record = {"experiment": to_plain(tiny().experiment), "after_training": {"slots": 9}}
+    (tmp_path / "row.json").write_text(json.dumps(record))
+    asked: list[Any] = [{"slots": 9}, {}, {"slots": 8}, None]
+    found = [records.recorded(tmp_path / "row.json", tiny().experiment, fields) for fields in asked]
+    assert found == [record, None, None, record]
+
+
+def test_a_fixed_set_is_scored_once_and_at_its_own_lengths(monkeypatch):
+    fixed = Experiment(make("palindrome", fixed_set=True, test_size=24), Lookup())
+    scored = [dataclasses.replace(fixed, evaluation=Evaluation(test_examples=count)) for count in (10, 24, 100)]
+    assert list(map(examples_scored, scored)) == [10, 24, 24]
+    seen: list[Any] = []
+    monkeypatch.setattr(reproduction, "length_curve", lambda *given, **_: seen.append((given[3], given[4])))
+    task = make("ctl")
+    reproduction.far_curves(Experiment(task, Lookup(), evaluation=Evaluation(samples=7)), {}, (99,))
+    assert seen == [(list(task.curve_lengths), 7)]
 
 
 class Wider(Lookup):
@@ -205,10 +228,11 @@ def test_curves_have_only_lengths_that_occur():
     task = ModularArithmetic(train_lengths=(1, 6), test_lengths=(7, 8))
     model = models.make("gru", hidden_size=4, embedding_size=3)
     asked = Experiment(task, model, Training(steps=1, batch_size=4, log_every=1), Evaluation(samples=2))
-    near, far = far_curves(asked, train(asked).params, lengths=(14,))
+    params = train(asked).params
+    near, far = far_curves(asked, params, lengths=(14,))
     assert near.lengths.tolist() == [1, 3, 5, 7, 9, 11, 13, 17, 23] and far.lengths.tolist() == [47, 95]
     with pytest.raises(ValueError, match="odd"):
-        length_curve(asked.bound_model, train(asked).params, task, (6, 7), 2, jax.random.key(0))
+        length_curve(asked.bound_model, params, task, (6, 7), 2, jax.random.key(0))
 
 
 def test_the_record_and_the_parameters_can_be_used_again(made):

@@ -94,6 +94,20 @@ def test_it_ends_with_the_rounds_or_the_time(played, tmp_path):
     assert run(tmp_path / "time", seconds=0.0)[1]["tries"] == [1, 1, 1]
 
 
+def test_the_time_is_for_each_seed_and_is_that_of_all_rounds(played, tmp_path, monkeypatch):
+    """Rounds of 10 seconds each, for three seeds of 8 seconds each."""
+    played([([0.0, 0.0, 0.0], [0.5, 0.5, 0.5])] * 4)
+    monkeypatch.setattr(restarts, "_seconds_in", lambda _: 10.0)
+    assert run(tmp_path, rounds=4, seconds=8)[1]["tries"] == [3, 3, 3]
+
+
+def test_a_network_is_ranked_by_its_best_validation_and_its_last_loss(tmp_path):
+    entries = [([1.0, 0.2, 0.0], [0.5, 0.1, 0.1]), ([0.5, 0.3, 0.0], [0.3, 0.2, 0.1])]
+    write_metrics(tmp_path, [{"step": 1, "test/exact_match": exact, "loss": loss} for exact, loss in entries])
+    ranks = restarts._ranks(TINY, tmp_path, {"alive": [True, True, False]})
+    np.testing.assert_array_equal(ranks, [[1.0, -0.3], [0.3, -0.2], [-np.inf, -np.inf]])
+
+
 def test_a_round_that_is_there_counts_whatever_the_time(played, tmp_path):
     stuck = [0.0, 0.0, 0.0], [0.5, 0.5, 0.5]
     exact = [1.0, 1.0, 1.0], [0.5, 0.5, 0.5]

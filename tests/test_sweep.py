@@ -18,11 +18,11 @@ import pytest
 from rich.console import Console
 
 import lenmem
-from lenmem import Experiment, Optimizer, cli, models, runs
+from lenmem import Experiment, LengthCurve, Optimizer, cli, models, runs
 from lenmem.cli.training import _over
 from lenmem.sweep import Outcome, best, combine, plan, sweep
 from lenmem.sweep.combinations import as_python
-from lenmem.sweep.table import rule, sweep_table
+from lenmem.sweep.table import columns, rule, sweep_table
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, Result, train
@@ -181,12 +181,9 @@ def test_a_sweep_that_was_cut_off_goes_on_and_a_finished_one_trains_nothing(swep
 
 
 def test_values_may_be_arrays_and_the_directory_text(tmp_path):
-    """Numbers of NumPy and JAX are those of Python, and the sweep is the same one."""
-    rates = np.array([0.01, 0.05])
-    first = sweep(experiment(steps=2), {RATE: rates}, str(tmp_path / "sweep"))
-    assert [outcome.combination.values[RATE] for outcome in first] == [0.01, 0.05]
-    again = sweep(experiment(steps=2), {RATE: (np.float64(0.01), 0.05)}, tmp_path / "sweep")
-    assert [outcome.combination for outcome in again] == [outcome.combination for outcome in first]
+    """Numbers of NumPy and JAX are those of Python."""
+    (outcome,) = sweep(experiment(Bag(), steps=1, log_every=1), {RATE: np.array([0.01])}, str(tmp_path / "sweep"))
+    assert outcome.combination.values == {RATE: 0.01}
     assert as_python(jnp.arange(2)) == (0, 1) and as_python([jnp.int32(3), "x", (1, 2)]) == (3, "x", (1, 2))
 
 
@@ -245,6 +242,13 @@ def test_ties_go_to_the_smaller_loss(swept):
 
     tried = [outcome([1.0, 1.0, 0.5], [0.2] * 3), outcome([1.0] * 3, [0.1] * 3), outcome([1, np.nan, np.nan], [0] * 3)]
     assert best(tried) is tried[1]
+
+
+def test_lengths_shorter_than_those_of_training_are_in_no_column():
+    values = {"exact_match": np.array([[0.0, 1.0, 0.5, 0.25]])}
+    curve = LengthCurve("", np.array([1, 2, 3, 5]), values, train_lengths=(2, 3), samples=1)
+    found = columns(Outcome(combine(BASE, {RATE: (0.01,)})[0], {}, curve))
+    assert found == {"exact_match at training lengths": [0.75], "exact_match beyond": [0.3125]}  # lengths 4 and 5
 
 
 def test_the_smallest_perplexity_is_the_best(swept):

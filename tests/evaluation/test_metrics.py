@@ -61,6 +61,11 @@ def test_every_seed_is_measured():
     np.testing.assert_allclose(values["exact_match"], [0, np.nan, 1])
 
 
+def test_one_number_that_is_not_finite_is_enough():
+    params = reaches(8, 8) | {"other": np.array([[0.0, 0.0], [0.0, np.inf]], np.float32)}
+    np.testing.assert_array_equal(measured(params, Copy().source("train", 4), 1)["exact_match"], [1, np.nan])
+
+
 def test_equal_sources_share_one_compilation():
     oracle.traced.clear()
     for _ in range(3):

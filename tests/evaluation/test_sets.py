@@ -36,6 +36,9 @@ def test_a_dead_seed_has_no_score():
     np.testing.assert_array_equal(scores["count"].values, [3, np.nan, 3])
     wrong, _, right = scores["first"].values
     assert (right + 1) % VOCABULARY == wrong
+    partly = reaches(0, 1) | {"other": np.array([[0.0, 0.0], [0.0, np.inf]], np.float32)}
+    scores = set_scores(Oracle(), partly, Counted(), 3, split="validation", batch_size=2)
+    np.testing.assert_array_equal(scores["count"].values, [3, np.nan])
 
 
 def test_training_examples_have_no_order():

@@ -185,6 +185,13 @@ def test_symbols_of_numbers():
     assert symbols_of({"decoding": decoding, "valid": valid}, batch).tolist() == wanted
 
 
+def test_a_slot_that_is_not_scored_has_no_symbol():
+    inputs, read = np.array([[3, 5, 0]]), np.ones((1, 3), bool)
+    batch = Batch(*map(jnp.asarray, (inputs, read, inputs, read, np.array([[True, True, False]]))))
+    traces = {"decoding": np.arange(6)[None] >= 3, "valid": np.ones((1, 6), bool)}
+    assert symbols_of(traces, batch).tolist() == [[1, 2, 0, 0, 1, -1]]
+
+
 def test_symbols_of_what_a_network_reads():
     """From a model's own traces: every encoding step has the number of the symbol it reads."""
     task = BinaryAdd()

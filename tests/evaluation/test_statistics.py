@@ -116,6 +116,11 @@ def test_printed_factors_are_those_of_the_printed_lengths(table):
         assert abs(factor - row["factor"]) <= 0.05 + 1e-9 if row["factor"] is not None else factor == 0
 
 
+def test_the_mean_over_lengths_takes_them_in_any_order():
+    ascending = mean_over_lengths([2, 4, 8], [[1.0, 0.6, 0.2]], first=2, last=8)
+    np.testing.assert_allclose(mean_over_lengths([8, 2, 4], [[0.2, 1.0, 0.6]], first=2, last=8), ascending)
+
+
 def adjusted_by_hand(p_values: list[float]) -> list[float]:
     """The least p n / r among the ranks at or above one's own; equal values have the largest rank."""
     n = len(p_values)

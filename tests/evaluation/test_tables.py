@@ -142,6 +142,12 @@ def test_cross_table():
     assert rows(table) == [["lantm", "100.0 / 70.0", "needs [causal] models"], ["lstm", "75.0 / -", ""]]
 
 
+def test_a_cross_table_averages_trained_lengths_alone_and_interpolates_beyond():
+    """Lengths shorter than those of training are left out; 6, 7 and 8 were not measured."""
+    curve = make([[0, 1, 0.5, 0.8, 0.6, 0.2]], lengths=[1, 2, 3, 4, 5, 9], train_lengths=(2, 3))
+    assert rows(cross_table({("lantm", "copy"): curve}, metric="token_accuracy")) == [["lantm", "75.0 / 46.7"]]
+
+
 def test_metrics_of_another_task():
     """A task without token accuracy and exact match is shown by its own metrics."""
     curve = make([[1, 0.5, 0.25]])

@@ -195,6 +195,13 @@ def test_initial_distributions():
     np.testing.assert_allclose(np.max(np.abs(layer["gate_in"]["bias"])), 1 / 16, rtol=0.05)
 
 
+def test_initial_attention_by_content():
+    states, mask = np.zeros((1, 2, 64), np.float32), np.ones((1, 2), bool)
+    params = briefly(ContentAttention(features=64, heads=2).init)(jax.random.key(0), states, mask)["params"]
+    for name, bound in (("query", 3 / 64), ("key", 2 / 64), ("value", 2 / 64), ("merge", 1 / 64)):
+        assert np.max(np.abs(params[name]["kernel"])) == pytest.approx(bound**0.5, rel=0.02)
+
+
 @pytest.mark.parametrize(
     ("init", "std"), [("normal", 1.0), ("kaiming", (2 / 512) ** 0.5), ("xavier", (2 / (19 + 2 + 512)) ** 0.5)]
 )

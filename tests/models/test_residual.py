@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from lenmem import models
-from lenmem.models.delta_net import DeltaNet
-from lenmem.models.mamba import Mamba2
-from lenmem.models.xlstm import XLSTM
+from lenmem.models.delta_net import DeltaNet, DeltaRule
+from lenmem.models.mamba import Mamba2, StateSpace
+from lenmem.models.xlstm import XLSTM, MatrixLSTM, ScalarLSTM
 from lenmem.nn.residual import ResidualEncoder, ShortConvolution
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.tasks.lantm import Copy
@@ -257,6 +258,76 @@ def test_the_convolution_shifts():
     params = {"kernel": np.float32([[0], [0], [1]])}
     got = np.asarray(jax.jit(module.apply)({"params": params}, states))
     np.testing.assert_allclose(got[0, :, 0], silu(np.array([0.0, 0.0, 1.0, 2.0, 3.0])), rtol=1e-6)
+
+
+def started(mixer, width):
+    """Initial parameters."""
+    return jax.tree.map(
+        np.asarray, jax.jit(mixer.init)(jax.random.key(0), np.zeros((1, 2, width), np.float32))["params"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("mixer", "slowest"),
+    [(DeltaRule(heads=400, head_size=1, decay=True), 0.01), (StateSpace(heads=400, state_size=1), 1.0)],
+    ids=["delta", "mamba"],
+)
+def test_decays_start_in_their_published_ranges(mixer, slowest):
+    """A is uniform up to 16, and the size of a step log-uniform from 0.001 to 0.1."""
+    params = started(mixer, 200)
+    rates, steps = np.exp(params["decay"]["log_rate"]), np.log(softplus(params["decay"]["step_bias"]))
+    for values, low, high in ((rates, slowest, 16), (steps, np.log(1e-3), np.log(1e-1))):
+        edge = 0.02 * (high - low)
+        assert low - 1e-4 < values.min() < low + edge and high - edge < values.max() < high + 1e-4
+        assert values.mean() == pytest.approx((low + high) / 2, abs=3 * edge)
+    bound = np.abs(params["convolution" if "convolution" in params else "query_convolution"]["kernel"]).max()
+    assert 0.99 * 4**-0.5 < bound <= 4**-0.5
+
+
+def test_gates_of_xlstm_start_open_and_more_so_in_later_layers():
+    np.testing.assert_allclose(started(MatrixLSTM(heads=4), 8)["forget_gate"]["bias"], [3, 4, 5, 6])
+    first, last = (started(ScalarLSTM(heads=1, depth=depth), 5)["bias"][1, 0] for depth in (0, 1))
+    np.testing.assert_allclose(first, 5 - 12 * np.linspace(0, 1, 5) ** 0.3, rtol=1e-5)
+    np.testing.assert_allclose(last, 5 - 12 * np.linspace(0, 1, 5) ** 1.6, rtol=1e-5)
+
+
+class Scaled(nn.Module):
+    """In the place of a mixer."""
+
+    gain: float
+
+    def __call__(self, states):
+        return self.gain * states
+
+
+def test_a_mixer_is_told_its_depth():
+    told = []
+
+    def mixer(depth, name):
+        told.append(depth)
+        return Scaled(1.0, name=name)
+
+    for layers in (1, 3):
+        encoder = ResidualEncoder(mixer, layers, None)
+        jax.eval_shape(encoder.init, jax.random.key(0), normal(1, 2, WIDTH), np.ones((1, 2), bool))
+    assert told == [0, 0, 0.5, 1]
+
+
+@pytest.mark.parametrize(("gain", "size"), [(1.0, None), (0.0, 6)], ids=["mixer", "feedforward"])
+def test_what_each_sublayer_gives_is_dropped_in_training_only(gain, size):
+    encoder = ResidualEncoder(lambda depth, name: Scaled(gain, name=name), 1, size, dropout=0.5)
+    states, mask = normal(1, LENGTH, WIDTH), np.ones((1, LENGTH), bool)
+    params = drawn(encoder.init, states, mask)
+
+    @briefly
+    def run(params):
+        rngs = {"dropout": jax.random.key(0)}
+        forms = ({}, {"rngs": rngs}, {"rngs": rngs, "deterministic": False})
+        return [encoder.apply({"params": params}, states, mask, **form) for form in forms]
+
+    quiet, again, noisy = run(params)
+    np.testing.assert_array_equal(quiet, again)
+    assert not np.allclose(quiet, noisy)
 
 
 def test_blocks_of_mlstm_that_do_not_fit_are_one_clear_line():

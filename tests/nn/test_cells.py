@@ -136,6 +136,24 @@ def test_dropout_between_layers_acts_in_training_only():
     assert not np.allclose(quiet, noisy)
 
 
+class Through(nn.Module):
+    """A cell without a state that gives its input."""
+
+    def start(self, batch_shape, steps=0):
+        return ()
+
+    def __call__(self, carry, step):
+        return carry, step.inputs
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_dropout_is_not_of_the_input(layers):
+    step = a_step()._replace(deterministic=False)
+    stack = Stacked([Through() for _ in range(layers)], dropout=0.5)
+    _, output = stack.apply({}, ((),) * layers, step, rngs={"dropout": jax.random.key(0)})
+    assert np.array_equal(output, step.inputs) == (layers == 1)
+
+
 def test_flax_cells_run_unchanged():
     step = a_step()
     params, (start, (carry, output)) = once(nn.GRUCell(SIZE), step)

@@ -1,4 +1,6 @@
-"""`Dropout`: the form for a TPU drops what Flax's does."""
+"""`Dropout`: the form for a TPU drops what Flax's does. What the networks drop."""
+
+import collections
 
 import flax.linen as nn
 import jax
@@ -6,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lenmem import models
 from lenmem.nn.dropout import Dropout
 from lenmem.placement import on_platform
+from lenmem.types import STREAMS, Spec
 
 X = jnp.arange(1, 121.0).reshape(2, 3, 20)
 
@@ -48,3 +52,50 @@ def test_the_mask_is_stored_on_a_tpu_alone():
     assert "optimization_barrier" not in text()
     with on_platform("tpu"):
         assert "optimization_barrier" in text()
+
+
+SIZES = {"hidden_size": 16, "feedforward_size": 12, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "steps": 1}
+DROPPED = {
+    ("lstm", "dropout"): {16: 1},  # between two layers
+    ("transformer", "dropout"): {16: 3 + 2, 8: 2, 12: 2},
+    ("nam_transformer", "dropout"): {16: 3 + 2, 12: 2},
+    ("transformer_seq2seq", "dropout"): {16: 3 + 4, 7: 2, 3: 1, 12: 2},
+    ("bert", "dropout"): {16: 3 + 2, 8: 2, 12: 2},
+    ("lsam", "dropout"): {16: 3, 12: 1},
+    ("lstm_attention", "dropout"): {16: 3},
+    ("lstm_classifier", "dropout"): {16: 2},
+    ("transformer_shared", "dropout"): {16: 2, 12: 1},
+    ("transformer_shared", "position_dropout"): {16: 1},
+    ("delta_net", "dropout"): {16: 4},
+}
+"""(model, field) -> number of dropouts of states (of width 16), hidden units (12), and attention weights to the 8
+columns of input and answer, the 7 of an input with its ends, or the 3 answers. With the field `layers`: two layers."""
+
+
+@pytest.mark.parametrize(("name", "field"), DROPPED)
+def test_all_that_a_network_drops_in_training(name, field):
+    known = models.fields_of(name)
+    fields = {key: value for key, value in (SIZES | {"layers": 2}).items() if key in known}
+    fields |= dict.fromkeys([key for key in known if key.endswith("dropout")], 0.0)
+    model = models.make(name, Spec(vocabulary=4, output_size=5), **fields | {field: 0.5})
+    batch = jnp.zeros((1, 5), int), jnp.ones((1, 5), bool), jnp.ones((1, 3), bool)
+    params = jax.eval_shape(model.init, jax.random.key(0), *batch)
+    found = {}
+
+    def notice(call, args, kwargs, context):
+        if isinstance(context.module, Dropout) and context.module.rate:
+            asked = kwargs.get("deterministic", args[1] if len(args) > 1 else None)
+            off = context.module.deterministic if asked is None else asked
+            found[context.module.path] = (args[0].shape[-1], bool(off))
+        return call(*args, **kwargs)
+
+    def run(train):
+        found.clear()
+        rngs = dict.fromkeys(STREAMS, jax.random.key(0))
+        given = {"targets": jnp.zeros((1, 3), int), "train": train, "rngs": rngs}
+        with nn.intercept_methods(notice):
+            jax.eval_shape(lambda params: model.apply(params, *batch, **given), params)
+        return collections.Counter(width for width, off in found.values() if not off)
+
+    assert run(train=True) == DROPPED[name, field]
+    assert not run(train=False)

@@ -14,6 +14,7 @@ import pytest
 
 from lenmem.nn import AttentionDecoder, EncoderDecoder, GRUCell, LSTMCell, Recurrent, scan_cell
 from lenmem.nn.panm import PointerCell, PointerDecoder, PointerLayer
+from lenmem.nn.pointers import Similar
 from lenmem.nn.transformer_decoder import TransformerDecoder
 from lenmem.types import Spec, Step
 from tests.drawing import drawn as drawn_by
@@ -210,6 +211,13 @@ def test_a_base_without_a_stream_depends_on_the_length_alone():
     one, other = (started(decoder, params, *given)[0] for given in ((STATES, MASK), (STATES[::-1], MASK[::-1])))
     np.testing.assert_array_equal(one, other[::-1])
     assert np.any(one[0] != one[1]) and np.all(np.any(one != 0, axis=-1))
+
+
+def test_the_first_temperature():
+    similar = Similar("cosine_temperature", 4)
+    vectors = np.ones((1, 3, 2), np.float32)
+    params = similar.init(jax.random.key(0), vectors[:, 0], vectors, np.ones((1, 3), bool))["params"]
+    assert softplus(np.asarray(params["temperature"])) == pytest.approx(10)
 
 
 def test_relations_are_dropped_in_training_only():

@@ -252,6 +252,9 @@ def test_initial_weights():
         hidden = params["rest"]["feedforward_in"]
         assert np.abs(hidden["kernel"]).max() == pytest.approx((12 / 192) ** 0.5, rel=0.02)
         assert np.abs(hidden["bias"]).max() == pytest.approx(64**-0.5, rel=0.05)
+        change = params["rest"]["feedforward_out"]
+        assert np.abs(change["kernel"]).max() == pytest.approx((6 / 192) ** 0.5, rel=0.02)
+        assert np.abs(change["bias"]).max() == pytest.approx(128**-0.5, rel=0.05)
         biases = [value for name, value in params["attention"].items() if name.endswith("bias")]
         assert len(biases) == 2 * relative and not np.any(biases)
 

@@ -156,6 +156,7 @@ def test_lengths_grow_one_by_one_and_then_are_those_of_the_fresh_source():
     lengths = np.asarray(jax.jit(jax.vmap(grows.lengths))(steps)).reshape(count + 1, -1)
     for k, drawn in enumerate(lengths):
         assert set(drawn.tolist()) == set(range(first, min(first + k, last) + 1))
+    assert np.mean(lengths[1] == first + 1) < 0.6, "longer ones are not all cut to the longest of the time"
     assert np.asarray(grows.lengths(2**31 - 1)).min() >= first  # `step * count` would overflow
     after = stage * count + 3
     both = jax.jit(lambda key, step: [source.batch(key, step) for source in (grows, fresh)])

@@ -227,6 +227,47 @@ def test_expressions_have_brackets_and_signs():
     assert any("((" in text for text in texts) and any(text.count("*") > 1 for text in texts)
 
 
+@functools.cache
+def texts(name, length):
+    """Many inputs, as their symbols."""
+    task = make(name)
+    batch = jax.jit(lambda key: draw(task, key, jnp.full(1000, length), length))(jax.random.key(0))
+    return [[task.input_names[token] for token in tokens] for tokens in np.asarray(batch.inputs).tolist()]
+
+
+def test_anything_may_be_hidden():
+    """Any symbol of a word, any command and any number."""
+    for name, places in (
+        ("missing_duplicate", set(range(6))),
+        ("missing_palindrome", set(range(7))),
+        ("nondeterministic_stack_manipulation", set(range(1, 5))),
+    ):
+        assert {text.index("?") for text in texts(name, 7)} == places
+    before = [sum(symbol.isdigit() for symbol in text[: text.index("x")]) for text in texts("solve_equation", 9)]
+    assert set(before) == {0, 1}
+
+
+def test_every_symbol_occurs_where_it_may():
+    for name in NAMES:
+        assert set(itertools.chain(*texts(name, 7))) == set(make(name).input_names), name
+    assert {(text[0], text.count("0")) for text in texts("interlocked_pairing", 4)} == {
+        (first, count) for first in "01" for count in range(1, 4)
+    }
+    assert {text.count("1") for text in texts("equal_repeats", 7)} == {1, 2, 3, 5}
+    assert all(text[-1] not in "01" for text in texts("stack_manipulation", 7)), "at least one command"
+
+
+def test_left_operands_are_of_any_length():
+    def left(text):
+        """Symbols of the left operand of (left op right)."""
+        if text[1] != "(":
+            return 1 + (text[1] == "-")
+        return 1 + np.argmax(np.cumsum([(symbol == "(") - (symbol == ")") for symbol in text[1:]]) == 0)
+
+    found = np.bincount([left(text) for text in texts("modular_arithmetic_brackets", 9)])
+    assert found[0] == 0 and len(found) == 6 and np.all(np.abs(found[1:] - 200) < 5 * 200**0.5)
+
+
 def test_numbers_are_uniform():
     """Of the numbers of a short sum: none is 0, none is rarer than another."""
     task = make("binary_addition")

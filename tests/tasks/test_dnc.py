@@ -237,6 +237,20 @@ def test_formulas_are_uniform_given_their_value(task):
         assert all(abs(drawn_texts[text] / samples - share) < 5 * spread for text in those)
 
 
+def test_operands_are_as_long_as_in_all_formulas():
+    """One of nine tokens has operands of one and five, of which there are the most, or of two, three and four."""
+    samples, form = 4000, str.maketrans("FT&|", "vvoo")
+    program = briefly(lambda key: draw(Logic(), key, jnp.full(samples, 9), 9))
+    batch = jax.tree.map(np.asarray, program(jax.random.key(3)))
+    texts = [text_of(Logic(), tokens[:9]).translate(form) for tokens in batch.inputs]
+    found = collections.Counter(zip(batch.targets[:, 0].tolist(), texts, strict=True))
+    for value in (0, 1):
+        those = collections.Counter(text.translate(form) for text in formulas(9, "&|") if value_of(text) == value)
+        for text, count in those.items():
+            share = 0.5 * count / those.total()
+            assert abs(found[value, text] / samples - share) < 5 * (share * (1 - share) / samples) ** 0.5
+
+
 def test_search_is_uniform_where_there_is_a_hit():
     samples = 6000
     program = briefly(lambda key: draw(Search(interval=(0.0, 4.0)), key, jnp.full(samples, 2), 3))

@@ -114,6 +114,12 @@ def test_samples_have_the_length_asked_for(directory):
     np.testing.assert_allclose(wrong["token_accuracy"], [1, 0.8, 1])
 
 
+def test_the_empty_string_counts_as_length_1(directory):
+    task = tasks.make("flare", directory=directory)
+    rows = task.tables()["test"]
+    assert rows.input_lengths.min() == 0 and task.row_lengths(rows).min() == 1
+
+
 def test_the_example_is_parity():
     """It needs no files."""
     task = tasks.make("flare")

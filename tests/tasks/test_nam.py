@@ -103,6 +103,13 @@ def test_free_form_against_python_integers(name, fields):
             assert {offset for n, offset in offsets if n > 16} == {0}
 
 
+def test_every_offset_occurs():
+    """Also the last one, at which nothing comes after the row."""
+    _, rows = examples("palindrome", {})
+    room = frame("palindrome", 5) - (5 + 2) - (5 + 1)
+    assert {int(np.sum(row.inputs[row.input_mask] == PAD)) for n, row in rows if n == 5} == set(range(room + 1))
+
+
 @pytest.mark.parametrize(("name", "fields"), WHOLE)
 def test_whole_sequence_as_published(name, fields):
     task, rows = examples(name, fields)

@@ -19,6 +19,7 @@ from lenmem.runs.measuring import holds_same
 from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks import make
 from lenmem.tasks.pairs import Pairs
+from lenmem.tasks.rows import share_of
 
 
 def table(path, rows):
@@ -148,6 +149,11 @@ def test_a_tenth_of_25000_is_2500():
     pairs = [(f"w{i}", "x") for i in range(25_000)] + [("long one", "x")] * 2_500
     tables = Pairs(rows=pairs, train_share=10 / 11).tables()
     assert {split: len(rows) for split, rows in tables.items()} == {"train": 22_500, "validation": 2_500, "test": 2_500}
+    assert [share_of(100, share) for share in (0.29, 0.57, 0.999)] == [29, 57, 99]  # 0.29 * 100 is below 29
+
+
+def test_chance_counts_the_end_symbol_as_a_slot():
+    assert Pairs(rows=[("a", "x x x"), ("b", "x")]).spec.chance == (3 / 4 + 1 / 2) / 2
 
 
 class Rows:

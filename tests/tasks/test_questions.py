@@ -102,6 +102,15 @@ def test_longer_stories_of_each_task_are_the_test(directory, share):
     assert task.test_lengths == (min(lengths), max(lengths))
 
 
+def test_the_longest_stories_have_the_most_words_and_not_the_most_sentences(tmp_path):
+    wordy = "1 Ann and Bob and Eve went to the old mill by the river.\n2 Where is Ann? \tmill\t1\n"
+    short = "1 Ann left.\n2 Bob left.\n3 Where is Ann? \thall\t1\n"
+    for split in ("train", "test"):
+        (tmp_path / f"qa1_{split}.txt").write_text((wordy + short) * 4)
+    task = Babi(directory=str(tmp_path), tasks=(1,), train_share=0.5, validation_share=0.0)
+    assert {answer for _, answer in texts(task, "test")} == {"mill"}
+
+
 def test_stories_are_cut_to_their_last_sentences(directory):
     folder, asked = directory
     task = Babi(directory=str(folder), tasks=(1,), last_sentences=2, validation_share=0.0)
@@ -205,6 +214,15 @@ def test_drawn_stories():
         example = task.sample(jax.random.key(0), length, 20)
         (stop,) = [number for number, name in enumerate(task.input_names) if name == "."]
         assert 0 <= length - int((example.inputs[example.input_mask] == stop).sum()) <= 1
+
+
+def test_no_story_is_in_two_splits(tmp_path, monkeypatch):
+    """There are 144 different stories of one sentence about one fact."""
+    monkeypatch.setenv("LENMEM_CACHE", str(tmp_path))
+    few = {"kinds": ("one_fact",), "train_lengths": (1, 1), "test_lengths": (1, 2)}
+    task = Stories(**few, examples=60, held_out_examples=40, batches="mixed")
+    found = [set(texts(task, split)) for split in ("train", "validation", "test")]
+    assert sum(map(len, found)) == len(set.union(*found)) == 140
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,19 @@ def test_a_context_of_another_file_is_read(tmp_path):
     assert sorted(texts.values()) == ["3 £", "the Café “Ōtsu”"]
 
 
+def test_a_context_is_as_long_as_its_words_are_many(tmp_path):
+    """And not as its letters."""
+    for name, context in (
+        ("train-v1.1.json", "He is at the mill ."),
+        ("dev-v1.1.json", "Enormous lighthouses everywhere"),
+    ):
+        answer = {"answer_start": 0, "text": context.split()[0]}
+        paragraph = {"context": context, "qas": [{"id": name, "question": "Where?", "answers": [answer]}]}
+        (tmp_path / name).write_text(json.dumps({"data": [{"title": "", "paragraphs": [paragraph]}]}))
+    task = SMALL(directory=str(tmp_path), train_share=0.5)
+    assert (task.train_lengths, task.test_lengths) == ((3, 3), (6, 6))
+
+
 def test_a_missing_library_is_one_line(monkeypatch):
     import sys
 

@@ -82,7 +82,7 @@ def test_subwords_are_those_of_the_shorter_sentences(directory):
         path = directory / f"val.{language}"
         lines = path.read_text().splitlines()
         most = max(range(len(lines)), key=lambda at: len(lines[at].split()))
-        lines[most] += " zyzzyva" * 9
+        lines[most] += " zyzzyva" * 999
         path.write_text("\n".join(lines) + "\n")
     task = Translation(directory=str(directory), vocabulary_size=300, data_seed=1)
     assert task.contents.encoding == first

@@ -544,7 +544,7 @@ def test_sown_losses_are_added_and_not_logged():
         def __call__(self, inputs, input_mask, target_mask, *, targets=None, train=False):
             bias = self.param("bias", nn.initializers.ones, (self.output_size,))
             self.sow("losses", "size", jnp.sum(bias))
-            self.sow("losses", "half", 0.5)
+            self.sow("losses", "halves", jnp.full((2,), 0.25))
             return jnp.broadcast_to(bias, (*target_mask.shape, self.output_size))
 
     batch = TASK.source("train", 4).batch(jax.random.key(0), 0)

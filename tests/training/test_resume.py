@@ -76,7 +76,8 @@ def test_every_field_that_differs_is_named():
 def test_what_only_says_how_it_is_computed_may_differ():
     run = experiment(devices=1, seeds_at_once=1, widths=2)
     assert same_experiment(saved(run), experiment())
-    assert not same_experiment(saved(run), experiment(log_every=1))
+    for other in ({"log_every": 1}, {"batch_size": 8}, {"growing": 2}, {"precision": "bf16"}, {"seed": 1}):
+        assert not same_experiment(saved(run), experiment(**other)), other
     for transformation in (optax.adam(0.1), optax.sgd(0.5)):  # saved alike, without their numbers
         unknown = experiment(optimizer=transformation)
         assert not same_experiment(saved(unknown), unknown) and not experiment_differences(saved(unknown), unknown)

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.metrics import is_share
 from lenmem.evaluation.plots.look import COLORS, FAINT, INK, MARKERS, STYLES, Path, finish, plain, style
 from lenmem.evaluation.statistics import summarise
 from lenmem.evaluation.tables import check_metrics, grid, shown_metrics
@@ -46,8 +47,7 @@ def plot_curves(
         ax.set_xlabel(_length_label(curves))
         for number, curve in enumerate(curves):
             _curve(ax, curve, name, number)
-    labels = [plain(label) for label in _labels(curves)]
-    _curve_legend(figure, curves, labels)
+    _curve_legend(figure, curves, _labels(curves))
     figure.suptitle(plain(_task_title(curves) if title is None else title), fontsize=12, color=INK)
     return finish(figure, path)
 
@@ -236,7 +236,7 @@ def _seeds_by_step(ax: Axes, history: Sequence[Mapping[str, Any]], key: str, lab
 
 
 def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None:
-    """Percent from 0 to 100, with the training lengths shaded."""
+    """Percent from 0 to 100 for a share, with the training lengths shaded."""
     check_metrics(curves, [metric])
     style(ax)
     for first, last in _train_ranges(curves):
@@ -252,8 +252,9 @@ def _accuracy_axes(ax: Axes, curves: Sequence[LengthCurve], metric: str) -> None
         margin = max(0.5, 0.01 * (high - low))
         ax.set_xlim(low - margin, high + margin)
         ax.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True, min_n_ticks=1))
-    ax.set_ylim(-0.03, 1.03)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if is_share(metric):
+        ax.set_ylim(-0.03, 1.03)
+        ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
 def _curve(ax: Axes, curve: LengthCurve, metric: str, number: int, linewidth: float = 2) -> None:

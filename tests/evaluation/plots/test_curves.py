@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from matplotlib.ticker import PercentFormatter
 
 from lenmem.evaluation import plots
 from lenmem.evaluation.lengths import LengthCurve
@@ -41,6 +42,13 @@ def test_curves_show_medians_and_ranges(tmp_path):
         np.testing.assert_allclose([at_one.min(), at_one.max()], np.sort(curve.at(12)[metric])[[0, -1]])
     labels = [entry.get_text() for entry in figure.legends[0].get_texts()]
     assert labels == ["lantm", r"costs \$5 \$6", "lowest to highest of 3 seeds", "training lengths 1 to 8"]
+
+
+def test_a_perplexity_is_no_percentage():
+    curve = make()
+    own = dataclasses.replace(curve, values={"perplexity": 30 * curve.values["token_accuracy"]})
+    (ax,) = plots.plot_curves([own], metric="perplexity").axes
+    assert ax.get_ylim()[1] > 1.03 and not isinstance(ax.yaxis.get_major_formatter(), PercentFormatter)
 
 
 @pytest.mark.parametrize(
