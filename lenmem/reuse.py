@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import sys
 import sysconfig
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -78,7 +79,7 @@ class _Search:
         elif (wrapped := getattr(value, "__wrapped__", None)) is not None:  # such as a jitted function
             yield from self.of(wrapped)
         elif text and isinstance(value, _PLAIN):
-            yield repr(value)
+            yield _as_text(value)
 
     def _of_class(self, kind: type) -> Iterator[Hashable]:
         if not self._is_new(kind) or not _is_own(kind.__module__):
@@ -116,6 +117,15 @@ class _Search:
         new = id(value) not in self.seen
         self.seen.add(id(value))
         return new
+
+
+def _as_text(value: Any) -> str:
+    """A plain value as text; of an array a hash, since large ones are not written in full."""
+    if isinstance(value, np.ndarray | jax.Array):
+        with suppress(TypeError):  # a traced array, or one of random keys
+            digest = hashlib.sha256(np.asarray(value).tobytes()).hexdigest()
+            return f"{value.dtype}{value.shape} {digest}"
+    return repr(value)
 
 
 def _closure(function: FunctionType) -> Iterator[Any]:

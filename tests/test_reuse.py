@@ -84,6 +84,11 @@ def test_functions_are_searched_too():
 
     for of in (made, lambda x: functools.partial(made(x), 1), lambda x: jax.jit(made(x))):
         assert own_code(of(1)) == own_code(of(1)) != own_code(of(2))
+    large = np.zeros(5000)
+    before = own_code(made(large))
+    large[2500] = 1
+    assert own_code(made(large)) != before
+    assert own_code(made(jax.random.key(0))) == own_code(made(jax.random.key(0)))
     assert own_code(jnp.sum, nn.Dense(3), TASK, models.make("gru")) == ()
 
 
