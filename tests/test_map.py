@@ -181,6 +181,23 @@ def test_the_clock_starts_after_the_schedule_is_compiled(monkeypatch):
     assert seen == ["schedule", "clock", "schedule", "clock"]
 
 
+def test_the_schedule_follows_the_clock(monkeypatch):
+    """Ten steps take a second of four."""
+    counts, seconds = [], iter(range(100))
+
+    class Watched(Cosine):
+        def __call__(self, count, steps):
+            counts.append(count / steps)
+            return super().__call__(count, steps)
+
+    monkeypatch.setattr("lenmem.map.training.Cosine", Watched)
+    monkeypatch.setattr("lenmem.map.training.time.process_time", lambda: next(seconds))
+    task = tasks.make("copy", train_lengths=(1, 2))
+    trainer = Trainer(Experiment(task, models.make("lstm", hidden_size=4, embedding_size=2)), batch_size=2)
+    _, steps = trainer.fit(jax.random.split(jax.random.key(0), 1), (1e-2,), seconds=4.0)
+    assert counts[1:] == [0, 0.25, 0.5, 0.75] and steps == 40
+
+
 def test_a_cell_is_trained_at_the_rate_with_the_lowest_loss(monkeypatch, tmp_path):
     """Of equal starts. A rate at which the network diverges is not chosen, and no test length counts."""
     asked, splits, losses = [], [], iter([[np.nan, 0.2, 0.3], [0.1, 0.1]])

@@ -61,6 +61,7 @@ DROPPED = {
     ("nam_transformer", "dropout"): {16: 3 + 2, 12: 2},
     ("transformer_seq2seq", "dropout"): {16: 3 + 4, 7: 2, 3: 1, 12: 2},
     ("bert", "dropout"): {16: 3 + 2, 8: 2, 12: 2},
+    ("bert_span", "dropout"): {16: 3 + 2, 5: 2},
     ("lsam", "dropout"): {16: 3, 12: 1},
     ("lstm_attention", "dropout"): {16: 3},
     ("lstm_classifier", "dropout"): {16: 2},
@@ -69,7 +70,7 @@ DROPPED = {
     ("delta_net", "dropout"): {16: 4},
 }
 """(model, field) -> number of dropouts of states (of width 16), hidden units (12), and attention weights to the 8
-columns of input and answer, the 7 of an input with its ends, or the 3 answers. With the field `layers`: two layers."""
+columns of input and answer, the 7 of an input with its ends, its 5, or the 3 answers. There are two `layers`."""
 
 
 @pytest.mark.parametrize(("name", "field"), DROPPED)
@@ -77,8 +78,10 @@ def test_all_that_a_network_drops_in_training(name, field):
     known = models.fields_of(name)
     fields = {key: value for key, value in (SIZES | {"layers": 2}).items() if key in known}
     fields |= dict.fromkeys([key for key in known if key.endswith("dropout")], 0.0)
-    model = models.make(name, Spec(vocabulary=4, output_size=5), **fields | {field: 0.5})
-    batch = jnp.zeros((1, 5), int), jnp.ones((1, 5), bool), jnp.ones((1, 3), bool)
+    spans = name == "bert_span"
+    spec = Spec(vocabulary=4, output_size=5, answers_are_columns=spans, separator=3 if spans else None)
+    model, answers = models.make(name, spec, **fields | {field: 0.5}), 2 if spans else 3
+    batch = jnp.zeros((1, 5), int), jnp.ones((1, 5), bool), jnp.ones((1, answers), bool)
     params = jax.eval_shape(model.init, jax.random.key(0), *batch)
     found = {}
 
@@ -92,7 +95,7 @@ def test_all_that_a_network_drops_in_training(name, field):
     def run(train):
         found.clear()
         rngs = dict.fromkeys(STREAMS, jax.random.key(0))
-        given = {"targets": jnp.zeros((1, 3), int), "train": train, "rngs": rngs}
+        given = {"targets": jnp.zeros((1, answers), int), "train": train, "rngs": rngs}
         with nn.intercept_methods(notice):
             jax.eval_shape(lambda params: model.apply(params, *batch, **given), params)
         return collections.Counter(width for width, off in found.values() if not off)

@@ -236,15 +236,16 @@ def texts(name, length):
 
 
 def test_anything_may_be_hidden():
-    """Any symbol of a word, any command and any number."""
-    for name, places in (
-        ("missing_duplicate", set(range(6))),
-        ("missing_palindrome", set(range(7))),
-        ("nondeterministic_stack_manipulation", set(range(1, 5))),
-    ):
-        assert {text.index("?") for text in texts(name, 7)} == places
+    """Any symbol of a word, any number, and any command after a stack of any size."""
+    for name, places in (("missing_duplicate", 6), ("missing_palindrome", 7)):
+        assert {text.index("?") for text in texts(name, 7)} == set(range(places))
     before = [sum(symbol.isdigit() for symbol in text[: text.index("x")]) for text in texts("solve_equation", 9)]
     assert set(before) == {0, 1}
+    found = {
+        (next(place for place, symbol in enumerate(text) if symbol not in "01"), text.index("?"))
+        for text in texts("nondeterministic_stack_manipulation", 7)
+    }
+    assert found == {(size, place) for size in range(1, 5) for place in range(size, 5)}
 
 
 def test_every_symbol_occurs_where_it_may():
