@@ -270,11 +270,9 @@ def _fields(record: Mapping[str, Any]) -> str:
     """The fields of the model that differ from their defaults, and the main settings of the training."""
     experiment: Experiment = from_plain(record["experiment"])
     model, training, rule = experiment.model, experiment.training, experiment.training.optimizer
-    changed = [
-        f"{field.name}={getattr(model, field.name)!r}"
-        for field in dataclasses.fields(model)
-        if field.name in settable(model) and getattr(model, field.name) != field.default
-    ]
+    defaults = {field.name: field.default for field in dataclasses.fields(model)}
+    fields = {name: getattr(model, name) for name in settable(model)}
+    changed = [f"{name}={value!r}" for name, value in fields.items() if value != defaults[name]]
     rate = f" at {rule.learning_rate:g}" if isinstance(rule, Optimizer) else ""
     grows = f", lengths grow for {training.growing}" if training.growing else ""
     return "; ".join([*changed, f"{training.steps} steps of {training.batch_size}{rate}{grows}"])

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from lenmem import drawing
-from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.files import make_directory, read_json
 from lenmem.runs import find_run, open_run, read_curve
-from lenmem.tasks.base import draw, evenly_spaced, occurs
+from lenmem.tasks.base import draw, evenly_spaced
 from lenmem.zoo import shelf
 
 MOST_LENGTHS = 8
@@ -147,7 +147,7 @@ def _lengths(run: Run, of: str, length: int | None) -> list[int]:
     task = run.experiment.task
     if of == "trials" or length is not None:
         return [task.train_lengths[1] if length is None else length]
-    known = [n for n in task.curve_lengths if n >= task.train_lengths[0] and occurs(task, n)]
+    known = [n for n in Evaluation().lengths_for(task) if n >= task.train_lengths[0]]
     return evenly_spaced(known, MOST_LENGTHS)
 
 

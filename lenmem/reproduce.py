@@ -22,7 +22,7 @@ import numpy as np
 
 from lenmem import configs, papers
 from lenmem.errors import choices, nearest
-from lenmem.evaluation.lengths import LengthCurve, length_curve
+from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve
 from lenmem.evaluation.metrics import is_share, score
 from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
@@ -326,7 +326,7 @@ def far_curves(experiment: Experiment, params: Any, lengths: Iterable[int] = ())
         (near if length <= 4 * longest else far).add(length)
     parts = [(occurring(task, near), evaluation.samples), (occurring(task, far), FAR_SAMPLES)]
     if not task.endless:
-        parts = [(task.curve_lengths, evaluation.samples)]
+        parts = [(Evaluation().lengths_for(task), evaluation.samples)]
     return _curves(experiment, params, parts)
 
 

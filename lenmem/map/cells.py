@@ -13,12 +13,11 @@ from typing import Any
 
 from lenmem import models, tasks
 from lenmem.errors import choices, nearest
+from lenmem.evaluation.lengths import Evaluation
 from lenmem.fields import PositiveFloat, PositiveInt, check_fields
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task, occurring
 
-LEARNED = 0.95
-"""The median exact match at which a length counts as mastered."""
 BEYOND = (9 / 8, 5 / 4, 3 / 2, 7 / 4, 2, 5 / 2, 3, 4)
 """The measured lengths beyond training, relative to the longest training length."""
 STEPS_AT_ONCE = 10
@@ -201,7 +200,7 @@ def task_of(heading: str) -> Task:
 def curve_lengths(task: Task) -> tuple[int, ...]:
     """The measured lengths: four of training and those `BEYOND`; all that there are, if the task is not endless."""
     if not task.endless:
-        return task.curve_lengths
+        return Evaluation().lengths_for(task)
     longest = task.train_lengths[1]
     trained = (max(task.train_lengths[0], math.ceil(longest * i / 4)) for i in range(1, 5))
     return tuple(occurring(task, (*trained, *(round(longest * factor) for factor in BEYOND))))

@@ -121,7 +121,6 @@ def run_cell(cell: Cell, budget: Budget, results: Path, say: Callable[[str], Non
     task = task_of(cell.task)
     model, parameters = sized(cell.network, task, budget.parameters)
     evaluation = Evaluation(lengths=curve_lengths(task), samples=budget.samples)
-    evaluation.lengths_for(task)  # errors before the training, not after it
     experiment = Experiment(task, model, evaluation=evaluation)
     environment = describe_environment()
     trainer, key = Trainer(experiment, budget.batch_size), jax.random.key(0)

@@ -37,6 +37,6 @@ def compiled_alone(operation: Callable[P, T]) -> Callable[P, T]:
             return operation(*arguments, **keywords)
         options = {name: x for name, x in keywords.items() if isinstance(x, bool | int | float | str | None)}
         arrays: Any = {name: x for name, x in keywords.items() if name not in options}
-        return compiled(tuple(options.items()), (platform(), device_kind(), spread()), *arguments, **arrays)
+        return compiled(tuple(sorted(options.items())), (platform(), device_kind(), spread()), *arguments, **arrays)
 
     return call

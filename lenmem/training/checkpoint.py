@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lenmem.errors import first_line
 from lenmem.leaves import check_fit, from_leaves, named_leaves, shortened
 from lenmem.training import processes
 from lenmem.types import PyTree
@@ -381,8 +382,7 @@ def _reason(error: BaseException) -> str:
     """The operating system's description of an error, or the first line of its message."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror} ({error.filename})" if error.filename else error.strerror
-    text = str(error).strip()
-    code = re.search(r"os_error_code='(\d+)'", text)  # TensorStore's way to say ENOSPC and its like
+    code = re.search(r"os_error_code='(\d+)'", str(error))  # TensorStore's way to say ENOSPC and its like
     if code:
         return os.strerror(int(code[1]))
-    return text.splitlines()[0][:300] if text else type(error).__name__
+    return first_line(error)[:300]
