@@ -233,12 +233,12 @@ class PositionScores(Part):
             kernel = self.mapped(jnp.eye(self.features, dtype=placed.dtype))
             vectors = jnp.einsum("bqhk,dhk->bhqd", placed, kernel).astype(jnp.float32)
             return ops.sinusoidal_logits(vectors, at[:, None], keys_at[:, None])
-        scores = jnp.einsum("bqhk,ohk->bhqo", placed, table)
         if at.shape == keys_at.shape:
-            return ops.shifted(scores)
+            return ops.offset_logits(placed, table)
         count = keys_at.shape[-1]
         if at.shape != (1,):
             raise ValueError(f"there are {at.shape[-1]} queries for {count} keys; allowed are 1 and {count}")
+        scores = jnp.einsum("bqhk,ohk->bhqo", placed, table)
         return jax.lax.dynamic_slice_in_dim(scores, count - 1 - (at[0] - keys_at[0]), count, axis=-1)
 
 

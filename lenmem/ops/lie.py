@@ -9,6 +9,8 @@ Shapes: `position` [..., d], `keys` [..., T, d], `strengths` and `mask` [..., T]
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -121,13 +123,24 @@ def softmax_distance_weights(
 
 def masked_softmax(logits: Float[Array, "... T"], mask: Bool[Array, "... T"] | None) -> Float[Array, "... T"]:
     """Softmax over the unmasked slots and exactly 0 elsewhere; if all slots are masked, all weights are zero."""
-    if mask is None:
-        return jax.nn.softmax(logits, axis=-1)
-    peak = jnp.max(jnp.where(mask, logits, -jnp.inf), axis=-1, keepdims=True)
-    peak = jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
-    exponentials = jnp.where(mask, jnp.exp(jnp.where(mask, logits - peak, 0)), 0)
+    return jax.nn.softmax(logits, axis=-1) if mask is None else _masked_softmax(logits, mask)
+
+
+@jax.custom_jvp
+def _masked_softmax(logits: jax.Array, mask: jax.Array) -> jax.Array:
+    seen = jnp.where(mask, logits, -jnp.inf)
+    peak = jnp.max(seen, axis=-1, keepdims=True)
+    exponentials = jnp.exp(seen - jnp.where(jnp.isfinite(peak), peak, 0))
     total = jnp.sum(exponentials, axis=-1, keepdims=True)
     return exponentials / jnp.where(total > 0, total, 1)
+
+
+@_masked_softmax.defjvp
+def _(primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, Any]) -> tuple[jax.Array, jax.Array]:
+    """dw = w (dx - sum w dx), so that the weights are all that the backward pass needs."""
+    weights = _masked_softmax(*primals)
+    change = tangents[0]
+    return weights, weights * (change - jnp.sum(weights * change, axis=-1, keepdims=True))
 
 
 def dot_product_weights(

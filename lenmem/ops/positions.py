@@ -2,7 +2,7 @@
 
 Vectors that are added to states: `sinusoidal`. Rotations of queries and keys: `rotary`. Biases of attention logits:
 `alibi`, `t5_buckets` (indices into a learned table), `fire_distances` (inputs of a learned network), and those of
-Transformer-XL: `shifted` for positions 0, 1, 2, .., `relative_logits` for positions near each other, and
+Transformer-XL: `offset_logits` for positions 0, 1, 2, .., `relative_logits` for positions near each other, and
 `sinusoidal_logits` for any positions. `random_positions` draws positions for any of these. `forgetting` is a bias that
 depends on the input.
 
@@ -11,6 +11,9 @@ if all positions are shifted by the same amount, and so are the products of rota
 """
 
 from __future__ import annotations
+
+import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -156,6 +159,28 @@ def sinusoidal_logits(
     O(Q K d).
     """
     return rotary(vectors, -queries) @ jnp.swapaxes(sinusoidal(keys, vectors.shape[-1]), -1, -2)
+
+
+def offset_logits(
+    vectors: Float[Array, "... N heads d"], table: Float[Array, "offsets heads d"]
+) -> Float[Array, "... heads N N"]:
+    """v_i . T_{j - i} for positions 0 .. N - 1, with the rows of `table` for the offsets 1 - N .. N - 1.
+
+    Either each vector is multiplied by the N rows of its window of the table, O(N^2 heads d) numbers; or by all rows,
+    O(2 N^2 heads) numbers for each sequence, of which `shifted` selects N. The form with fewer numbers is taken: windows
+    if d is at most twice the number of sequences. O(N^2 heads d) operations for each sequence. Raises ValueError if
+    the table does not have 2N - 1 rows.
+    """
+    *batch, length, heads, width = vectors.shape
+    if len(table) != 2 * length - 1:
+        raise ValueError(f"the table has {len(table)} rows; {length} positions need {2 * length - 1}")
+    if width > 2 * math.prod(batch):
+        return shifted(jnp.einsum("...qhd,ohd->...hqo", vectors, table))
+    columns = jnp.moveaxis(table, 0, -1)
+    window = functools.partial(jax.lax.dynamic_slice_in_dim, columns, slice_size=length, axis=-1)
+    windows = jax.vmap(window)(length - 1 - jnp.arange(length))  # [N, heads, d, N]
+    rows = jnp.moveaxis(vectors.reshape(-1, length, heads, width), 0, 2)  # [N, heads, B, d]: a product for each i
+    return jnp.transpose(rows @ windows, (2, 1, 0, 3)).reshape(*batch, heads, length, length)
 
 
 def shifted(scores: Float[Array, "... N offsets"]) -> Float[Array, "... N N"]:

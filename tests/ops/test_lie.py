@@ -307,6 +307,10 @@ def test_masked_softmax(logits, mask):
         np.testing.assert_allclose(got[mask], exponentials / exponentials.sum(), atol=1e-6)
     if mask.all():
         np.testing.assert_allclose(got, ops.masked_softmax(logits, None), atol=1e-6)
+    unknown = jnp.where(mask, logits, jnp.nan)
+    jacobian = jax.jacrev(ops.masked_softmax)(unknown, jnp.asarray(mask))
+    np.testing.assert_allclose(jacobian, np.diag(got) - np.outer(got, got), atol=1e-6)
+    np.testing.assert_allclose(jax.jacfwd(ops.masked_softmax)(unknown, jnp.asarray(mask)), jacobian, atol=1e-6)
 
 
 # Gradients and types --------------------------------------------------------------------------------------------------

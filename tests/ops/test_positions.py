@@ -162,6 +162,30 @@ def test_shifted():
         np.testing.assert_array_equal(ops.shifted(jnp.asarray(x)), wanted)
 
 
+@pytest.mark.parametrize("batch", [(), (1,), (2, 3), (40,)])
+def test_offset_logits_against_a_loop(batch: tuple[int, ...]):
+    """Few sequences take all offsets of each query, many take a window of the table for each query."""
+    rng = np.random.default_rng(3)
+    for n in (1, 6):
+        vectors, table = rng.normal(size=(*batch, n, 2, 5)), rng.normal(size=(2 * n - 1, 2, 5))
+        given = jnp.asarray(vectors, jnp.float32), jnp.asarray(table, jnp.float32)
+        weights = rng.normal(size=(*batch, 2, n, n))
+        wanted, of_vectors, of_table = np.zeros(weights.shape), np.zeros_like(vectors), np.zeros_like(table)
+        for i, j in np.ndindex(n, n):
+            row = j - i + n - 1
+            wanted[..., i, j] = (vectors[..., i, :, :] * table[row]).sum(-1)
+            pull = weights[..., i, j][..., None]
+            of_vectors[..., i, :, :] += pull * table[row]
+            of_table[row] += (pull * vectors[..., i, :, :]).reshape(-1, 2, 5).sum(0)
+        got, pullback = jax.vjp(jax.jit(ops.offset_logits), *given)
+        np.testing.assert_allclose(got, wanted, atol=1e-5)
+        gradients = pullback(jnp.asarray(weights, jnp.float32))
+        for mine, true in zip(gradients, (of_vectors, of_table), strict=True):
+            np.testing.assert_allclose(mine, true, atol=2e-5)
+    with pytest.raises(ValueError, match="10 rows; 6 positions need 11"):
+        ops.offset_logits(given[0], jnp.ones((10, 2, 5)))
+
+
 SHIFTED = {
     "rotary": lambda q, k: ops.rotary(jnp.ones((len(q), 4)), q) @ ops.rotary(jnp.ones((len(k), 4)), k).T,
     "alibi": lambda q, k: ops.alibi(q, k, 2),
