@@ -166,10 +166,10 @@ def offset_logits(
 ) -> Float[Array, "... heads N N"]:
     """v_i . T_{j - i} for positions 0 .. N - 1, with the rows of `table` for the offsets 1 - N .. N - 1.
 
-    Either each vector is multiplied by the N rows of its window of the table, O(N^2 heads d) numbers; or by all rows,
-    O(2 N^2 heads) numbers for each sequence, of which `shifted` selects N. The form with fewer numbers is taken: windows
-    if d is at most twice the number of sequences. O(N^2 heads d) operations for each sequence. Raises ValueError if
-    the table does not have 2N - 1 rows.
+    Either each vector is multiplied by the N rows of its window of the table; the windows are N^2 heads d numbers. Or
+    it is multiplied by all rows, and `shifted` selects N products; these are 2 N^2 heads numbers for each sequence. The
+    form with fewer numbers is taken: windows if d is at most twice the number of sequences. O(N^2 heads d) operations
+    for each sequence. Raises ValueError if the table does not have 2N - 1 rows.
     """
     *batch, length, heads, width = vectors.shape
     if len(table) != 2 * length - 1:
