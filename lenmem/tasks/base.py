@@ -294,8 +294,8 @@ def occurs(task: Task, length: int) -> bool:
 def occurring(task: Task, lengths: Iterable[int]) -> list[int]:
     """The lengths, each replaced by the one before it if the task has no example of it, such as an even one; ascending
     and without repetition. Those that have no example before them either are left out."""
-    candidates = (n if occurs(task, n) else n - 1 for n in lengths)
-    return sorted({n for n in candidates if n > 0 and occurs(task, n)})
+    nearest = (next((m for m in (n, n - 1) if m > 0 and occurs(task, m)), None) for n in lengths)
+    return sorted({n for n in nearest if n is not None})
 
 
 def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch:

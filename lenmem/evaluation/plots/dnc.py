@@ -21,7 +21,19 @@ from lenmem.evaluation import states as analysis
 from lenmem.evaluation.lengths import LengthCurve
 from lenmem.evaluation.plots.curves import plot_curve_panels
 from lenmem.evaluation.plots.figures import Trial, redraws
-from lenmem.evaluation.plots.look import COLORS, FAINT, INK, MARKERS, READ, WRITE, Path, finish, plain, style
+from lenmem.evaluation.plots.look import (
+    COLORS,
+    FAINT,
+    INK,
+    MARKERS,
+    READ,
+    WRITE,
+    Path,
+    color_bar,
+    finish,
+    plain,
+    style,
+)
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
 from lenmem.evaluation.states import PHASES, Phase, States
@@ -146,10 +158,7 @@ def plot_states(
             raise ValueError(f"states of the phase {phase} must lie in the plane, got shape {states.points.shape}")
         dots = _paths(row[0], states, states.time, "viridis")
         row[0].set_title(f"{phase}, by time", loc="left", fontsize=11, color=INK)
-        bar = figure.colorbar(dots, ax=row[0], aspect=24, pad=0.02, ticks=MaxNLocator(nbins=6, integer=True))
-        bar.set_label("step", fontsize=9)
-        bar.ax.tick_params(labelsize=8)
-        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        color_bar(figure, dots, row[0], "step", ticks=MaxNLocator(nbins=6, integer=True))
         if symbols is None:
             continue
         shown = symbols[states.example, states.time]

@@ -18,7 +18,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from lenmem.evaluation.plots.figures import Trial, parts, redraws
-from lenmem.evaluation.plots.look import FAINT, INK, READ, SMALLEST, WRITE, Path, every, finish, plain, style
+from lenmem.evaluation.plots.look import (
+    FAINT,
+    INK,
+    READ,
+    SMALLEST,
+    WRITE,
+    Path,
+    color_bar,
+    every,
+    finish,
+    plain,
+    require_traces,
+    require_within,
+    style,
+)
 from lenmem.evaluation.plots.paths import annotate, arc, window
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
@@ -69,14 +83,8 @@ def memory_of(traces: Mapping[str, np.ndarray], example: int) -> MemoryTrace:
     Needs the traces `write_head`, `read_head`, `decoding` and `valid`; without `write_strength`, writes have full
     strength. Raises ValueError if a trace is missing or the example does not exist.
     """
-    for name in ("write_head", "read_head", "decoding", "valid"):
-        if name not in traces:
-            raise ValueError(
-                f"a picture of Lie-access memory needs the trace {name!r}; this model has {', '.join(sorted(traces))}"
-            )
-    examples = traces["valid"].shape[0]
-    if not 0 <= example < examples:
-        raise ValueError(f"example must lie between 0 and {examples - 1}, got {example}")
+    require_traces(traces, ("write_head", "read_head", "decoding", "valid"), "a picture of Lie-access memory")
+    require_within(len(traces["valid"]), example=example)
     valid, decoding = traces["valid"][example], traces["decoding"][example]
     writes = valid & ~decoding
     keys = traces["write_head"][example][writes]
@@ -126,10 +134,7 @@ def plot_key_space(
     dots = _plane(ax, keys, reads, memory.strengths)
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     ax.set(xlabel="key 1" if d == 2 else "principal axis 1", ylabel="key 2" if d == 2 else "principal axis 2")
-    bar = figure.colorbar(dots, ax=ax, shrink=0.5, aspect=18, pad=0.02, ticks=[0, 0.5, 1])
-    bar.set_label("strength of the write", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    color_bar(figure, dots, ax, "strength of the write", shrink=0.5, ticks=[0, 0.5, 1])
     handles = [
         Line2D([], [], color=WRITE, marker="o", markerfacecolor="black", markersize=5, linewidth=1),
         Line2D([], [], color=READ, marker=".", markersize=5, linewidth=1.2),
@@ -204,11 +209,8 @@ def plot_rows(
     ax.set_ylim(bottom + 0.6, -0.8)
     ax.margins(x=0.06)
     ax.set(xlabel="principal axis of the keys", ylabel="token read, one row per step")
-    bar = figure.colorbar(dots, ax=ax, fraction=0.03, shrink=min(1, 1.8 / (row * (steps + tall))), pad=0.02)
-    bar.set_ticks([0, 0.5, 1])
-    bar.set_label("strength of the write", fontsize=9)
-    bar.ax.tick_params(labelsize=8)
-    bar.outline.set_linewidth(0.5)  # pyright: ignore[reportCallIssue]
+    shrink = min(1, 1.8 / (row * (steps + tall)))
+    color_bar(figure, dots, ax, "strength of the write", shrink=shrink, ticks=[0, 0.5, 1])
     figure.suptitle(plain(title), fontsize=11, color=INK)
     return finish(figure, path)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,12 +71,12 @@ def name_ticks(axis: Any, names: Sequence[str] | None, count: int, what: str, si
     axis.set_tick_params(labelsize=max(SMALLEST, min(8, 55 * size)), length=0, labelrotation=90 if upright else 0)
 
 
-def color_bar(figure: Figure, image: Any, ax: Any, label: str, shrink: float = 1.0) -> None:
+def color_bar(figure: Figure, image: Any, ax: Any, label: str, *, shrink: float = 1.0, ticks: Any = None) -> None:
     """A labelled colour bar beside some axes."""
-    bar = figure.colorbar(image, ax=ax, aspect=24, fraction=0.04, pad=0.02, shrink=shrink)
+    bar = figure.colorbar(image, ax=ax, aspect=24, fraction=0.04, pad=0.02, shrink=shrink, ticks=ticks)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.outline.set(linewidth=0.5, edgecolor=FAINT)  # pyright: ignore[reportCallIssue]
 
 
 def style(ax: Axes) -> None:
@@ -94,6 +94,20 @@ def matrix(values: np.ndarray, what: str) -> np.ndarray:
     if values.ndim != 2 or not values.size:
         raise ValueError(f"{what} must be a matrix with at least one entry, got shape {values.shape}")
     return values
+
+
+def require_traces(traces: Mapping[str, np.ndarray], names: Sequence[str], picture: str) -> None:
+    """Raises ValueError, naming the traces that there are, if a picture lacks one."""
+    for name in names:
+        if name not in traces:
+            raise ValueError(f"{picture} needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
+
+
+def require_within(count: int, **numbers: int) -> None:
+    """Raises ValueError, naming the argument, if one of the numbers is not in 0 .. count - 1."""
+    for name, got in numbers.items():
+        if not 0 <= got < count:
+            raise ValueError(f"{name} must lie between 0 and {count - 1}, got {got}")
 
 
 def plain(text: str) -> str:

@@ -25,6 +25,8 @@ from lenmem.evaluation.plots.look import (
     mark_answers,
     name_ticks,
     plain,
+    require_traces,
+    require_within,
 )
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
@@ -89,13 +91,11 @@ def tape_of(traces: Mapping[str, np.ndarray], example: int, *, layer: int = 0, t
     """
     layers = tape_layers(traces)
     if not layers:
-        raise ValueError(
-            f"a picture of a tape needs the trace 'read_position'; this model has {', '.join(sorted(traces))}"
-        )
+        require_traces(traces, ["read_position"], "a picture of a tape")
     shape = traces[f"{layers[0]}read_position"].shape
-    for name, got, count in (("example", example, shape[0]), ("layer", layer, len(layers)), ("tape", tape, shape[2])):
-        if not 0 <= got < count:
-            raise ValueError(f"{name} must lie between 0 and {count - 1}, got {got}")
+    require_within(shape[0], example=example)
+    require_within(len(layers), layer=layer)
+    require_within(shape[2], tape=tape)
     heads = {
         name: np.asarray(traces[layers[layer] + name][example, :, tape], np.float64)
         for name in ("write_position", "read_position", "jump_target")

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lenmem.evaluation.plots.figures import Trial, parts, redraws
-from lenmem.evaluation.plots.look import COLORS, INK, MARKERS, Path, finish, plain, style
+from lenmem.evaluation.plots.look import COLORS, INK, MARKERS, Path, finish, plain, require_within, style
 from lenmem.evaluation.plots.maps import plot_maps
 from lenmem.evaluation.plots.registry import CONTEXT, Target, draws
 from lenmem.evaluation.plots.scene import Scene
@@ -101,8 +101,7 @@ def data_flow_of(traces: Mapping[str, np.ndarray], example: int) -> DataFlow:
             "a picture of data flow needs the traces 'attention' of every step and 'column'; this model has "
             f"{', '.join(sorted(traces))}"
         )
-    if not 0 <= example < len(attention):
-        raise ValueError(f"example must lie between 0 and {len(attention) - 1}, got {example}")
+    require_within(len(attention), example=example)
     real = np.nonzero(traces["column"][example])[0]
 
     def of_columns(name: str) -> np.ndarray | None:
@@ -136,16 +135,11 @@ def plot_ndr_attention(
     """
     weights = data_flow_of(traces, example).attention
     heads = weights.shape[1]
-    if head is not None and not 0 <= head < heads:
-        raise ValueError(f"head must lie between 0 and {heads - 1}, got {head}")
-    maps = weights.max(axis=1) if head is None else weights[:, head]
-    label = (
-        "weight"
-        if heads == 1
-        else f"weight of head {head + 1}"
-        if head is not None
-        else f"largest weight of {heads} heads"
-    )
+    if head is None:
+        maps, label = weights.max(axis=1), f"largest weight of {heads} heads"
+    else:
+        require_within(heads, head=head)
+        maps, label = weights[:, head], f"weight of head {head + 1}"
     return plot_maps(
         maps,
         path,
@@ -154,7 +148,7 @@ def plot_ndr_attention(
         columns=names,
         xlabel="source",
         ylabel="target",
-        label=label,
+        label="weight" if heads == 1 else label,
         title=title,
     )
 

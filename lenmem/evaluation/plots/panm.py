@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lenmem.evaluation.plots.figures import Trial, parts, redraws
-from lenmem.evaluation.plots.look import Path
+from lenmem.evaluation.plots.look import Path, require_traces, require_within
 from lenmem.evaluation.plots.maps import plot_maps, plot_strips
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
@@ -89,10 +89,8 @@ def plot_pointers(
     """
     if which not in HEADS:
         raise ValueError(f"which is {which!r}; allowed are {', '.join(HEADS)}")
-    if which not in traces:
-        raise ValueError(f"a picture of pointers needs the trace {which!r}; this model has {', '.join(sorted(traces))}")
-    if not 0 <= example < len(traces[which]):
-        raise ValueError(f"example must lie between 0 and {len(traces[which]) - 1}, got {example}")
+    require_traces(traces, [which], "a picture of pointers")
+    require_within(len(traces[which]), example=example)
     weights = np.swapaxes(traces[which][example], 0, 1)  # [heads, M, slots]
     return plot_maps(
         weights,
