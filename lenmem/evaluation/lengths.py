@@ -113,6 +113,11 @@ class LengthCurve:
         """bool[L]: whether a length is one of training."""
         return (self.train_lengths[0] <= self.lengths) & (self.lengths <= self.train_lengths[1])
 
+    @property
+    def beyond(self) -> np.ndarray:
+        """bool[L]: whether a length is longer than those of training."""
+        return self.lengths > self.train_lengths[1]
+
     def at(self, length: int) -> dict[str, np.ndarray]:
         """metric -> float[S] at one length. ValueError if it was not measured."""
         (index,) = np.nonzero(self.lengths == length)
@@ -128,7 +133,7 @@ class LengthCurve:
         """
         from lenmem.evaluation.statistics import mean_over_lengths
 
-        beyond = self.lengths[self.lengths > self.train_lengths[1]]
+        beyond = self.lengths[self.beyond]
         if not beyond.size:
             raise ValueError(
                 f"no length above {self.train_lengths[1]} was measured; measured were {_ranges(self.lengths)}"

@@ -184,7 +184,7 @@ def _cross_cell(cell: LengthCurve | str, metric: str | None) -> str | Text:
     check_metrics([cell], [metric])
     means = [
         cell.values[metric][:, cell.trained].mean(axis=1) if cell.trained.any() else None,
-        cell.mean_beyond(metric) if np.any(cell.lengths > cell.train_lengths[1]) else None,
+        cell.mean_beyond(metric) if cell.beyond.any() else None,
     ]
     return " / ".join("-" if mean is None else written(metric, summarise(mean).median) for mean in means)
 
@@ -195,7 +195,7 @@ def _have_means(curves: Sequence[LengthCurve]) -> bool:
     same = all(
         curve.train_lengths == first.train_lengths and np.array_equal(curve.lengths, first.lengths) for curve in others
     )
-    return same and int(np.sum(first.lengths > first.train_lengths[1])) > 1
+    return same and int(first.beyond.sum()) > 1
 
 
 def check_metrics(curves: Sequence[LengthCurve], metrics: Sequence[str]) -> None:

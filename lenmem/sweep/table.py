@@ -50,7 +50,7 @@ def columns(outcome: Outcome) -> dict[str, np.ndarray]:
     if curve.trained.any():
         at = {name: values[:, curve.trained].mean(axis=1) for name, values in curve.values.items()}
         found |= {f"{name} at training lengths": mean for name, mean in at.items()}
-    if np.any(curve.lengths > curve.train_lengths[1]):
+    if curve.beyond.any():
         found |= {f"{name} beyond": curve.mean_beyond(name) for name in curve.values}
     return found
 
