@@ -520,8 +520,9 @@ def test_numbers_that_were_not_checked_have_a_question_mark():
         if (record["paper"], record["table"]) == ("chomsky", "table_2")
     ]
     lines = module.page(chomsky).splitlines()
-    (checked,) = [line for line in lines if line.startswith("| reverse_string | RNN | 9")]
-    (unchecked,) = [line for line in lines if line.startswith("| compute_sqrt | RNN | 7")]
+    scores = [line for line in lines if " / " in line]
+    (checked,) = [line for line in scores if line.startswith("| reverse_string | RNN |")]
+    (unchecked,) = [line for line in scores if line.startswith("| compute_sqrt | RNN |")]
     assert "| 62 |" in checked and "| 54.3? |" in unchecked
     assert any("written down from memory of the paper" in line for line in lines)
 
