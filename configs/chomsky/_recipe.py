@@ -85,8 +85,8 @@ def growing(task: ChomskyTask, model: str = "RNN") -> Experiment:
     The paper draws all lengths from the first step on. Growing lengths make the steps shorter. They are not always
     needed: 10,000 steps without them also teach an Elman network modular arithmetic (a run without a record).
     """
-    experiment = small(task, model)
-    training = dataclasses.replace(experiment.training, steps=10_000, growing=7_000, widths=4)
+    experiment = small(task, model, steps=10_000)
+    training = dataclasses.replace(experiment.training, growing=7_000, widths=4)
     return dataclasses.replace(experiment, training=training)
 
 

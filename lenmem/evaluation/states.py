@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lenmem import progress
-from lenmem.evaluation.traces import pca
+from lenmem.evaluation.traces import pca, require_traces
 from lenmem.types import Batch
 
 Phase = Literal["encoding", "decoding"]
@@ -164,6 +164,5 @@ def steps_of(traces: Mapping[str, np.ndarray], phase: str | None) -> np.ndarray:
 
 def trace_of(traces: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A trace. Raises ValueError if it is missing."""
-    if name not in traces:
-        raise ValueError(f"an analysis of states needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
+    require_traces(traces, [name], "an analysis of states")
     return traces[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -92,6 +92,13 @@ def _batch_major(value: np.ndarray, larger: tuple[int, ...]) -> np.ndarray:
     """Moves the axis in which the shapes differ to the front."""
     (axes,) = np.nonzero(np.not_equal(value.shape, larger))
     return np.moveaxis(value, axes[0], 0) if axes.size else value
+
+
+def require_traces(traces: Mapping[str, np.ndarray], names: Sequence[str], user: str) -> None:
+    """Raises ValueError, naming the traces that there are, if `user`, such as "a picture of a tape", lacks one."""
+    for name in names:
+        if name not in traces:
+            raise ValueError(f"{user} needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
 
 
 def column_names(spec: Spec, batch: Batch, example: int, names: Callable[[int], str] = str) -> list[str]:

@@ -29,14 +29,13 @@ from lenmem.evaluation.plots.look import (
     every,
     finish,
     plain,
-    require_traces,
     require_within,
     style,
 )
 from lenmem.evaluation.plots.paths import annotate, arc, window
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
-from lenmem.evaluation.traces import pca
+from lenmem.evaluation.traces import pca, require_traces
 
 
 @draws({"read_head": 3, "write_head": 3, "write_strength": 2, "valid": 2, "decoding": 2})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -94,13 +94,6 @@ def matrix(values: np.ndarray, what: str) -> np.ndarray:
     if values.ndim != 2 or not values.size:
         raise ValueError(f"{what} must be a matrix with at least one entry, got shape {values.shape}")
     return values
-
-
-def require_traces(traces: Mapping[str, np.ndarray], names: Sequence[str], picture: str) -> None:
-    """Raises ValueError, naming the traces that there are, if a picture lacks one."""
-    for name in names:
-        if name not in traces:
-            raise ValueError(f"{picture} needs the trace {name!r}; this model has {', '.join(sorted(traces))}")
 
 
 def require_within(count: int, **numbers: int) -> None:

@@ -25,11 +25,11 @@ from lenmem.evaluation.plots.look import (
     mark_answers,
     name_ticks,
     plain,
-    require_traces,
     require_within,
 )
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
+from lenmem.evaluation.traces import require_traces
 
 
 @draws({"read_position": 4, "write_position": 4}, also={"jump_target": 4}, layers=True)

@@ -13,10 +13,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lenmem.evaluation.plots.figures import Trial, parts, redraws
-from lenmem.evaluation.plots.look import Path, require_traces, require_within
+from lenmem.evaluation.plots.look import Path, require_within
 from lenmem.evaluation.plots.maps import plot_maps, plot_strips
 from lenmem.evaluation.plots.registry import Target, draws
 from lenmem.evaluation.plots.scene import Scene
+from lenmem.evaluation.traces import require_traces
 
 HEADS = {"pointer_weights": "pointer", "relation_weights": "content head"}
 """Trace of weights -> name of its heads."""
