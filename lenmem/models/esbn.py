@@ -123,9 +123,8 @@ class ContextNorm(nn.Module):
         real = mask[..., None]
 
         def mean(x):
-            return jnp.sum(jnp.where(real, x, 0), axis=1, keepdims=True) / jnp.maximum(
-                1, jnp.sum(real, 1, keepdims=True)
-            )
+            count = jnp.sum(real, axis=1, keepdims=True, dtype=x.dtype)
+            return jnp.sum(jnp.where(real, x, 0), axis=1, keepdims=True) / jnp.maximum(1, count)
 
         centred = states.astype(jnp.float32) - mean(states.astype(jnp.float32))
         normal = centred * jax.lax.rsqrt(mean(jnp.square(centred)) + EPSILON)

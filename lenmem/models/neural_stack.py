@@ -84,7 +84,7 @@ class NeuralStackCell(AppendOnlyCell, Part):
         strengths = stack_update(state.strengths, push, pop, state.time)
         weights = stack_read_weights(strengths)
         # The value of this step, with weight d_t, is not in the memory yet.
-        below = jnp.where(jnp.arange(weights.shape[-1]) < state.time[:, None], weights, 0)
+        below = jnp.where(jnp.arange(weights.shape[-1], dtype=state.time.dtype) < state.time[:, None], weights, 0)
         read = push[:, None] * value + jnp.einsum("...t,...wt->...w", below, memory)
 
         self.sow("traces", "pop", pop)

@@ -200,7 +200,7 @@ class Machine(Part):
         stay = STAY * jnp.eye(count, count + 2, dtype=jnp.float32)
         jump = jump.astype(jnp.float32).reshape(-1, count, count + 2) + stay
         distances = jnp.arange(-self.reach, self.reach + 1)
-        shift = shift.astype(jnp.float32).reshape(-1, count, len(distances)) + STAY * (distances == 0)
+        shift = shift.astype(jnp.float32).reshape(-1, count, len(distances)) + jnp.where(distances == 0, STAY, 0.0)
         last = jnp.broadcast_to(memory.last[:, None], heads.shape[:2])
         landed = self.followed(self.jumped(heads, jump, memory) if self.jumps else heads, follow, memory)
         if self.rounded:
@@ -226,7 +226,7 @@ class Machine(Part):
         """The heads after moves by the index with logits [B, 3 H], if there is an index."""
         if logits is None:
             return heads
-        logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1) + STAY * (jnp.arange(1 + len(FOLLOWED)) == 0)
+        logits = logits.astype(jnp.float32).reshape(*heads.shape[:2], -1).at[..., 0].add(STAY)
         options = [heads, *(self.through(heads, table) for table in memory.followed)]
         if self.rounded:
             return likeliest(jnp.stack(options, axis=-1), logits)

@@ -116,7 +116,7 @@ class AdaptiveSteps(Part):
             self.steps,
             remat=self.remat,
         )
-        columns = jnp.maximum(jnp.sum(mask, axis=-1), 1)
+        columns = jnp.maximum(jnp.sum(mask, axis=-1, dtype=remainder.dtype), 1)
         if self.published_penalty:
             columns = jnp.max(columns)
         self.sow("losses", "ponder", self.penalty * jnp.mean(jnp.sum(remainder, axis=-1) / columns))

@@ -170,6 +170,7 @@ class GatedLayer(Part):
         shut = {"kernel_init": glorot(), "bias_init": nn.initializers.constant(-3.0)}
         gate = nn.sigmoid(network("gate", self.gate_size or width, shut).astype(jnp.float32))
         if self.gate_drop and not deterministic:
-            gate = gate * jax.random.bernoulli(self.make_rng("gate"), 1 - self.gate_drop, (*mask.shape, 1))
+            kept = jax.random.bernoulli(self.make_rng("gate"), 1 - self.gate_drop, (*mask.shape, 1))
+            gate = jnp.where(kept, gate, 0)
         self.sow("traces", "gate", jnp.mean(gate, axis=-1))
         return (states + gate * (change - states)).astype(states.dtype)

@@ -66,7 +66,7 @@ class AppendOnlyCell(nn.Module):
         state, memory, written, time = carry
         state, entry, output = self.advance(state, memory, _filled(self, memory, written), step)
         memory = _append(memory, entry, self.initial_slots + time)
-        return (state, memory, written + (step.valid & ~step.decoding), time + 1), output
+        return (state, memory, written + (step.valid & ~step.decoding).astype(written.dtype), time + 1), output
 
 
 def scan_cell(

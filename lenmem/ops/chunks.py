@@ -16,7 +16,8 @@ PyTree = Any
 
 def sum_type(*arrays: jax.Array) -> jnp.dtype:
     """The dtype in which sums over these arrays are computed."""
-    return jnp.result_type(jnp.float32, *arrays)
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(jnp.float32, *arrays)
 
 
 def result_type(*arrays: jax.Array) -> jnp.dtype:

@@ -67,7 +67,8 @@ def nearest_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Ar
     right = jumps((there > here) & (there <= last[..., None, None]), slots == last[..., None], False)
     left = jumps(there < here, slots == 0, True)
     stay = jnp.eye(logits.shape[-1], dtype=logits.dtype)
-    return left + stay * (slots == 0)[:, None], right + stay * (here >= last[..., None, None])
+    left = jnp.where((slots == 0)[:, None], left + stay, left)
+    return left, jnp.where(here >= last[..., None, None], right + stay, right)
 
 
 def next_match(logits: jax.Array, last: jax.Array) -> tuple[jax.Array, jax.Array]:

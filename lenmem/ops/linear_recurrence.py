@@ -141,7 +141,7 @@ def linear_recurrence(
         return kept + outer_products(_scaled(keys, left), updates), (state, updates)
 
     state = jnp.zeros_like(outer_products(keys[..., 0, :, :], values[..., 0, :, :]))
-    state = state if initial is None else state + initial
+    state = state if initial is None else state + initial.astype(kind)
     chunks = jax.tree.map(lambda array: jnp.moveaxis(array, -3, 0), (keys, updates_of_values, of_keys, since, left))
     state, (before, updates) = jax.lax.scan(advance, state, chunks)
     queries = in_chunks(queries)

@@ -38,7 +38,7 @@ def nam_read(
 ) -> Float[Array, "... v"]:
     """RD(M, q, p_r) = p_r M q (section 3.1), for a unit query q. In the dtype of the query. O(d_v d_k)."""
     read = jnp.einsum("...vk,...k->...v", memory, query, preferred_element_type=sum_type(memory))
-    return (jnp.asarray(read_probability)[..., None] * read).astype(result_type(query))
+    return (jnp.asarray(read_probability, read.dtype)[..., None] * read).astype(result_type(query))
 
 
 def nam_write(
@@ -54,9 +54,10 @@ def nam_write(
     erases too much; if p_e |k|^2 > 2, repeated writes diverge. The result has the dtype of the memory.
     """
     stored = jnp.einsum("...vk,...k->...v", memory, key, preferred_element_type=sum_type(memory))
-    written = jnp.asarray(write_probability)[..., None] * value
-    change = written - jnp.asarray(erase_probability)[..., None] * stored
-    return (memory + change[..., :, None] * key[..., None, :]).astype(result_type(memory))
+    memory_type, kind = result_type(memory), stored.dtype
+    written = jnp.asarray(write_probability, kind)[..., None] * value.astype(kind)
+    change = written - jnp.asarray(erase_probability, kind)[..., None] * stored
+    return (memory.astype(kind) + change[..., :, None] * key.astype(kind)[..., None, :]).astype(memory_type)
 
 
 # Normalized outer-product attention (sections 3.2 and 4.1) ------------------------------------------------------------

@@ -61,11 +61,11 @@ def match_logits(
     """Logits [..., n, N] of targets start, start + 1, ... for all keys (equation 10), in `sum_type`."""
     wide = sum_type(query, key)
     logits = jnp.einsum("...id,...jd->...ij", query, key, preferred_element_type=wide)
-    logits = logits * or_default(scale, query) + offset
+    logits = logits * jnp.asarray(or_default(scale, query), wide) + jnp.asarray(offset, wide)
     if direction is not None:
         rows, columns = positions(logits, start)
-        logits = logits + jnp.where(columns > rows, direction[..., 1:], direction[..., :1])
-    return logits.astype(wide)
+        logits = logits + jnp.where(columns > rows, direction[..., 1:], direction[..., :1]).astype(wide)
+    return logits
 
 
 def or_default(scale: Scalar | None, query: jax.Array) -> Scalar:

@@ -49,7 +49,7 @@ def phase_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float[A
     """
     periods = 2 ** jnp.arange(bits, 0, -1)
     addresses = _addresses(base, length, bits)
-    angles = 2 * jnp.pi * (addresses[..., None] % periods) / periods
+    angles = 2 * jnp.pi * (addresses[..., None] % periods).astype(jnp.float32) / periods.astype(jnp.float32)
     return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], axis=-1)
 
 
@@ -101,4 +101,5 @@ def dereference(memory: Float[Array, "*#batch N d"], weights: Float[Array, "*#ba
 
     Zero weights read zeros. Rows with weight 0 have no effect as long as they are finite.
     """
-    return jnp.einsum("...n,...nd->...d", weights.astype(result_type(memory)), memory)
+    kind = result_type(memory)
+    return jnp.einsum("...n,...nd->...d", weights.astype(kind), memory.astype(kind))

@@ -33,8 +33,8 @@ def stack_update(
     strength d_t. A pop removes strength u from the top down; popping an empty stack does nothing. If `time` >= T,
     nothing is pushed. Slots after t have neither value nor gradient, so more slots change nothing. O(T).
     """
-    slots = jnp.arange(strengths.shape[-1])
     time = jnp.asarray(time)[..., None]
+    slots = jnp.arange(strengths.shape[-1], dtype=time.dtype)
     left_to_pop = jnp.maximum(0, pop[..., None] - _above(strengths))
     popped = jnp.maximum(0, strengths - left_to_pop)
     return jnp.where(slots == time, push[..., None], jnp.where(slots < time, popped, 0))
@@ -106,5 +106,5 @@ class IndexStack(NamedTuple):
         there = jnp.take_along_axis(self.values, slot, axis=-1)
         written = jnp.where(push[..., None], new[..., None], there).astype(jnp.int32)
         values = jnp.put_along_axis(self.values, slot, written, axis=-1, inplace=False)
-        change = push.astype(jnp.int32) - pop
+        change = push.astype(jnp.int32) - pop.astype(jnp.int32)
         return IndexStack(values, self.top + change, jnp.minimum(self.height + change, slots))

@@ -43,7 +43,8 @@ def _similarity(states: jax.Array, valid: jax.Array, *, pairs: int) -> jax.Array
     of_first, of_second = (jnp.take_along_axis(directions, at[..., None], axis=-2) for at in (first, second))
     real = similar > -jnp.inf
     cosines = jnp.where(real, jnp.sum(of_first * of_second, axis=-1), 0)
-    return jnp.sum(cosines, axis=-1) / jnp.maximum(jnp.sum(real, axis=-1), 1)
+    count = jnp.maximum(jnp.sum(real, axis=-1), 1)
+    return jnp.sum(cosines, axis=-1) / count.astype(cosines.dtype)
 
 
 def _nearest(directions: jax.Array, valid: jax.Array, pairs: int) -> tuple[jax.Array, jax.Array, jax.Array]:

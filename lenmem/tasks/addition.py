@@ -119,7 +119,7 @@ class Addition(Task):
         return 2 * each * capacity + 2, self._slots(capacity)
 
     def _slots(self, length: Any) -> Any:
-        return (1 + self.hinted) * (length + 1) + (not self.padded)
+        return (1 + self.hinted) * (length + 1) + int(not self.padded)
 
     def sample(self, key: jax.Array, length: jax.Array | int, capacity: int) -> Example:
         """One example; padding is 0."""
@@ -146,7 +146,7 @@ class Addition(Task):
 
         slot, size = jnp.arange(self._slots(capacity)), each * total_size
         answer = self._written(total, total_size, slot, start, answer=True)
-        score_mask = slot < size + (not self.padded)
+        score_mask = slot < size + int(not self.padded)
         targets = jnp.where(slot < size, answer, jnp.where(score_mask, len(self.input_names), 0))
         return Example(inputs, place <= equals, targets, slot < self._slots(length), score_mask)
 

@@ -306,8 +306,10 @@ def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch
 
 def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> jax.Array:
     """Mean of `values` where `mask` is True; 0 if it is True nowhere. Masked values may be NaN."""
-    total = jnp.sum(jnp.where(mask, values, 0), axis=axis)
-    return total / jnp.maximum(jnp.sum(mask, axis=axis), 1)
+    if not jnp.issubdtype(values.dtype, jnp.floating):
+        values = values.astype(jnp.float32)
+    count = jnp.maximum(jnp.sum(mask, axis=axis), 1)
+    return jnp.sum(jnp.where(mask, values, 0), axis=axis) / count.astype(values.dtype)
 
 
 def all_right(right: jax.Array, mask: jax.Array) -> jax.Array:
@@ -321,7 +323,7 @@ def fraction_right(right: jax.Array, mask: jax.Array) -> jax.Array:
     It is computed from what is wrong, so that it is exactly 1 if all is right, and not negative if all is wrong. XLA
     may divide by multiplying with the reciprocal, so the mean of 41 ones can differ from 1.
     """
-    return jnp.maximum(1 - masked_mean(1 - right, mask, axis=-1), 0)
+    return jnp.maximum(1 - masked_mean(1 - right.astype(jnp.float32), mask, axis=-1), 0)
 
 
 def slot_losses(kind: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:

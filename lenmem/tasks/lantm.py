@@ -141,7 +141,7 @@ def add_digits(x: jax.Array, y: jax.Array, base: int) -> jax.Array:
     """
     total = x + y
     place = jnp.arange(1, total.shape[0] + 1)
-    decided = jnp.where(total == base - 1, 0, 2 * place + (total >= base))
+    decided = jnp.where(total == base - 1, 0, 2 * place + (total >= base).astype(place.dtype))
     carry = jax.lax.cummax(decided) % 2
     return (jnp.append(total, 0) + jnp.pad(carry, (1, 0))) % base
 

@@ -80,7 +80,7 @@ class AssociativeRecall(Task):
         # in proportion to their probabilities.
         count = (self.spacing - 2) * capacity // 2
         places = jnp.arange(count)
-        noise = jax.random.gumbel(of_places, (count,)) + (self.exponent - 1) * jnp.log(places + 1.0)
+        noise = jax.random.gumbel(of_places, (count,)) + (self.exponent - 1) * jnp.log(1.0 + places.astype(jnp.float32))
         order = jnp.argsort(jnp.where(places < (self.spacing - 2) * length // 2, -noise, jnp.inf))[:capacity]
         asked = jnp.where(pairs < length, 2 * length + 2 * order, size)
 

@@ -104,8 +104,10 @@ class Outcome(NamedTuple):
     gradients: PyTree
 
 
-def program(model: Any, task: Task) -> Callable[[PyTree, Batch], Outcome]:
-    """(params, batch) -> its outcome, compiled; one program for most checks, since it takes longer than they do."""
+def program(model: Any, task: Task, promotion: str = "strict") -> Callable[[PyTree, Batch], Outcome]:
+    """(params, batch) -> its outcome, compiled; one program for most checks, since it takes longer than they do.
+
+    `promotion`: other JAX projects may forbid that dtypes are promoted implicitly."""
 
     def loss(params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
         rngs = {name: jax.random.key(i) for i, name in enumerate(STREAMS)}
@@ -114,8 +116,9 @@ def program(model: Any, task: Task) -> Callable[[PyTree, Batch], Outcome]:
         return task.loss(outputs, batch) + extra, outputs
 
     def run(params: PyTree, batch: Batch) -> Outcome:
-        (value, outputs), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch)
-        return Outcome(apply(model, params, batch), outputs, value, gradients)
+        with jax.numpy_dtype_promotion(promotion):
+            (value, outputs), gradients = jax.value_and_grad(loss, has_aux=True)(params, batch)
+            return Outcome(apply(model, params, batch), outputs, value, gradients)
 
     return briefly(run)
 
@@ -255,7 +258,7 @@ def check_finite(case: Case) -> None:
 def check_bfloat16(case: Case) -> None:
     """With `dtype=bfloat16` a training step stays finite and near float32, parameters and gradients stay float32."""
     batch, exact = ragged(case.task), outcome(case)
-    got = program(bound(case).clone(dtype=jnp.bfloat16), case.task)(parameters(case), batch)
+    got = program(bound(case).clone(dtype=jnp.bfloat16), case.task, "standard")(parameters(case), batch)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(got.gradients))
     outputs = real(got.answers, batch), real(got.outputs, batch)
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((outputs, got.loss, got.gradients)))

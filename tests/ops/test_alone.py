@@ -47,7 +47,7 @@ def test_options_and_devices_have_programs_of_their_own():
 
     @compiled_alone
     def told(x: jax.Array, *, times: float = 1.0, name: str | None = None) -> jax.Array:
-        return x * (2 if times > 1 else 1) + (platform() == "tpu") + (name is not None)
+        return x * (2 if times > 1 else 1) + int(platform() == "tpu") + int(name is not None)
 
     assert [told(1.0), told(1.0, times=3.0), told(1.0, name="x")] == [1, 2, 2]
     with on_platform("tpu"):
@@ -58,7 +58,8 @@ def test_options_and_devices_have_programs_of_their_own():
 
 def test_a_run_answers_by_one_program():
     """`Run.apply`; with options of the network as before."""
-    run = lenmem.Run.of(lenmem.train(experiment(steps=2)))
+    with jax.numpy_dtype_promotion("standard"):  # of Optax
+        run = lenmem.Run.of(lenmem.train(experiment(steps=2)))
     batch = draw(TASK, KEY, jnp.array([2, 3]), 3)
     asked = batch.inputs, batch.input_mask, batch.target_mask
     expected = run.apply(*asked, train=False)

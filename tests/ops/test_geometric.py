@@ -248,7 +248,7 @@ def test_attention_is_equation_10(options):
     bad = np.where(mask[..., None], np.float32(0), np.float32(np.inf))
     got, gradients = ours((query, key + bad, value + bad, direction, *scalars), mask, cotangent)
     expected = attention_twin_with_gradients((query, key, value, direction, *scalars), mask, cotangent)
-    np.testing.assert_allclose(got * mask[..., None], expected[0] * mask[..., None], atol=1e-5)
+    np.testing.assert_allclose(np.asarray(got) * mask[..., None], np.asarray(expected[0]) * mask[..., None], atol=1e-5)
     for one, other in zip(gradients, expected[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 

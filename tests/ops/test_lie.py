@@ -227,7 +227,7 @@ def test_slots_with_the_same_key_share_by_strength():
     _, keys, strengths = random_memory(4, slots=4)
     keys = keys.at[3].set(keys[1])
     got = ops.inverse_square_weights(keys[1], keys, strengths)
-    shares = strengths * jnp.asarray([0, 1, 0, 1])
+    shares = strengths * jnp.asarray([0.0, 1.0, 0.0, 1.0])
     np.testing.assert_allclose(got, shares / shares.sum(), atol=1e-6)
 
 

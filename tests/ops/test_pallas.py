@@ -77,7 +77,7 @@ def test_several_blocks(options):
     got, gradients = with_gradients(arrays, mask, cotangent, implementation="pallas", **options)
     exact = [x.astype(np.float64) for x in arrays]
     expected = twin(*exact, mask, one_sided)
-    np.testing.assert_allclose(got * mask[..., None], expected * mask[..., None], atol=1e-5)
+    np.testing.assert_allclose(np.asarray(got) * mask[..., None], expected * mask[..., None], atol=1e-5)
     towards = [normal(10 + i, *x.shape) for i, x in enumerate(exact)]
     ahead, behind = (
         np.sum(cotangent * twin(*[x + step * t for x, t in zip(exact, towards, strict=True)], mask, one_sided))
@@ -131,7 +131,7 @@ def test_tolerance_bounds_the_error():
     exact, _ = with_gradients(arrays, mask, np.zeros((*BATCH, N, V)), implementation="pallas")
     for tolerance in (0.5, 0.01):
         short, _ = with_gradients(arrays, mask, np.zeros((*BATCH, N, V)), implementation="pallas", tolerance=tolerance)
-        error = np.linalg.norm((short - exact) * mask[..., None], axis=-1).max()
+        error = np.linalg.norm(np.asarray(short - exact) * mask[..., None], axis=-1).max()
         assert error <= tolerance * np.linalg.norm(arrays[2], axis=-1).max() + 1e-5
 
 
@@ -150,7 +150,7 @@ def test_normalized_weights(options):
     run = jax.jit(lambda *x: ops.geometric_attention(*x, **scores, key_mask=mask, normalize=True, **options))
     got = np.asarray(run(query, key, value))
     expected = np.asarray(normalized(query, key, direction, mask)) @ value
-    np.testing.assert_allclose(got * mask[..., None], expected * mask[..., None], atol=1e-5)
+    np.testing.assert_allclose(np.asarray(got) * mask[..., None], expected * mask[..., None], atol=1e-5)
 
 
 def test_auto_is_the_form_for_the_platform():

@@ -60,7 +60,8 @@ def both_of(task: Task) -> tuple[Batch, Batch]:
     lengths = np.array([lengths[0], lengths[-1], lengths[len(lengths) // 2], lengths[0]])
     capacities = lengths.max(), lengths.max() + ROOM
     both = briefly(lambda key: [draw(task, key, jnp.asarray(lengths), int(capacity)) for capacity in capacities])
-    return tuple(jax.tree.map(np.asarray, both(jax.random.key(5))))
+    with jax.numpy_dtype_promotion("strict"):  # other JAX projects may forbid implicit promotion
+        return tuple(jax.tree.map(np.asarray, both(jax.random.key(5))))
 
 
 def soiled(values: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -105,8 +106,9 @@ def test_padding_has_no_say_in_loss_gradient_and_metrics(name):
     dirty = batch._replace(
         inputs=soiled(batch.inputs, batch.input_mask), targets=soiled(batch.targets, batch.target_mask)
     )
-    clean = judged(outputs, batch)
-    jax.tree.map(np.testing.assert_array_equal, judged(soiled(outputs, batch.target_mask), dirty), clean)
+    with jax.numpy_dtype_promotion("strict"):
+        clean = judged(outputs, batch)
+        jax.tree.map(np.testing.assert_array_equal, judged(soiled(outputs, batch.target_mask), dirty), clean)
     loss, gradient, metrics = clean
     assert np.isfinite(loss) and not np.asarray(gradient)[~batch.target_mask].any()
     assert all(value.shape == batch.target_mask.shape[:1] for value in metrics.values())

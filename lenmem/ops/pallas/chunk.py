@@ -46,7 +46,7 @@ def chunk(
     if form.normalises:
         queries, keys = unit(queries.astype(jnp.float32)), unit(keys.astype(jnp.float32))
     row, column = positions()
-    updates, products = write * values, dot(OUTER, queries, keys)
+    updates, products = write * values.astype(write.dtype), dot(OUTER, queries, keys)
     inner = _product(careful, OUTER, keys, keys) if form.erases else None
     factors: Any = 1.0, 1.0, 1.0
     if form.decays:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from lenmem.ops.chunks import sum_type
 from lenmem.ops.gradients import with_gradient
 from lenmem.ops.pallas import outward
 from lenmem.ops.pallas.calls import by_rows, of_rows, with_tangents_of
@@ -23,7 +24,7 @@ from lenmem.placement import platform, spread
 def fits(query: jax.Array, value: jax.Array) -> bool:
     """Whether a tile's rows, and the keys and values of a sequence, fit into VMEM."""
     needed = outward.bytes_needed(query.shape[-2], query.shape[-1], value.shape[-1])
-    return needed <= outward.vmem() and jnp.result_type(jnp.float32, query, value) == jnp.float32
+    return needed <= outward.vmem() and sum_type(query, value) == jnp.float32
 
 
 def attention(

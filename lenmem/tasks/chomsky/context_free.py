@@ -75,7 +75,7 @@ def _expression(
         pending, top, values, waiting, depth, negative = state
         number, operator, half = xs
         item = pending[top]
-        left = jnp.where(item < 5, item - 2, 1 + (half * (item - 4)).astype(jnp.int32))
+        left = jnp.where(item < 5, item - 2, 1 + (half * (item - 4).astype(half.dtype)).astype(jnp.int32))
         token = jnp.where(item > 2, opened, jnp.where(item == 2, minus, jnp.where(item == 1, number, -item)))
         # The parts of (left op right), of (left), of a minus sign, or none; the first part is on top.
         rest = jnp.where(
@@ -95,7 +95,7 @@ def _expression(
         operates = (token >= task.modulus) & (token < opened) & (item != 2)
         waiting = waiting.at[below].set(jnp.where(operates, token, waiting[below]))
         waiting = waiting.at[depth + 1].set(jnp.where(token == opened, 0, waiting[depth + 1]))
-        depth = below + (token == opened)
+        depth = below + (token == opened).astype(below.dtype)
         running = top >= 0
         state = jax.tree.map(
             lambda new, old: jnp.where(running, new, old),
@@ -197,7 +197,7 @@ class EqualRepeats(ChomskyTask):
         ones = jnp.where(kind == 2, rest, count)
         places = jnp.arange(capacity)
         short = jnp.asarray(length) < 2
-        bits = jnp.where(short, 0, (places >= first) & (places < first + ones))
+        bits = ~short & (places >= first) & (places < first + ones)
         return bits.astype(jnp.int32), single(jnp.where(short | (rest == count), 0, kind))
 
 

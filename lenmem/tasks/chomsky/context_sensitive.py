@@ -38,7 +38,8 @@ class InterlockedPairing(ChomskyTask):
         count = jax.random.randint(count, (), 1, jnp.maximum(length, 2))
         places = jnp.arange(2 * capacity)
         flipped = places >= length
-        bits = first ^ (places - jnp.where(flipped, length, 0) >= count) ^ flipped
+        changed = (places - jnp.where(flipped, length, 0) >= count) ^ flipped
+        bits = first ^ changed.astype(first.dtype)
         return bits[:capacity], bits
 
 
@@ -206,7 +207,7 @@ class ComputeSqrt(ChomskyTask):
             rest = jnp.concatenate([number[at + 1][None], high[None], rest[:-2]])
             trial = jnp.concatenate([jnp.array([1, 0]), root[:-2]])
             places = jnp.arange(1, size + 1)
-            decided = jnp.where(rest == trial, 0, 2 * places + (rest < trial))
+            decided = jnp.where(rest == trial, 0, 2 * places + (rest < trial).astype(places.dtype))
             borrow = jax.lax.cummax(decided) % 2
             enough = borrow[-1] == 0
             left = (rest - trial - jnp.pad(borrow, (1, 0))[:-1]) % 2

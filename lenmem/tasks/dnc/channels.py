@@ -87,21 +87,24 @@ class ChannelTask(DncTask):
         step, slot = jnp.arange(size)[:, None], jnp.arange(slots)[:, None]
         problem = self.problem(key, length, capacity)
         reading = step < length + self.flags
-        inputs = jnp.concatenate([jnp.where(reading, problem.read, 0), reading & (step >= length)], axis=-1)
+        flag = (reading & (step >= length)).astype(problem.read.dtype)
+        inputs = jnp.concatenate([jnp.where(reading, problem.read, 0), flag], axis=-1)
         results = jnp.pad(problem.results, ((0, 1), (0, 0)))
-        targets = jnp.concatenate([jnp.where(slot < problem.count, results, 0), slot == problem.count], axis=-1)
+        signal = (slot == problem.count).astype(results.dtype)
+        targets = jnp.concatenate([jnp.where(slot < problem.count, results, 0), signal], axis=-1)
         score_mask = slot[:, 0] <= problem.count
         return Example(inputs, reading[:, 0], targets, slot[:, 0] <= length, score_mask)
 
     def normalised(self, numbers: jax.Array, largest: Any) -> jax.Array:
         """Maps 0 .. largest to `interval`."""
         low, high = self.interval
-        return low + (high - low) / jnp.maximum(largest, 1) * numbers
+        scale = (high - low) / jnp.maximum(jnp.asarray(largest, jnp.float32), 1)
+        return low + scale * numbers.astype(jnp.float32)
 
     def numbers(self, values: jax.Array, batch: Batch) -> jax.Array:
         """Maps result channels [B, M, width] to numbers, rounded: the inverse of `normalised`."""
         low, high = self.interval
-        largest = jnp.maximum(self.largest(batch), 1)
+        largest = jnp.maximum(jnp.asarray(self.largest(batch), jnp.float32), 1)
         values = (values.astype(jnp.float32) - low) / (high - low)
         return jnp.round((jnp.clip(values, 0, 1) if self.clip else values) * largest)
 
@@ -120,7 +123,8 @@ class ChannelTask(DncTask):
             counted = counted.at[..., :-1].set(result_slots(batch)[..., None])
         # Both are masked before the subtraction, since padding may be NaN.
         errors = jnp.where(counted, outputs.astype(jnp.float32), 0) - jnp.where(counted, batch.targets, 0)
-        return jnp.mean(jnp.sum(errors**2, axis=(1, 2)) / jnp.maximum(jnp.sum(counted, axis=(1, 2)), 1))
+        count = jnp.maximum(jnp.sum(counted, axis=(1, 2)), 1)
+        return jnp.mean(jnp.sum(errors**2, axis=(1, 2)) / count.astype(errors.dtype))
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         """The fraction of correct results, per channel. Their number is known, so the signal is ignored."""
@@ -277,7 +281,8 @@ class Search(ChannelTask):
         query_key, first_key, before_key, after_key = jax.random.split(key, 4)
         query = jax.random.randint(query_key, (), 0, BASE, jnp.int32)
         miss = jnp.log(1 - 1 / BASE)
-        first = jnp.floor(jnp.log1p(jax.random.uniform(first_key) * jnp.expm1(length * miss)) / miss)
+        all_miss = jnp.expm1(jnp.asarray(length, miss.dtype) * miss)
+        first = jnp.floor(jnp.log1p(jax.random.uniform(first_key) * all_miss) / miss)
         first = jnp.minimum(first.astype(jnp.int32), length - 1)
         place = jnp.arange(capacity)
         before = (query + jax.random.randint(before_key, (capacity,), 1, BASE, jnp.int32)) % BASE

@@ -49,7 +49,8 @@ class Fibonacci(NamTask):
         tokens = jnp.where((position > 0) & (position <= size), at(a, position - 1), DELIMITER)
         in_b = (position >= size + 2) & (position < size + 2 + length)
         tokens = jnp.where(in_b, at(b, position - size - 2), tokens)
-        return Problem(tokens, size + 3 + length, total, length + (at(total, jnp.asarray(length)) > 0))
+        carried = (at(total, jnp.asarray(length)) > 0).astype(jnp.int32)
+        return Problem(tokens, size + 3 + length, total, length + carried)
 
     def frequencies(self, length):
         """All digits of the sum are uniform except the two highest; digit n + 1, if there is one, is a 1."""
