@@ -19,7 +19,9 @@ TABLES = {
 
 # Our rows: the tables' model, our name, the published width, and other fields. The text states widths of 512 for LSTM,
 # attention and Transformer (one layer), and of 256 for PANM, NTM and DNC. For Neural Stack and NRAM it only states 1.1
-# million parameters. Heads and dropout of the Transformer are from the published code. Answers are not fed back.
+# million parameters. Heads and dropout of the Transformer are from the published code, which has two layers of width
+# 256: one layer cannot copy inputs of different lengths, because an answer slot cannot tell how long the input is.
+# Answers are not fed back.
 MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "lstm": ("lstm", "lstm", 512, {}),
     "location_attention": ("location_attention", "location_attention", 512, {}),
@@ -30,6 +32,12 @@ MODELS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
         "transformer",
         512,
         {"layers": 1, "heads": 8, "feedforward_size": 512, "dropout": 0.2},
+    ),
+    "transformer_published": (
+        "transformer",
+        "transformer",
+        256,
+        {"layers": 2, "heads": 8, "feedforward_size": 512, "dropout": 0.2},
     ),
     "transformer_seq2seq": (
         "transformer",
@@ -111,8 +119,9 @@ def _training(steps: int, **options: Any) -> Training:
 def table_rows(task: PanmTask, name: str, **options: Any) -> dict[str, Row]:
     """A table at the published scale: rows `<task>-<model>`.
 
-    `transformer` is encoder-only as in the published code, `transformer_seq2seq` has a decoder. `panm_paper` follows
-    the paper's text, `panm_published` its code, and `panm` is lenmem's choice between them.
+    `transformer` is encoder-only as in the published code, which `transformer_published` also follows in its size;
+    `transformer_seq2seq` has a decoder. `panm_paper` follows the paper's text, `panm_published` its code, and `panm` is
+    lenmem's choice between them.
     """
     return {f"{name}-{model}": row_of(task, paper(task, model, **options), name, model) for model in _able(task)}
 
