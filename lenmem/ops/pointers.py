@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from lenmem.ops.chunks import result_type
+from lenmem.ops.chunks import result_type, sum_type
 from lenmem.ops.lie import masked_softmax, unit
 
 Similarity = Literal["cosine", "cosine_temperature", "dot"]
@@ -84,7 +84,7 @@ def pointer_weights(
         raise ValueError(f"kind is {kind!r}; allowed are {', '.join(get_args(Similarity))}")
     if (temperature is None) == (kind == "cosine_temperature"):
         raise ValueError(f"a temperature belongs to kind 'cosine_temperature'; got {temperature} with {kind!r}")
-    dtype = jnp.promote_types(jnp.result_type(query, keys), jnp.float32)
+    dtype = sum_type(query, keys)
     query, keys = query.astype(dtype), keys.astype(dtype)
     if kind != "dot":
         query, keys = unit(query), unit(keys)

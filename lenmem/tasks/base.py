@@ -304,7 +304,7 @@ def draw(task: Task, key: jax.Array, lengths: jax.Array, capacity: int) -> Batch
     return jax.vmap(lambda k, n: task.sample(k, n, capacity))(keys, lengths.astype(jnp.int32))
 
 
-def masked_mean(values: jax.Array, mask: jax.Array, axis: int | None = None) -> jax.Array:
+def masked_mean(values: jax.Array, mask: jax.Array, axis: int | tuple[int, ...] | None = None) -> jax.Array:
     """Mean of `values` where `mask` is True; 0 if it is True nowhere. Masked values may be NaN."""
     if not jnp.issubdtype(values.dtype, jnp.floating):
         values = values.astype(jnp.float32)

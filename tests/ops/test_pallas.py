@@ -150,7 +150,7 @@ def test_normalized_weights(options):
     run = jax.jit(lambda *x: ops.geometric_attention(*x, **scores, key_mask=mask, normalize=True, **options))
     got = np.asarray(run(query, key, value))
     expected = np.asarray(normalized(query, key, direction, mask)) @ value
-    np.testing.assert_allclose(np.asarray(got) * mask[..., None], expected * mask[..., None], atol=1e-5)
+    np.testing.assert_allclose(got * mask[..., None], expected * mask[..., None], atol=1e-5)
 
 
 def test_auto_is_the_form_for_the_platform():

@@ -123,8 +123,7 @@ class ChannelTask(DncTask):
             counted = counted.at[..., :-1].set(result_slots(batch)[..., None])
         # Both are masked before the subtraction, since padding may be NaN.
         errors = jnp.where(counted, outputs.astype(jnp.float32), 0) - jnp.where(counted, batch.targets, 0)
-        count = jnp.maximum(jnp.sum(counted, axis=(1, 2)), 1)
-        return jnp.mean(jnp.sum(errors**2, axis=(1, 2)) / count.astype(errors.dtype))
+        return jnp.mean(masked_mean(errors**2, counted, axis=(1, 2)))
 
     def metrics(self, outputs: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         """The fraction of correct results, per channel. Their number is known, so the signal is ignored."""
