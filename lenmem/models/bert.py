@@ -245,7 +245,7 @@ class Spans(Part):
         if width > spec.output_size:
             raise ValueError(f"the rows have {width} columns, but answers only {spec.output_size}")
         ends = input_mask & (inputs == (-1 if spec.separator is None else spec.separator))
-        segments = jnp.cumsum(ends, axis=-1) - ends > 0
+        segments = jnp.cumsum(ends, axis=-1) > ends.astype(jnp.int32)  # after the first separator
         states = self.body(inputs, input_mask, segments.astype(jnp.int32), deterministic=not train)
         logits = self.head(states, input_mask, deterministic=not train)
         return jnp.pad(logits, ((0, 0), (0, 0), (0, spec.output_size - width)), constant_values=IMPOSSIBLE)

@@ -303,8 +303,8 @@ def uniform_walk(draws: jax.Array, length: jax.Array | int) -> jax.Array:
 
     def step(state: tuple[jax.Array, jax.Array], draw: jax.Array):
         height, left = state
-        up = draw * 2 * left * (height + 1) < (height + 2) * (left - height)
-        up = up & (left > 0)
+        h, r = height.astype(draw.dtype), left.astype(draw.dtype)
+        up = (draw * 2 * r * (h + 1) < (h + 2) * (r - h)) & (left > 0)
         return (height + jnp.where(up, 1, -1), left - 1), up
 
     return jax.lax.scan(step, (jnp.zeros((), jnp.int32), jnp.asarray(length, jnp.int32)), draws)[1]
