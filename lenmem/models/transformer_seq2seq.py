@@ -68,7 +68,8 @@ class TiedEncoderDecoder(EncoderDecoder):
         if self.feedback == "teacher_forced":
             self.answer_embedding = table(answers_as_inputs(spec), 1)
         else:
-            self.blank = self.param("blank", nn.initializers.normal(1.0), (width,), self.param_dtype)
+            # As large as an embedded symbol: a larger one hides the positions, the slots' only difference.
+            self.blank = self.param("blank", self.table_init, (1, width), self.param_dtype)
         if self.tied:
             self.bias = self.param("bias", nn.initializers.zeros, (spec.output_size,), self.param_dtype)
         elif self.head is None:

@@ -143,6 +143,21 @@ def test_embeddings(embedding, std, read, place):
     np.testing.assert_allclose(placed[1, 3, 0], read * rows[998, 0] + place * np.sin(3), atol=1e-4)  # end
 
 
+@pytest.mark.parametrize(("embedding", "read"), [("scaledinit", 1), ("opennmt", 8), ("noscale", 1), ("xavier", 1)])
+def test_the_blank_does_not_hide_the_positions(embedding, read):
+    """In an open loop, answer slots differ by their positions only, so these must not be small beside the blank."""
+    model = TransformerSeq2Seq(64, 1, 1, embedding=embedding, dropout=0.0, feedback="open_loop", spec=Spec(997, 999))
+
+    @briefly
+    def start(key):
+        _, variables = model.init_with_output(key, *CALL, capture_intermediates=True)
+        placed = variables["intermediates"]["decoder"]["place"]["__call__"][0]
+        return read * variables["params"]["TiedEncoderDecoder_0"]["blank"], placed
+
+    blank, placed = map(np.asarray, start(jax.random.key(0)))
+    assert np.std(placed - blank) > np.std(blank) / 3
+
+
 def test_tied_answers_are_read_off_the_table():
     """Logits are linear in the row and the bias of a symbol that is never fed back."""
     model = small(dropout=0.0)
