@@ -1,6 +1,6 @@
 """Common types of lenmem: batches of pairs of sequences, and the description of a task.
 
-Axis glossary, used in every shape of the library:
+Axis glossary. A module that uses a letter differently says so in its docstring.
 
     B  examples of a batch            S  training seeds run in one program
     N  input slots of a row           M  answer slots of a row

@@ -11,7 +11,8 @@ on training words, out of one after every 5,000 steps, are selected. PANM has wi
 pointers read as additional inputs of its output layer. The figure has no numbers.
 
 Records: `results/panm/dyck_<kinds>-<model>.json`. According to the paper's text, PANM is above the Stack-RNN at every
-length. Accuracies on D_2 at L + 2, 2 L, 4 L and 8 L, in the median of five runs:
+length. Brackets right (`token_accuracy`; the paper scores whole words), in percent, on D_2 at L + 2, 2 L, 4 L and 8 L,
+in the median of five runs:
 
                   L + 2    2 L    4 L    8 L
     Stack-RNN      98.5   90.8   85.6   82.7
@@ -19,9 +20,10 @@ length. Accuracies on D_2 at L + 2, 2 L, 4 L and 8 L, in the median of five runs
     panm_alone     99.9   94.7   87.3   81.7
     panm_reads     99.8   94.6   88.6   83.4
 
-so pointers help up to 4 L, and at 8 L only as additional inputs. In the mean, as in the figure, the Stack-RNN is above
-`panm` from 4 L on, since two of its five runs find the stack. A pointer's path does not depend on the data, so it
-cannot lead to the bracket to be closed. On D_3 the Stack-RNN finds the stack, and the others are below it:
+so by brackets pointers help up to 4 L, and at 8 L only as additional inputs; by whole words they help up to 2 L. In
+the mean, as in the figure, the Stack-RNN is above `panm` from 4 L on, since two of its five runs find the stack. A
+pointer's path does not depend on the data, so it cannot lead to the bracket to be closed. On D_3 the Stack-RNN finds
+the stack, and the others are below it:
 
                   L + 2    2 L    4 L    8 L
     Stack-RNN     100.0  100.0  100.0  100.0

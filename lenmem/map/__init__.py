@@ -6,8 +6,8 @@ of the processor, without compilation, so other work on the machine changes litt
 a tenth of the time and falls to zero along a cosine.
 
 The outcome of a cell is its reach: the longest measured length up to which the median exact match of the seeds stays at
-95%, relative to the longest training length. `4x+` is a lower bound: no longer length was measured. A cell below 95% at
-a training length has not learned its task and has no reach, so nothing is said about its generalisation.
+95%, relative to the longest training length. `4x+` is a lower bound: 4x is the longest measured length. A cell below
+95% at a training length has not learned its task and has no reach, so nothing is said about its generalisation.
 
     results/map/<task>/<network>.json    a record for each cell
     results/map/README.md, map.png       the table and its picture

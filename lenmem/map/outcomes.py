@@ -154,9 +154,9 @@ def markdown(found: Outcomes) -> str:
         ]
     lines += [
         "A cell shows how far the network generalises: the longest measured length, relative to the longest of",
-        f"training, up to which the median exact match stays at {shelf.MASTERED:.0%}. `+`: no longer length was",
-        "measured, so the network may go further. In brackets, for a network that did not learn its training lengths:",
-        "the lowest exact match there. `-`: the network cannot take the task. An empty cell is not trained yet.",
+        f"training, up to which the median exact match stays at {shelf.MASTERED:.0%}. `+`: it reached the longest",
+        "measured length and may go further. In brackets, for a network that did not learn its training lengths: the",
+        "lowest exact match there. `-`: the network cannot take the task. An empty cell is not trained yet.",
         "Machines differ in speed, so networks may have done more or fewer steps: each record names both.",
         "",
         "![The map](map.png)",

@@ -16,6 +16,7 @@ symbol that is read, or a blank while answering. A step:
     u = relu(W_u [s, r, x])            jump_h, shift_h = softmax of linear maps of u
     p_h <- shift_h (sum_j jump_h[j] p_j + jump_h[left] L_h p_h + jump_h[right] R_h p_h)
     v = relu(W_v [s, r, x])            s <- softmax(W_s v)            output [sum_h gate_h r_h, v]
+                                       gate = the first H of the H + 1 entries of softmax(W_g v)
 
 A jump goes to the position of a head j (its own position means no jump), or to the nearest slot on one side that
 matches a pattern of the head, sigmoid(w_h M[n]) (`lenmem.ops.heads`). A shift is by -R .. R slots, and stops at the

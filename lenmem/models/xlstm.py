@@ -10,6 +10,9 @@ so all states are divided by e^{m_t}, a factor that cancels in the output:
     C_t = f'_t C_{t-1} + i'_t v_t k_t^T,  n_t = f'_t n_{t-1} + i'_t k_t
     h_t = C_t q_t / (max(|n_t . q_t|, e^{-m_t}) + 1e-6)
 
+Keys are divided by sqrt(d_h). With x_t the input of the mixer and s_t the short convolution of W_in x_t, its output is
+W_out ((norm(h_t) + skip * s_t) * silu(W_g x_t)).
+
 This is a linear recurrence, computed in parallel over chunks (`ops.linear_recurrence`); n is computed as another row of
 C, for a value of 1. *sLSTM* (section 2.2): the gates i, f, z, o are linear in the input and, within a head, in the last
 output.

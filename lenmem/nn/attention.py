@@ -109,7 +109,7 @@ class MultiHeadAttention(Part):
 
     Weights are [B, heads, Q, N]. Stick-breaking attention computes no weights, but calls
     `ops.stick_breaking_attention` (a kernel on a TPU), unless weights are traced or dropped, positions add to the
-    logits, or `seen` hides some of the earlier real states.
+    logits, or `seen` hides some of the earlier real states. Raises ValueError if `heads` do not divide `features`.
     """
 
     features: int
@@ -246,7 +246,8 @@ class MemoryAttention(MultiHeadAttention):
     d: O(N d^2 / heads) for the first two, O(N^2 d) for softmax.
 
     If the first two are causal and the collection `memory` is mutable, they start from the sums in this collection and
-    store there the sums including these states, so a sequence can be read in pieces (`NAMTransformer.step`).
+    store there the sums including these states, so a sequence can be read in pieces (`NAMTransformer.step`). Raises
+    ValueError for an encoding that acts on logits of pairs, which only softmax has.
     """
 
     mixing: Mixing = "outer_product"

@@ -44,7 +44,8 @@ def first_and_last(states: jax.Array, mask: jax.Array) -> jax.Array:
 class Recurrent(nn.Module):
     """A recurrent cell as an encoder; if `bidirectional`, [forward | backward] of two cells (Schuster & Paliwal 1997).
 
-    The backward cell starts at each row's own last real position. States at padding are zero.
+    The backward cell starts at each row's own last real position. States at padding are zero. Raises ValueError if the
+    two directions have different widths.
     """
 
     cell: nn.Module

@@ -73,7 +73,8 @@ class GeometricAttention(ContentAttention):
 
     for each head; alpha, beta and gamma (initially 1 / sqrt(d_head), 1 and 0) are shared by all heads. The weights of a
     target sum to at most 1; with `normalize` they sum to 1, as in the published models without a gate. If `causal`,
-    columns on the right are ignored, like padding. Cost O(N^2 d); memory O(N block_size) with a `block_size`.
+    columns on the right are ignored, like padding. Cost O(N^2 d); memory O(N block_size) with a `block_size`. Raises
+    ValueError for `normalize` with `block_size` or `tolerance`.
     """
 
     normalize: bool = False

@@ -80,7 +80,8 @@ def scan_cell(
     is folded into the random streams.
 
     In the backward pass, the gradients of products with weights, and with `shared`, are computed after each chunk of
-    steps instead of at each step (`lenmem.ops.products`).
+    steps instead of at each step (`lenmem.ops.products`). Raises ValueError if the cell does not return
+    `(carry, output)`, or returns a carry of another form.
     """
     length = steps.valid.shape[0]
     if cell.is_initializing():  # one step creates all parameters

@@ -1,8 +1,9 @@
 """Residual layers whose mixer is a recurrence over the sequence, and the parts that such mixers share.
 
-DeltaNet, Mamba-2 and xLSTM (`lenmem.models`) differ only in the mixer; the layers around it are the same here, so that
-comparisons isolate the recurrence. All of them are causal: position t depends only on positions 0 .. t. Padding comes
-after the real positions of a row, so it has no effect on them.
+DeltaNet, Mamba-2 and xLSTM (`lenmem.models`) are such layers with different mixers. With the same `feedforward_size`
+they differ in the mixer alone; by default Mamba-2 and mLSTM have no feed-forward network. All of them are causal:
+position t depends only on positions 0 .. t. Padding comes after the real positions of a row, so it has no effect on
+them.
 """
 
 from __future__ import annotations

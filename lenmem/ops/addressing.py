@@ -23,7 +23,8 @@ from lenmem.ops.alone import compiled_alone
 from lenmem.ops.gradients import with_gradient
 
 EPSILON = 1e-6
-"""Added to lengths, usages and links before sharpening, as in the published code."""
+"""Added to squared lengths, products of lengths, and links before sharpening; also the smallest usage. As in the
+published code."""
 
 
 # Content (both machines) ----------------------------------------------------------------------------------------------

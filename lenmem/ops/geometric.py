@@ -121,8 +121,9 @@ def geometric_attention(
     recomputed for the gradient, so that only the inputs are stored: O(N block_size + N (d + d_v)) memory.
 
     With `tolerance` = eps, keys are instead processed outward from the target, in blocks of `block_size` distances on
-    both sides (default 64; above 32 it is rounded up to a multiple of 32), until S_i <= eps for all targets i. S_i is
-    the product of 1 - P_ik over all k seen, the probability that i has found no match yet. The omitted terms are
+    both sides (default 64, on a TPU 128; above 32 it is rounded up to a multiple of 32), until S_i <= eps for all
+    targets i. S_i is the product of 1 - P_ik over all k seen, the probability that i has found no match yet. The
+    omitted terms are
 
         |sum_{j not seen} A_ij v_j| <= max_j |v_j| sum_{j not seen} A_ij = max_j |v_j| (S_i - prod_all (1 - P_ik))
                                     <= eps max_j |v_j|,

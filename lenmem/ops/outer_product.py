@@ -8,7 +8,7 @@ the length S.
 
 Shapes: memories [..., d_v, d_k], queries and keys [..., S, d_k], values [..., S, d_v], probabilities and masks
 [..., S]; any leading axes (batch, heads). Sums and memories are float32 (float64 for float64 inputs), even if queries,
-keys and values are bfloat16; reads have the dtype of the values.
+keys and values are bfloat16; reads have the dtype of the values, or of the query if a memory is read.
 """
 
 from __future__ import annotations
@@ -179,8 +179,8 @@ def linear_attention(
 
     over all s, or s <= i if `causal`. Keys where `key_mask` is False are ignored; a query that sees no key gets zeros.
     `carry` contains both sums over earlier keys (default zero). With `return_carry` the result is (Y, the sums
-    including these keys), so a causal sequence may be read piece by piece. The cost and the implementations are those
-    of `normalized_outer_product_attention`.
+    including these keys), so a causal sequence may be read piece by piece. The cost, the implementations and the errors
+    are those of `normalized_outer_product_attention`.
     """
     _check_lengths(query, key, value, causal)
     keys, values = _zero_where_masked(key, key_mask), _zero_where_masked(value, key_mask)

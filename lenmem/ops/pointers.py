@@ -34,7 +34,8 @@ def sample_base(key: Array, bits: int, shape: tuple[int, ...] = ()) -> Int[Array
 def address_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float[Array, "... {length} {bits}"]:
     """A[j] = (p_B + j) mod 2^b for j = 0 .. length - 1, as bits 0 and 1, the most significant first (section 2.2).
 
-    `base` is any integer and may be traced. Raises ValueError if two slots would share an address. O(length b).
+    `base` is any integer and may be traced. Raises ValueError for `bits` outside 1 .. 24, or if two slots
+    would share an address. O(length b).
     """
     addresses = _addresses(base, length, bits)
     return ((addresses[..., None] >> jnp.arange(bits)[::-1]) & 1).astype(jnp.float32)
@@ -45,7 +46,8 @@ def phase_bank(base: Int[Array, "..."] | int, length: int, bits: int) -> Float[A
 
     As a function of the address, bit b - k is a square wave of period 2^k; phase k is a sinusoid of the same period.
     Adding a number to an address rotates each (cosine, sine) pair by a fixed angle, which is one linear map for all
-    addresses. With bits, addition requires carries, and long carries are rare in training. O(length b).
+    addresses. With bits, addition requires carries, and long carries are rare in training. Raises ValueError as
+    `address_bank`. O(length b).
     """
     periods = 2 ** jnp.arange(bits, 0, -1)
     addresses = _addresses(base, length, bits)

@@ -55,7 +55,8 @@ def evenly_spaced(values: Sequence[int] | np.ndarray, most: int = 32) -> list[in
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """Base class of tasks. Subclasses define `spec`, `shapes` and `sample`, and may override loss and metrics.
+    """Base class of tasks. Subclasses define `train_lengths`, `test_lengths`, `spec`, `shapes` and `sample`, and may
+    override loss and metrics.
 
     Field values are checked against their types; a wrong value raises a ValueError (see `lenmem.fields`).
 

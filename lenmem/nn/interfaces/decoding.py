@@ -44,7 +44,8 @@ class EncoderDecoder(Part):
 
     which replaces the steps if all inputs are known in advance. With `feedback="open_loop"` every step reads the same
     learned vector. With "teacher_forced" step 0 reads a begin symbol, and step j reads answer j - 1: the target if
-    targets are passed, as in training and to measure perplexity, and otherwise the model's own greedy answer.
+    targets are passed, as in training and to measure perplexity, and otherwise the model's own greedy answer. Raises
+    ValueError for "teacher_forced" training without targets.
     """
 
     encoder: nn.Module

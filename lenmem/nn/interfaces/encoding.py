@@ -104,7 +104,8 @@ class Completion(Part):
 class Readout(Part):
     """An encoder reads `[begin? | inputs | end?]`; the single answer slot is read from the last or the first column.
 
-    The end token follows each row's last input. Without it, the last column is that of the last input.
+    The end token follows each row's last input. Without it, the last column is that of the last input. Raises
+    ValueError for more than one answer slot.
     """
 
     encoder: nn.Module
@@ -163,7 +164,7 @@ class Aligned(Part):
 
     Nothing is added to the inputs. `decoding` is always False for a cell, so a memory is written and read at every
     step. Causal tasks (`spec.causal`), whose answer t may depend only on inputs 0 .. t, need cells or encoders with
-    `causal = True`.
+    `causal = True`. Raises ValueError if there are more answer slots than inputs.
     """
 
     cell: nn.Module

@@ -1,4 +1,4 @@
-"""Tasks that need a tape as long as the input."""
+"""The tasks that the paper counts as context-sensitive."""
 
 from __future__ import annotations
 
