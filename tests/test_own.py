@@ -254,7 +254,7 @@ def test_a_pair_has_a_training_that_is_stated(monkeypatch, folder, capsys):
     assert (about.name, about.options) == ("reverse-panm", ["--task.vocabulary", "5"])
     assert about.experiment["training"] == DEFAULT_TRAINING
     monkeypatch.setattr(runs, "train_and_measure", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(SystemExit):
         cli.main(["train", "copy", "--model", "gru"])
     said = " ".join(capsys.readouterr().out.split())
     assert "training: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
@@ -441,6 +441,10 @@ def test_an_error_in_ones_own_class_names_its_line(folder, capsys, monkeypatch):
     said = fails(capsys, "train", "wrong.py")
     assert said.endswith(f"error: size is even (in {folder.resolve()}/wrong.py, line {line})")
     assert "(in" not in fails(capsys, "train", "nowhere.py")  # not in a user's code
+    (folder / "mistyped.py").write_text(CELL.replace("carry = nn.tanh(", "carry = nn.tanh(1, 2, 3, "))
+    said = fails(capsys, "train", "mistyped.py")
+    assert "error: TypeError: tanh() takes 1 positional argument but" in said
+    assert f"mistyped.py, line {line})" in said  # where the other file has its `if`
     monkeypatch.setenv("LENMEM_TRACEBACK", "1")
     with pytest.raises(ValueError, match="size is even"):
         cli.main(["train", "wrong.py"])

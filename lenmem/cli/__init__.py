@@ -53,7 +53,8 @@ VERBS: dict[str, tuple[Callable[[list[str]], None], type]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """`lenmem VERB ...`. An error that a user can cause prints one message and exits with status 2.
+    """`lenmem VERB ...`. An error that a user can cause prints one message and exits with status 2, and so does any
+    error in a user's own code.
 
     With the environment variable LENMEM_TRACEBACK=1, it is raised instead.
     """
@@ -80,18 +81,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # as after `| head`
         discard_output()
         raise SystemExit(1) from None
-    except (ValueError, OSError) as error:
-        if os.environ.get("LENMEM_TRACEBACK", "0") != "0":
-            raise
-        line = users_line(error)
-        fail(str(error) if line is None or line in str(error) else f"{error}\n(in {line})", 2)
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        fail(_out_of_memory(str(error)), 1)
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
         raise SystemExit(stopping.status()) from None
+    except Exception as error:
+        if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
+            fail(_out_of_memory(str(error)), 1)
+        line, expected = users_line(error), isinstance(error, ValueError | OSError)
+        if os.environ.get("LENMEM_TRACEBACK", "0") != "0" or (line is None and not expected):
+            raise
+        said = str(error) if expected else f"{type(error).__name__}: {error}; LENMEM_TRACEBACK=1 shows the traceback"
+        fail(said if line is None or line in said else f"{said}\n(in {line})", 2)
 
 
 def _usage() -> None:
