@@ -14,11 +14,11 @@ from typing import Literal
 
 import flax.linen as nn
 
-from lenmem.fields import PositiveInt, UnitInterval
+from lenmem.fields import PositiveFloat, PositiveInt, UnitInterval
 from lenmem.nn.attention import Weighting
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.interfaces.encoding import GIVES_NONE
-from lenmem.nn.positions import Numbered, PositionEncoding
+from lenmem.nn.positions import SINUSOID_STD, Numbered, PositionEncoding
 from lenmem.nn.transformer import GivenPositionsEncoder, TransformerEncoder
 from lenmem.types import Spec
 
@@ -48,6 +48,8 @@ class Transformer(Numbered, FlatModel):
     column: Literal["last", "first"] = "last"
     """Whether a single answer is read at the end token or at the begin token, which sees the input only in softmax
     attention."""
+    position_std: PositiveFloat = SINUSOID_STD
+    """Initial standard deviation of `learned` and `given` positions; the default is that of sinusoids."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:
@@ -70,6 +72,7 @@ class Transformer(Numbered, FlatModel):
             causal=require_spec(self.spec, self).causal,
             dropout=self.dropout,
             positions="learned" if self.positions == "given" else self.positions,
+            position_std=self.position_std,
             weighting=self.attention,
             **self.numbering,
             **self.dtypes,

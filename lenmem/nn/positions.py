@@ -84,13 +84,20 @@ class Numbered(Module, kw_only=True):
         return jnp.where(given > 0, given + offset, 0)
 
 
+SINUSOID_STD = 0.7
+"""Root mean square of sinusoids, rounded. Learned positions beside token embeddings N(0, 1) start as large as these:
+much smaller ones are hidden by the tokens, and answer slots, which differ in nothing else, learn slowly to differ."""
+
+
 class PositionVectors(Part):
-    """Vectors that are added to the states: sinusoids, rows of a learned table, initialised as N(0, 0.02^2), or
+    """Vectors that are added to the states: sinusoids, rows of a learned table, initialised as N(0, std^2), or
     zeros."""
 
     positions: PositionEncoding = "sinusoidal"
     max_positions: int = 2048
     """Number of rows of the table."""
+    std: float = 0.02
+    """Initial standard deviation of a learned table: BERT's, whose tokens are as small."""
 
     @nn.compact
     def __call__(self, positions: jax.Array, width: int) -> jax.Array:
@@ -100,14 +107,14 @@ class PositionVectors(Part):
         if self.positions != "learned":
             return jnp.zeros((1, width))
         shape = self.max_positions, width
-        table = self.param("embedding", nn.initializers.normal(0.02), shape, self.param_dtype)
+        table = self.param("embedding", nn.initializers.normal(self.std), shape, self.param_dtype)
         return jnp.take(table, positions, axis=0)
 
 
 class AddPositions(nn.Module):
     """`input_scale` x + p, then dropout, if positions p are added; otherwise `input_scale` x.
 
-    p are sinusoids times `position_scale`, or learned vectors.
+    p are `position_scale` times sinusoids, or learned vectors that start with the root mean square of these.
     """
 
     positions: PositionEncoding
@@ -121,6 +128,7 @@ class AddPositions(nn.Module):
     def __call__(self, states: jax.Array, at: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d] at positions int[N] or int[B, N] -> [B, N, d]."""
         sizes: dict[str, Any] = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
+        sizes["std"] = self.position_scale * SINUSOID_STD
         vectors = PositionVectors(self.positions, **sizes, name="positions")
         states, signal = self.input_scale * states, vectors(at, states.shape[-1])
         if self.positions not in ADDED:

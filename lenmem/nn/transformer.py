@@ -184,7 +184,9 @@ class TransformerEncoder(Numbered, Part):
     input_scale: float = 1.0
     """Factor of the input states, with `glorot`."""
     position_scale: float = 1.0
-    """Factor of sinusoids, with `glorot`."""
+    """Factor of sinusoids, and of the start of learned positions, with `glorot`."""
+    position_std: float = BERT_STD
+    """Initial standard deviation of learned positions, without `glorot`."""
 
     table: ClassVar[str] = "positions"
     """The parameter name of learned positions."""
@@ -209,7 +211,7 @@ class TransformerEncoder(Numbered, Part):
     @nn.nowrap
     def vectors(self, at: jax.Array, width: int) -> jax.Array:
         """The position vectors that are added to states at positions int[..., N]."""
-        sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
+        sizes = {"max_positions": self.max_positions, "param_dtype": self.param_dtype, "std": self.position_std}
         return PositionVectors(encoding_of(self.positions), **sizes, name=self.table)(at, width)
 
     @nn.nowrap

@@ -248,6 +248,20 @@ def test_first_parameters():
     assert np.std(buckets) == pytest.approx(320**-0.5, rel=0.1)
 
 
+def test_learned_positions_distinguish_answer_slots_like_sinusoids():
+    """Slots of a blank answer differ in nothing else, and tokens N(0, 1) hide positions that are much smaller."""
+    inputs, real = jax.random.randint(jax.random.key(1), (8, 6), 0, 5), jnp.ones((8, 6), bool)
+
+    def spread(**fields):
+        model = Transformer(64, 2, 4, 128, dropout=0.0, max_positions=12, spec=SPEC, **fields)
+        outputs, _ = briefly(lambda key: model.init_with_output(key, inputs, real, real))(jax.random.key(0))
+        return np.std(outputs, axis=1).mean()
+
+    sinusoids = spread(positions="sinusoidal")
+    assert spread(positions="learned") > sinusoids / 2
+    assert spread(positions="learned", position_std=0.02) < sinusoids / 5
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
