@@ -256,7 +256,8 @@ def test_a_pair_has_a_training_that_is_stated(monkeypatch, folder, capsys):
     monkeypatch.setattr(runs, "train_and_measure", lambda *_, **__: 1 / 0)
     with pytest.raises(SystemExit):
         cli.main(["train", "copy", "--model", "gru"])
-    said = " ".join(capsys.readouterr().out.split())
+    said, error = (" ".join(text.split()) for text in capsys.readouterr())
+    assert "error: ZeroDivisionError: division by zero" in error
     assert "training: 1000 steps of 32 examples, 3 seeds, adam at 0.003, gradients clipped to a norm of 1;" in said
 
 

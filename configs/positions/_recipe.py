@@ -3,7 +3,7 @@ on tasks whose answers are as long as their inputs."""
 
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models.transformer import Transformer
-from lenmem.nn.transformer import BERT_STD
+from lenmem.nn.linear import BERT_STD
 from lenmem.tasks.lantm import LantmTask
 from lenmem.training import Cosine, Optimizer, Training
 
@@ -26,8 +26,8 @@ def network(positions: str, *, random: bool = False, width: int = 64) -> Transfo
     `--model.position-std 0.7`, the default of `Transformer`, they learn faster.
     """
     shape = {"hidden_size": width, "layers": 2, "heads": 4, "feedforward_size": 4 * width, "dropout": 0.0}
-    shape |= {"position_std": BERT_STD}
-    return Transformer(**shape, positions=positions, random_positions=random)  # pyright: ignore[reportArgumentType]
+    fields = {"positions": positions, "random_positions": random, "position_std": BERT_STD}
+    return Transformer(**shape, **fields)  # pyright: ignore[reportArgumentType]
 
 
 def networks(width: int = 64) -> dict[str, Transformer]:

@@ -34,13 +34,13 @@ from lenmem.models import hugging_face
 from lenmem.nn.attention import MultiHeadAttention
 from lenmem.nn.dropout import dropped
 from lenmem.nn.interfaces import FlatModel, require_spec
-from lenmem.nn.linear import Dense
+from lenmem.nn.linear import BERT_STD, Dense
 from lenmem.nn.module import Part
 from lenmem.nn.panm import PointerDecoder
 from lenmem.nn.pointers import MLP
 from lenmem.nn.positions import PositionKind
 from lenmem.nn.recurrence import scan_cell
-from lenmem.nn.transformer import BERT_STD, PostNormLayer, TransformerEncoder
+from lenmem.nn.transformer import PostNormLayer, TransformerEncoder
 from lenmem.ops.pointers import Similarity
 from lenmem.types import PyTree, Spec, Step
 

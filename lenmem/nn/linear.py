@@ -16,6 +16,8 @@ from lenmem.placement import platform
 from lenmem.types import Dtype
 
 Init = Literal["fan_in", "uniform"]
+BERT_STD = 0.02
+"""Standard deviation of BERT's initial weights (Devlin et al. 2019, published code)."""
 
 
 def uniform(bound: float) -> nn.initializers.Initializer:

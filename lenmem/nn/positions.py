@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from lenmem import ops
 from lenmem.fields import PositiveInt
 from lenmem.nn.dropout import Dropout
-from lenmem.nn.linear import Dense, DenseGeneral
+from lenmem.nn.linear import BERT_STD, Dense, DenseGeneral
 from lenmem.nn.module import Module, Part
 from lenmem.types import Dtype
 
@@ -96,7 +96,7 @@ class PositionVectors(Part):
     positions: PositionEncoding = "sinusoidal"
     max_positions: int = 2048
     """Number of rows of the table."""
-    std: float = 0.02
+    std: float = BERT_STD
     """Initial standard deviation of a learned table: BERT's, whose tokens are as small."""
 
     @nn.compact
@@ -127,8 +127,8 @@ class AddPositions(nn.Module):
     @nn.compact
     def __call__(self, states: jax.Array, at: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """[B, N, d] at positions int[N] or int[B, N] -> [B, N, d]."""
-        sizes: dict[str, Any] = {"max_positions": self.max_positions, "param_dtype": self.param_dtype}
-        sizes["std"] = self.position_scale * SINUSOID_STD
+        std = self.position_scale * SINUSOID_STD
+        sizes: dict[str, Any] = {"max_positions": self.max_positions, "param_dtype": self.param_dtype, "std": std}
         vectors = PositionVectors(self.positions, **sizes, name="positions")
         states, signal = self.input_scale * states, vectors(at, states.shape[-1])
         if self.positions not in ADDED:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from lenmem.nn.attention import Layout, MemoryAttention, Mixing, MultiHeadAttention, Weighting
 from lenmem.nn.dropout import dropped
-from lenmem.nn.linear import Dense, glorot, uniform
+from lenmem.nn.linear import BERT_STD, Dense, glorot, uniform
 from lenmem.nn.module import Part, in_pieces
 from lenmem.nn.positions import (
     AddPositions,
@@ -30,8 +30,6 @@ from lenmem.nn.positions import (
 from lenmem.types import Dtype
 
 Initialization = Literal["lecun", "glorot", "normal"]
-BERT_STD = 0.02
-"""Standard deviation of BERT's initial weights (Devlin et al. 2019, published code)."""
 
 
 def linear_start(gain: float | None, fan_in: int) -> dict[str, Any]:
