@@ -36,9 +36,11 @@ from lenmem.training.run_directory import (
     alive_in,
     data_changed,
     folder_of,
+    fresh_directory,
     holds_run,
     read_metrics,
     read_parameters,
+    without_checkpoint,
     write_metrics,
 )
 from lenmem.types import PyTree
@@ -104,8 +106,13 @@ class Run:
     """bool[S]: whether a seed has had no non-finite loss, gradient or update up to this step."""
     preferred: int | None = None
     """The default seed. None: the first seed that did not diverge."""
-    from_file: bool = False
-    """Whether it was loaded from a file. Its `directory` is then only the place for pictures."""
+    file: Path | None = None
+    """The file it was loaded from, if any. Its `directory` is then only the place for pictures."""
+
+    @property
+    def name(self) -> str:
+        """The name of its file or directory, without suffix."""
+        return self.file.stem if self.file is not None else self.directory.absolute().name
 
     @classmethod
     def of(cls, trained: Run | Result) -> Run:
@@ -132,7 +139,8 @@ class Run:
         model, params = self.experiment.bound_model, self.seed_params(seed)
         apply = model.apply if options else _known_apply(model, self.experiment.task.spec.shapes)
         with parameters_fit():
-            return apply({"params": params}, inputs, input_mask, target_mask, **options)
+            # Waits, since the conversion of an array that did not fit the memory ends the process.
+            return jax.block_until_ready(apply({"params": params}, inputs, input_mask, target_mask, **options))
 
     def seed_params(self, seed: int | None = None) -> PyTree:
         """The parameters of `chosen_seed(seed)`, without the seed axis."""
@@ -199,10 +207,7 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
     if checkpoint.latest(saved) is None:
         if (Path(directory) / CURVE).exists():
             raise ValueError(f"the checkpoints of {directory}, a finished run, are gone; it cannot be resumed")
-        raise ValueError(
-            f"the run in {directory} was interrupted before its first checkpoint, which stores its experiment; "
-            f"start it again with its configuration: lenmem train CONFIG --resume --directory {directory}"
-        )
+        raise ValueError(f"{directory} has no checkpoint: {without_checkpoint(Path(directory))}")
     return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules, None)
 
 
@@ -217,12 +222,11 @@ def export_run(run: Run | Result, path: str | os.PathLike[str], *, with_optimize
     if Path(path).suffix != SUFFIX:
         raise ValueError(f"the name of the file must end with {SUFFIX}, got {path}")
     run = Run.of(run)
-    if run.from_file:
-        own = Path(f"{run.directory}{SUFFIX}")
-        if own.exists() and Path(path).exists() and own.samefile(path):
+    if run.file is not None:
+        if run.file.exists() and Path(path).exists() and run.file.samefile(path):
             raise ValueError(f"{path} is the file that is exported; choose another name for its copy")
         if with_optimizer:
-            raise ValueError(f"{own} is a file, of which only the parameters are exported; import it first")
+            raise ValueError(f"{run.file} is a file, of which only the parameters are exported; import it first")
     # As it is now: networks of the zoo may have other fields than in training.
     metadata = {"experiment": to_plain(run.experiment), "step": run.step, "alive": run.alive.tolist()}
     if "data" in run.manifest:
@@ -259,7 +263,7 @@ def import_run(
         raise ValueError(f"{path} has an optimiser state but no training that belongs to it")
     checkpoint.save(directory / CHECKPOINTS, run.step, state, manifest, keep=run.experiment.training.keep_checkpoints)
     write_metrics(directory, metrics)
-    return dataclasses.replace(run, directory=directory, manifest=manifest, from_file=False)
+    return dataclasses.replace(run, directory=directory, manifest=manifest, file=None)
 
 
 def _load_file(
@@ -268,7 +272,10 @@ def _load_file(
     modules: Iterable[type | ModuleType],
     optimizer: optax.GradientTransformation | None,
 ) -> Run:
-    """The run in a safetensors file. Its pictures are written to a directory with the file's name, without suffix."""
+    """The run in a safetensors file.
+
+    Its pictures are written to a directory with the file's name, without suffix; with a number if that holds a run.
+    """
     params, metadata = share.import_params(path)
     if "experiment" not in metadata:
         raise ValueError(f"{path} holds parameters but no experiment; read it with import_params")
@@ -290,7 +297,8 @@ def _load_file(
     if len(alive) != experiment.training.seeds:
         raise ValueError(f"{path} says which of {len(alive)} seeds diverged; it has {experiment.training.seeds}")
     params = jax.tree.map(np.asarray, params)
-    return Run(experiment, params, at, path.with_suffix(""), metadata, np.array(alive, bool), from_file=True)
+    directory = fresh_directory(path.with_suffix(""))
+    return Run(experiment, params, at, directory, metadata, np.array(alive, bool), file=path)
 
 
 def _load_entry(

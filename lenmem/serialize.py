@@ -2,8 +2,8 @@
 
 `to_plain` writes an object as `{"class": "lenmem.models.lantm.LANTM", "hidden_size": 50, ...}` (`class` is a Python
 keyword, so no field can have that name). `from_plain` builds it again. It is safe for untrusted files: a class path is
-looked up only inside `lenmem` and in the `modules` that the caller passes, only dataclasses are built, and nothing is
-unpickled, evaluated or imported from elsewhere.
+looked up only inside `lenmem`, among the modules of `flax.linen`, and in the `modules` that the caller passes, only
+dataclasses are built, and nothing is unpickled, evaluated or imported from elsewhere.
 
     None, bool, int, float, str     unchanged; inf and nan as {"class": "float", "value": "inf"}
     tuple, list                     a JSON list, read as a tuple
@@ -92,9 +92,14 @@ def class_path(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
+_LINEN = {
+    class_path(kind): kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, nn.Module)
+}
+
+
 def is_foreign(kind: type) -> bool:
-    """Whether a class is not part of lenmem."""
-    return not class_path(kind).startswith(_OWN)
+    """Whether a class is part neither of lenmem nor of flax.linen."""
+    return not class_path(kind).startswith(_OWN) and class_path(kind) not in _LINEN
 
 
 def to_plain(value: Any) -> Any:
@@ -297,8 +302,8 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
     if not isinstance(path, str):
         raise ValueError(f"a saved class must be a string, got {path!r}")
     path = MOVED.get(path, path)
-    if path in known:
-        return known[path]
+    if path in known or path in _LINEN:
+        return known.get(path) or _LINEN[path]
     namesakes = {kind for known_path, kind in known.items() if known_path.rpartition(".")[2] == path.rpartition(".")[2]}
     if path.startswith(_OWN):
         return _resolve_own(path)

@@ -19,7 +19,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from lenmem.files import write_whole
+from lenmem.files import make_directory, write_whole
 from lenmem.leaves import check_fit, from_leaves, named_leaves
 from lenmem.types import PyTree
 
@@ -47,8 +47,8 @@ def export_params(
         raise ValueError(f"metadata must be plain JSON data: {error}") from error
     leaves = {_STATE + name: np.asarray(leaf, order="C") for name, leaf in named_leaves(state).items()}
     data = safetensors.numpy.save(_flatten(params) | leaves, metadata={_KEY: text})
+    make_directory(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror or error}") from error
@@ -88,6 +88,8 @@ def _read(path: Path, wanted: Callable[[str], bool]) -> tuple[dict[str, np.ndarr
     """({name: array}, metadata) of a file, for the wanted names."""
     if path.is_dir():
         raise ValueError(f"{path} is a directory, not a safetensors file")
+    if not path.exists():
+        raise ValueError(f"there is no file {path}")
     try:
         with safetensors.safe_open(path, framework="np") as file:
             metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))

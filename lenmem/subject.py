@@ -118,6 +118,8 @@ def subject(arguments: Sequence[str], usage: str) -> Subject:
     if meant := difflib.get_close_matches(missing, [word for word in words if word.startswith("--")], 1, 0.75):
         raise ValueError(f"there is no option {meant[0]}. Did you mean {missing!r}?")
     if parsed.task is not None:
+        if resume:
+            raise ValueError(f"{parsed.task} is a task; to resume a run, give its directory alone: train --resume RUN")
         raise ValueError(f"{parsed.task} is a task; add the model that learns it, as in --model lstm (`lenmem list`)")
     if parsed.model is not None:
         raise ValueError(

@@ -189,7 +189,7 @@ def test_a_file_takes_the_place_of_its_run(folder, capsys):
 
 
 def test_a_file_is_not_shown_with_the_curve_of_a_run_of_its_name(folder, capsys):
-    """The run may have been trained again since; and its curve is not replaced by that of the file."""
+    """The run may have been trained again since; and its curve and pictures are not replaced by those of the file."""
     run(capsys, "export", "runs/tiny", "--output", "runs/tiny.safetensors")
     saved = folder / "runs" / "tiny" / "curve.json"
     before = saved.read_bytes()
@@ -197,8 +197,11 @@ def test_a_file_is_not_shown_with_the_curve_of_a_run_of_its_name(folder, capsys)
     assert runs.own_curve(lenmem.load("runs/tiny")).label == "of another run"
     assert runs.own_curve(lenmem.load("runs/tiny.safetensors")).label == "LANTM"
     saved.write_bytes(before)
-    assert "wrote runs/tiny/evaluation.csv" in run(capsys, "evaluate", "runs/tiny.safetensors", "--save")
-    assert saved.read_bytes() == before
+    files = {path: path.read_bytes() for path in saved.parent.iterdir() if path.is_file()}
+    assert "wrote runs/tiny-2/curve.csv" in run(capsys, "evaluate", "runs/tiny.safetensors", "--save")
+    assert "wrote runs/tiny-2/rows.png" in run(capsys, "plot", "runs/tiny.safetensors")
+    assert "wrote tiny.safetensors" in run(capsys, "export", "runs/tiny.safetensors")
+    assert {path: path.read_bytes() for path in saved.parent.iterdir() if path.is_file()} == files
 
 
 def test_a_training_goes_on_where_its_file_is_imported(folder, capsys, interrupted):

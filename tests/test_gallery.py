@@ -282,6 +282,8 @@ def test_what_cannot_be_shown_is_one_line(capsys, tmp_path, monkeypatch):
     (tmp_path / "full").mkdir()
     (tmp_path / "full/mine.txt").write_text("mine")
     assert "full is not empty; nothing was written" in fails(capsys, "gallery", STACK, "--output", "full")
+    Path("file").touch()
+    assert "file is a file; nothing was written" in fails(capsys, "gallery", STACK, "--output", "file")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
     assert "Did you mean 'lantm/reverse'" in fails(capsys, "gallery", "zoo:lantm/revers")
     assert "nowhere is not a run" in fails(capsys, "gallery", "nowhere")

@@ -332,7 +332,7 @@ def test_a_cell_that_fails_in_one_process_is_named_and_the_others_go_on(monkeypa
         main(words)
     assert ended.value.code == 1
     printed = capsys.readouterr()
-    assert "FAILED gru on copy: cannot" in printed.out and "1 cells failed: gru on copy" in printed.err
+    assert "FAILED gru on copy: cannot" in printed.out and "1 of 2 cells failed: gru on copy" in printed.err
     assert "| lstm | (" in (tmp_path / "README.md").read_text()
 
 

@@ -365,7 +365,7 @@ def test_what_is_no_run_is_not_resumed(folder, capsys):
     (folder / "early").mkdir()
     (folder / "early/metrics.jsonl").write_text('{"step": 2, "loss": [1]}\n')
     said = fails(capsys, "train", "--resume", "early")
-    assert "interrupted before its first checkpoint" in said
+    assert "early has no checkpoint: it stopped before the first one" in said
     assert "lenmem train CONFIG --resume --directory early" in said
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import lenmem
-from lenmem import cli, models
+from lenmem import cli, models, tasks
 from lenmem.contract import check_model
 from lenmem.nn import Aligned, Transducer
 from lenmem.tasks import Copy
@@ -44,6 +44,9 @@ class Wrong(Copy):
         if self.fault == "end":
             return dataclasses.replace(spec, length_rule="end")
         return dataclasses.replace(spec, alignment="aligned") if self.fault == "aligned" else spec
+
+    def shapes(self, capacity):
+        return capacity if self.fault == "shapes" else super().shapes(capacity)
 
     def sample(self, key, length, capacity):
         example = super().sample(key, length, capacity)
@@ -84,6 +87,7 @@ class Wrong(Copy):
 
 
 FAULTS = {
+    "shapes": "`shapes` returns 1 at capacity 1; it must be two integers, (inputs, answer slots)",
     "tuple": "`sample` returns a tuple; it must return a lenmem.Example",
     "float": "at capacity 1, `targets` is float32[2]; it must be int[2]",
     "size": "at capacity 1, `target_mask` is bool[3]; it must be bool[2]",
@@ -225,6 +229,14 @@ def test_an_answer_that_sees_the_future_is_found():
         "causal answers do not see later inputs": "another last input changes earlier answers; the task is causal"
     }
     assert not problems(check_model(lenmem.Experiment(task, Aligned(nn.GRUCell(8)), TRAINING)))
+
+
+def test_a_module_without_the_interface_of_a_model_is_refused():
+    task = tasks.make("copy")
+    with pytest.raises(ValueError, match=r"GRUCell cannot take Copy: .* with \(carry, inputs\); lenmem.nn.Transducer"):
+        lenmem.Experiment(task, nn.GRUCell(8))
+    with pytest.raises(ValueError, match=r"Dense cannot take Copy: a model is called with .*, this with \(inputs\)$"):
+        lenmem.Experiment(task, nn.Dense(8))
 
 
 @pytest.mark.parametrize("model", [Slots(), Transducer(nn.GRUCell(4)), models.make("transformer", layers=1)])

@@ -136,13 +136,14 @@ def test_round_trip_of_linen_modules():
     assert round_trip(Cell(3, Rule(2.0))) == Cell(3, Rule(2.0))
 
 
-def test_flax_modules_when_passed():
+def test_flax_modules():
     value = Model(nn.LSTMCell(5))
-    assert round_trip(value, [Model, nn.LSTMCell]) == value
-    assert round_trip(value, [Model, nn]) == value
-    with pytest.raises(ValueError, match=r"flax.linen.recurrent.LSTMCell.* modules=\[LSTMCell\]"):
-        round_trip(value, [Model])
-    assert round_trip(value, [sys.modules[__name__], nn]) == value
+    for modules in ([Model], [Model, nn.LSTMCell], [Model, nn], [sys.modules[__name__]]):
+        assert round_trip(value, modules) == value
+    with pytest.raises(ValueError, match=r"flax.linen.recurrent.Nothing.* modules=\[Nothing\]"):
+        from_plain({"class": "flax.linen.recurrent.Nothing"})
+    with pytest.raises(ValueError, match=r"flax.linen.jit"):
+        from_plain({"class": "flax.linen.jit"})
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf])

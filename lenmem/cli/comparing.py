@@ -11,7 +11,7 @@ from typing import Any
 from lenmem import configs, models, runs
 from lenmem.cli.terminal import console, plain_report, say
 from lenmem.cli.words import Modules, names_ahead
-from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.experiment import Experiment
 from lenmem.files import make_directory
 from lenmem.options import parse
@@ -38,6 +38,8 @@ class Compare:
     """Names of tasks, or of configurations for their tasks, for a cross table. None given: the configuration's task."""
     training: Training = DEFAULT_TRAINING
     """Training of each model."""
+    evaluation: Evaluation = Evaluation()
+    """Evaluation of each model."""
     directory: Path | None = None
     """Directory of the runs; pictures go to <directory>/comparison. None: runs/<name>."""
 
@@ -78,7 +80,7 @@ def compare(arguments: list[str]) -> None:
     named = first is not None
     base = configs.load_config(first) if first is not None else None
     of_task: list[str] = ahead(arguments, tasks="+")[0].tasks or []
-    default: dict[str, Any] = {"training": base.training} if base else {}
+    default: dict[str, Any] = {"training": base.training, "evaluation": base.evaluation} if base else {}
     if base or len(of_task) == 1:
         default |= {"task": base.task if base else runs.task_named(of_task[0])}
     kind = CompareOne if "task" in default else Compare
@@ -95,7 +97,8 @@ def compare(arguments: list[str]) -> None:
     if not model_names:
         raise ValueError("give --models; only a configuration that defines `models` works without")
     made = options.task if isinstance(options, CompareOne) else None
-    cells = runs.cross(task_names, model_names, options.training, base, optimizers, own_models, made)
+    more = (base, optimizers, own_models, made, options.evaluation)
+    cells = runs.cross(task_names, model_names, options.training, *more)
 
     def directory(task: str, model: str) -> Path:
         own = base is not None and model not in own_models and models.name_of(base.model) == model

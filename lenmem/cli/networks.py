@@ -18,7 +18,6 @@ from lenmem.fields import NonNegativeInt, PositiveInt
 from lenmem.options import parse
 from lenmem.subject import ahead, resuming
 from lenmem.tasks.base import Task
-from lenmem.training.run_directory import holds_run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Evaluate(Measured):
       --samples N                             examples per length
       --step N                                an earlier checkpoint or snapshot
       --save                                  write the curve to the run
+
     Options of the task and the model change sizes, such as the number of slots.
     """
 
@@ -77,7 +77,8 @@ class Predict:
 class Plot:
     """Draw a run: training, curve, traces; or a figure of a paper.
 
-    Pictures are written to the run; for a network of the zoo to runs/zoo/NAME.
+    Pictures are written to the run; for a file to a directory of its name, without suffix, with a number if that is a
+    run; for a network of the zoo to runs/zoo/NAME.
     """
 
     figure: str | None = None
@@ -146,7 +147,6 @@ def evaluate(arguments: list[str]) -> None:
         say(line)
     if options.save:
         own = experiment == run.experiment and run.step == run.experiment.training.steps
-        own = own and not (run.from_file and holds_run(run.directory))
         runs.save_curves(run.directory, [curve], name="curve" if own else "evaluation")
         say(f"wrote {run.directory}/{'curve' if own else 'evaluation'}.csv and .png")
 
@@ -241,9 +241,9 @@ def export(arguments: list[str]) -> None:
     name, rest, modules = run_ahead(arguments, "export", "RUN", Export)
     options = parse(Export, f"export {shlex.quote(name)}", rest)
     run: Run = runs.open_run(name, modules=modules)
-    output = options.output or Path(f"{run.directory.absolute().name}{SUFFIX}")
-    source = Path(f"{run.directory}{SUFFIX}") if run.from_file else None
-    if options.output is None and output.exists() and not (source and output.samefile(source)):
+    output = options.output or Path(f"{run.name}{SUFFIX}")
+    own = run.file is not None and output.exists() and output.samefile(run.file)  # refused by `export_run`
+    if options.output is None and output.exists() and not own:
         raise ValueError(f"there is a file {output}, perhaps of another run; to replace it, add --output {output}")
     export_run(run, output, with_optimizer=options.with_optimizer)
     say(f"wrote {output}")

@@ -114,7 +114,7 @@ def zoo(arguments: list[str]) -> None:
         say(cards.card(shelf.find(words[0])))
     elif what == "add":
         run = runs.open_run(words[0], modules=configs.own_modules(given.modules or ()))
-        name = options.name or f"own/{run.directory.absolute().name}"
+        name = options.name or f"own/{run.name}"
         folder = cards.add(run, name, licence=options.licence, notes=options.notes, command=options.command)
         say(f"wrote {folder}: {', '.join(cards.FILES)}; its name is {shelf.PREFIX}{name}")
     elif what == "push":
@@ -174,7 +174,7 @@ def data(arguments: list[str]) -> None:
     from lenmem import catalogue
 
     if not arguments or arguments[0].startswith("-"):
-        if parse(Data, "data", arguments).directory is not None:
+        if parse(Data, "data [NAME]", arguments).directory is not None:
             raise ValueError(f"say which data set is in the directory: {', '.join(catalogue.names())}")
         for name in catalogue.names():
             say(f"{name:12} {catalogue.find(name).title}")

@@ -125,7 +125,7 @@ def draw_map(arguments: list[str]) -> None:
     _say_map(found)
     say(f"{results}/: README.md, map.png, and a record for each cell")
     if failed:
-        fail(f"{len(failed)} cells failed: {', '.join(job.name for job in failed)}", 1)
+        fail(f"{len(failed)} of {len(chosen)} cells failed: {', '.join(job.name for job in failed)}", 1)
 
 
 def _say_map(found: maps.Outcomes) -> None:

@@ -94,7 +94,8 @@ def _losses(entry: dict[str, Any]) -> str:
 def _say_deaths(entry: dict[str, Any]) -> None:
     for death in entry.get("died", []):
         who = f"seed {death['seed']}" + (f" of {death['combination']}" if "combination" in death else "")
+        rest = " and the others continue" if any(entry["alive"]) else ""
         say(
             f"{who} diverged at step {death['step']}: loss {death['loss']}, gradient norm {death['grad_norm']}; its "
-            "last good parameters are kept and the others continue"
+            f"last good parameters are kept{rest}"
         )

@@ -94,6 +94,8 @@ def _fields(line: str) -> list[str]:
 
 
 def _object(line: str) -> dict[str, Any]:
+    if not line.strip():
+        raise ValueError("it is blank")
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

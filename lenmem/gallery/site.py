@@ -75,7 +75,9 @@ def write(
     anything is written, for a network whose shortest example does not fit into 300 kB.
     """
     output = Path(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+    if output.is_file():
+        raise ValueError(f"{output} is a file; nothing was written, give another --output")
+    if output.exists() and any(output.iterdir()):
         raise ValueError(f"{output} is not empty; nothing was written, give another --output")
     shown = [_shown(name, seed, list(modules)) for name in names or DEFAULT]
     if len({one.slug for one in shown}) < len(shown):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import flax.linen as nn
@@ -224,9 +225,23 @@ def name_of(model: nn.Module) -> str | None:
 
 
 def supports(model: nn.Module, spec: Spec) -> str | None:
-    """None, or in one line why a model cannot take a task. A module without a method `supports` takes every task."""
+    """None, or in one line why a model cannot take a task. A module without a method `supports` takes every task, if
+    it has the interface of a model."""
     asked = getattr(model, "supports", None)
-    return asked(spec) if asked is not None else None
+    reason = asked(spec) if asked is not None else None
+    return _interface_problem(model) if reason is None else reason
+
+
+def _interface_problem(model: nn.Module) -> str | None:
+    """None, or how the arguments of a module differ from those of a model."""
+    taken = inspect.signature(model.__call__ if callable(model) else lambda: None)
+    try:
+        taken.bind("inputs", "input_mask", "target_mask", targets=None, train=True)
+    except TypeError:
+        cell = "; lenmem.nn.Transducer makes a model of a recurrent cell" if isinstance(model, nn.RNNCellBase) else ""
+        names = ", ".join(taken.parameters)
+        return f"a model is called with (inputs, input_mask, target_mask, *, targets, train), this with ({names}){cell}"
+    return None
 
 
 def _entry(name: str) -> tuple[type[nn.Module], dict[str, Any]]:

@@ -25,7 +25,8 @@ from lenmem.runs.measuring import (
     whole_scores,
     without_dead,
 )
-from lenmem.runs.places import find_run, fresh_directory, is_run, numbered, open_run
+from lenmem.runs.places import find_run, is_run, open_run
+from lenmem.training.run_directory import fresh_directory, numbered
 
 __all__ = [
     "AnsweredExample",

@@ -30,7 +30,8 @@ def example_batches(task: Task, lengths: Sequence[int], seed: int = 0) -> Iterat
     # Compiled, since some tasks take many small steps for each symbol.
     program = jax.jit(lambda length: draw(task, jax.random.key(seed), length, longest))
     for length in lengths:
-        yield program(jnp.array([length]))
+        # Waits, since the conversion of an array that did not fit the memory ends the process.
+        yield jax.block_until_ready(program(jnp.array([length])))
 
 
 def predict(run: Run | Result, text: str, *, seed: int | None = None, answers: int | None = None) -> list[str]:

@@ -12,17 +12,16 @@ from typing import Any
 import flax.linen as nn
 
 from lenmem import configs, models, tasks
-from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.lengths import Evaluation, LengthCurve
 from lenmem.experiment import Experiment
 from lenmem.files import read_json, write_json
 from lenmem.runs.measuring import Report, finished, holds_same, read_curve, train_and_measure
-from lenmem.runs.places import fresh_directory, numbered
 from lenmem.serialize import to_plain
 from lenmem.tasks.base import Task
 from lenmem.training.configuration import Training
 from lenmem.training.loop import DivergedError
 from lenmem.training.optimizer import Optimizer
-from lenmem.training.run_directory import diverged_unsaved, holds_run
+from lenmem.training.run_directory import diverged_unsaved, fresh_directory, holds_run, numbered
 
 
 def compare(
@@ -106,15 +105,17 @@ def cross(
     optimizers: Mapping[str, Optimizer] = MappingProxyType({}),
     named: Mapping[str, nn.Module] = MappingProxyType({}),
     made: Task | None = None,
+    evaluation: Evaluation | None = None,
 ) -> dict[tuple[str, str], Experiment | str]:
     """The cells of a cross table: an experiment, or the reason why the pair cannot work.
 
-    With `base`, all cells have its task (`task_names` then has a single name) and its evaluation. The cell with the
-    name of its model has that model. `optimizers` maps model names to their optimisers, since no learning rate suits
-    all models. `named` maps names to models, and takes precedence over other models with these names. `made` is a task
-    that replaces the one in `task_names`.
+    With `base`, all cells have its task (`task_names` then has a single name) and its evaluation, if `evaluation` is
+    None. The cell with the name of its model has that model. `optimizers` maps model names to their optimisers, since
+    no learning rate suits all models. `named` maps names to models, and takes precedence over other models with these
+    names. `made` is a task that replaces the one in `task_names`.
     """
     cells: dict[tuple[str, str], Experiment | str] = {}
+    measured = evaluation or (base.evaluation if base else Evaluation())
     if base is not None and training.optimizer != base.training.optimizer:
         optimizers = {}  # an option takes precedence
     for task_name in task_names:
@@ -129,9 +130,7 @@ def cross(
             if model_name in optimizers and not own:
                 recipe = dataclasses.replace(training, optimizer=optimizers[model_name])
             try:
-                cells[task_name, model_name] = (
-                    Experiment(task, model, recipe, base.evaluation) if base else Experiment(task, model, recipe)
-                )
+                cells[task_name, model_name] = Experiment(task, model, recipe, measured)
             except ValueError:
                 reason = models.supports(model, task.spec)
                 if reason is None:

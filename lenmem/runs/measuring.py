@@ -129,7 +129,7 @@ def read_curve(directory: Path) -> LengthCurve | None:
 def own_curve(run: Run) -> LengthCurve:
     """The saved curve of a run. It is measured if there is none, or if the run was loaded at an earlier step or from a
     file, beside which the curve of another run may lie."""
-    final = run.step == run.experiment.training.steps and not run.from_file
+    final = run.step == run.experiment.training.steps and run.file is None
     return (read_curve(run.directory) if final else None) or measure(run)
 
 

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
 from lenmem.experiment import SUFFIX, Run, load
 from lenmem.training.run_directory import holds_run
 from lenmem.zoo import shelf
-
-
-def numbered(directory: Path) -> Iterator[Path]:
-    """`directory`, then the same with -2, -3, ... appended."""
-    yield directory
-    place = directory if directory.name else directory.absolute()  # `.` has no name
-    for number in itertools.count(2):
-        yield place.with_name(f"{place.name}-{number}")
-
-
-def fresh_directory(directory: Path) -> Path:
-    """`directory`, or the first of `directory`-2, -3, ... that does not contain a run, so that none is overwritten."""
-    return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
 
 
 def open_run(directory: str | Path, step: int | None = None, modules: Iterable[type | ModuleType] = ()) -> Run:

@@ -105,7 +105,10 @@ def form_problem(task: Task) -> str | None:
             return f"{type(task).__name__} does not define `{name}`"
     spec, lengths = task.spec, lengths_tried(task)
     for capacity in (lengths[0], lengths[-1]):
-        inputs, answers = task.shapes(capacity)
+        sizes = task.shapes(capacity)
+        if not (isinstance(sizes, tuple) and len(sizes) == 2 and all(isinstance(size, int) for size in sizes)):
+            return f"`shapes` returns {sizes!r} at capacity {capacity}; it must be two integers, (inputs, answer slots)"
+        inputs, answers = sizes
         try:
             example = jax.eval_shape(lambda key, n=capacity: task.sample(key, jnp.asarray(n), n), jax.random.key(0))
         except NEEDS_NUMBER as error:

@@ -89,6 +89,8 @@ def train(
     `resume`: no run), for a checkpoint of another experiment, naming the fields that differ, and for a task of your own
     whose examples break a rule (`lenmem.tasks.contract`); `DivergedError` when the last seed diverges.
     """
+    if not hasattr(experiment, "bound_model"):
+        raise ValueError(f"train takes an Experiment(task, model), got a {type(experiment).__name__}")
     if is_foreign(type(experiment.task)):
         require_task(experiment.task)
     key = jax.random.key(experiment.training.seed) if key is None else key
@@ -213,7 +215,8 @@ def _obituary(history: list[dict[str, Any]]) -> str:
         f"seed {d['seed']} at step {d['step']} (loss {d['loss']}, gradient norm {d['grad_norm']})" for d in deaths
     )
     advice = "Try a lower learning rate or clip_norm"
-    if deaths and all(death["step"] == 0 for death in deaths):
+    in_network = [not all(math.isfinite(float(d[name])) for name in ("loss", "grad_norm")) for d in deaths]
+    if deaths and all(in_network) and all(death["step"] == 0 for death in deaths):
         advice = "This is before the first update: look for the cause in the network or its data, not in the rate"
     return f"every seed met a non-finite loss, gradient or update: {listed}. {advice}"
 

@@ -9,11 +9,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
@@ -48,9 +49,32 @@ def holds_run(directory: Path) -> bool:
     return bool(saved) or (directory / METRICS).exists()
 
 
+def numbered(directory: Path) -> Iterator[Path]:
+    """`directory`, then the same with -2, -3, ... appended."""
+    yield directory
+    place = directory if directory.name else directory.absolute()  # `.` has no name
+    for number in itertools.count(2):
+        yield place.with_name(f"{place.name}-{number}")
+
+
+def fresh_directory(directory: Path) -> Path:
+    """`directory`, or the first of `directory`-2, -3, ... that does not contain a run, so that none is overwritten."""
+    return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
+
+
 def diverged_unsaved(directory: Path) -> bool:
     """Whether every seed of the run in the directory diverged before its first checkpoint."""
     return checkpoint.latest(directory / CHECKPOINTS) is None and all_diverged(directory)
+
+
+def without_checkpoint(directory: Path) -> str:
+    """Why the run in a directory has no checkpoint, and what to do."""
+    if diverged_unsaved(directory):
+        return "every seed diverged before the first one; train again with other settings, in another directory"
+    return (
+        "it stopped before the first one, which stores the experiment; start it again with its configuration: lenmem "
+        f"train CONFIG --resume --directory {directory}"
+    )
 
 
 def all_diverged(directory: Path) -> bool:
@@ -88,6 +112,8 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
     directory = Path(directory)
     checkpoints, snapshots = directory / CHECKPOINTS, directory / SNAPSHOTS
     if not checkpoints.is_dir() and not snapshots.is_dir():
+        if holds_run(directory):
+            raise ValueError(f"{directory} has no checkpoint: {without_checkpoint(directory)}")
         if directory.is_dir():
             raise ValueError(f"{directory} is not a run: it has no folder {CHECKPOINTS}")
         if directory.exists():

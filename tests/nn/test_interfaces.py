@@ -372,6 +372,7 @@ class NoMask(nn.Module):
         (Completion(Encodes("pair")), "Encodes returns a tuple; an encoder returns states, float[B, N, d]"),
         (Completion(Encodes("pooled")), "Encodes maps states [2, 7, 64] to [2, 64]; the first two sizes stay"),
         (EncoderDecoder(Encodes("pooled"), AttentionDecoder(gru(), 8)), "Encodes maps states [2, 4, 64] to [2, 64]"),
+        (Completion(nn.GRUCell(64)), "GRUCell is a recurrent cell, not an encoder; lenmem.nn.Transducer makes a model"),
         (Completion(NoMask()), "NoMask takes 1 argument(s); an encoder is called with (states, mask)"),
     ],
 )

@@ -26,7 +26,7 @@ import optax.contrib
 import pytest
 
 import lenmem
-from lenmem import Experiment, Optimizer, Training, runs, stopping, tasks
+from lenmem import Experiment, Optimizer, Training, models, runs, stopping, tasks
 from lenmem.evaluation.metrics import score
 from lenmem.keys import namespaced
 from lenmem.serialize import to_plain
@@ -320,14 +320,28 @@ def test_the_run_fails_only_when_all_seeds_have_died():
 
 def test_a_gradient_that_is_not_finite_is_a_death_too():
     """The loss is finite at the first step; a step with that gradient would spoil the parameters."""
-    with pytest.raises(DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm nan\)"):
+    with pytest.raises(DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm nan\).*the cause in"):
         train(experiment(Cusp()))
 
 
 def test_an_update_that_is_not_finite_is_a_death_too():
     """Without `eps`, Adam divides zero by zero where the gradient is exactly 0: for symbols that do not occur."""
-    with pytest.raises(DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm 0\.\d+\)"):
+    with pytest.raises(
+        DivergedError, match=r"seed 0 at step 0 \(loss 1\.\d+, gradient norm 0\.\d+\).*lower learning rate"
+    ):
         train(experiment(optimizer=Optimizer("adam", eps=0.0), batch_size=1))
+
+
+def test_a_network_larger_than_the_memory_is_refused_before_it_is_made():
+    """Adam keeps three numbers for each of 4 * 10^12 parameters."""
+    with pytest.raises(ValueError, match=r"state of all seeds need [\d,]+ GiB; this machine has \d+"):
+        train(experiment(models.make("lstm", hidden_size=10**6)))
+
+
+def test_only_experiments_are_trained():
+    task: Any = tasks.make("copy")
+    with pytest.raises(ValueError, match=r"train takes an Experiment\(task, model\), got a Copy"):
+        train(task)
 
 
 def test_a_comparison_goes_on_after_a_network_that_diverged(tmp_path):

@@ -223,8 +223,10 @@ class Aligned(Part):
 
 def encoded(encoder: nn.Module, states: jax.Array, mask: jax.Array, *given: jax.Array, **known: Any) -> Any:
     """The states that an encoder makes of states [B, N, d] and their mask. ValueError if it returns anything else than
-    [B, N, d'], or takes no mask."""
+    [B, N, d'], takes no mask, or is a recurrent cell."""
     name, arguments = type(encoder).__name__, inspect.signature(encoder.__call__).parameters.values()
+    if is_cell(encoder):
+        raise ValueError(f"{name} is a recurrent cell, not an encoder; lenmem.nn.Transducer makes a model of a cell")
     positional = [x for x in arguments if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
     if len(positional) < 2 and not any(x.kind == x.VAR_POSITIONAL for x in arguments):
         raise ValueError(f"{name} takes {len(positional)} argument(s); an encoder is called with (states, mask)")
