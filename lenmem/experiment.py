@@ -118,7 +118,7 @@ class Run:
     def of(cls, trained: Run | Result) -> Run:
         """The result of a training as a run; a run is returned as it is.
 
-        Without a directory, its pictures go to `runs/result`.
+        Without a directory, its pictures go to `runs/result`, with a number if that holds a run.
         """
         if isinstance(trained, Run):
             return trained
@@ -128,7 +128,7 @@ class Run:
         else:
             data = experiment.task.data_hash
             manifest = {"experiment": to_plain(experiment)} | ({} if data is None else {"data": data})
-        where = where or Path("runs/result")
+        where = where or fresh_directory(Path("runs/result"))
         return cls(experiment, trained.params, trained.step, where, manifest, trained.alive)
 
     def apply(self, inputs: Any, input_mask: Any, target_mask: Any, *, seed: int | None = None, **options: Any) -> Any:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import flax.linen as nn
 import jax
 import numpy as np
 
@@ -37,9 +38,31 @@ def reused(make: Callable[..., Any], size: int) -> Callable[..., Any]:
             hash(arguments)
         except TypeError:
             return make(*arguments)
-        return known(own_code(*arguments), *arguments)
+        return known((own_code(*arguments), sharing(arguments)), *arguments)
 
     return get
+
+
+def sharing(value: Any) -> tuple[int, ...]:
+    """For each Linen module in a value, in the order of fields, the number of the module that is the same object.
+
+    A module that occurs twice has one set of parameters; two modules with equal fields have two, but compare equal.
+    """
+    found: list[int] = []
+
+    def search(value: Any) -> None:
+        if isinstance(value, tuple | list | Mapping):
+            for item in value.values() if isinstance(value, Mapping) else value:
+                search(item)
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            if isinstance(value, nn.Module):
+                found.append(id(value))
+            for field in dataclasses.fields(value):
+                if field.name != "parent":
+                    search(getattr(value, field.name, None))
+
+    search(value)
+    return tuple(map(found.index, found))
 
 
 def own_code(*values: Any) -> tuple[Hashable, ...]:

@@ -35,6 +35,7 @@ import numpy as np
 import optax
 
 from lenmem.errors import choices
+from lenmem.reuse import sharing
 
 FUNCTIONS: Mapping[str, Callable] = {
     "relu": jax.nn.relu,
@@ -103,7 +104,16 @@ def is_foreign(kind: type) -> bool:
 
 
 def to_plain(value: Any) -> Any:
-    """`value` as JSON data. Raises `ValueError`, with the name of the field, for values that cannot be saved."""
+    """`value` as JSON data. Raises `ValueError`, with the name of the field, for values that cannot be saved.
+
+    A module in two places, which share its parameters, cannot be saved either, since it would be read as two.
+    """
+    places = sharing(value)
+    if places != tuple(range(len(places))):
+        raise ValueError(
+            f"{type(value).__name__} has one module in two places, which share its parameters; this cannot be saved as "
+            "data. Make the module once, in the class of the network"
+        )
     return _to_plain(value, type(value).__name__, 0)
 
 

@@ -14,6 +14,7 @@ import pytest
 from lenmem import models, score, train
 from lenmem.evaluation import traces
 from lenmem.reuse import own_code, reused
+from lenmem.serialize import from_plain, to_plain
 from lenmem.tasks.base import draw
 from tests.training.tiny import TASK, experiment
 
@@ -100,6 +101,19 @@ def test_what_is_not_hashable_is_made_each_time():
     kept = get(1)
     get(2), get(3)
     assert get(1) is not kept
+
+
+def test_shared_modules_are_told_from_equal_ones():
+    """A network with one module in two places has other parameters than one with two equal modules."""
+    get = reused(lambda *arguments: object(), 2)
+    one, same = nn.Dense(3), nn.Dense(3)
+    shared, apart = nn.Sequential((one, one)), nn.Sequential((one, same))
+    assert shared == apart
+    assert get(shared) is not get(apart)
+    assert get(shared) is get(nn.Sequential((same, same)))
+    with pytest.raises(ValueError, match="Sequential has one module in two places"):
+        to_plain(shared)
+    assert from_plain(to_plain(apart)) == apart
 
 
 @pytest.mark.parametrize("edit", EDITS)

@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import lenmem
-from lenmem import Experiment, LengthCurve, Optimizer, cli, models, runs
+from lenmem import Experiment, LengthCurve, Optimizer, cli, models, runs, tasks
 from lenmem.cli.training import _over
 from lenmem.sweep import Outcome, best, combine, plan, sweep
 from lenmem.sweep.combinations import as_python
@@ -230,6 +230,34 @@ def test_a_combination_that_dies_is_not_the_best_and_the_others_go_on(tmp_path):
     for _ in range(2):  # The second call trains nothing.
         with pytest.raises(DivergedError, match="every seed of all 1 combinations"):
             sweep(setup, {"model.limit": (0.0,)}, tmp_path / "alone")
+    with pytest.raises(DivergedError, match="every seed of all 2 combinations"):
+        sweep(setup, {RATE: (9.0, 10.0), "model.output_size": (5,)}, tmp_path / "lost")
+    for rate in (9.0, 10.0):
+        history = read_metrics(tmp_path / "lost" / f"learning_rate={rate},output_size=5")
+        assert sorted(death["seed"] for entry in history for death in entry.get("died", [])) == [0, 1]
+
+
+def test_a_sweep_with_an_optax_rule_goes_on(tmp_path):
+    setup = experiment(Bag(), steps=1, log_every=1, optimizer=optax.sgd(0.1))
+    (outcome,) = sweep(setup, {"model.width": (3,)}, tmp_path / "sweep")
+    (again,) = sweep(setup, {"model.width": (3,)}, tmp_path / "sweep", report=lambda _: pytest.fail("trains again"))
+    chex.assert_trees_all_equal(again.scores, outcome.scores)
+
+
+def test_a_sweep_is_not_continued_with_other_data(tmp_path):
+    data = tmp_path / "data.tsv"
+    rows = [f"{'a ' * n}b\tb {'a ' * n}" for n in range(1, 17)]
+    data.write_text("\n".join(rows))
+
+    def setup():
+        task, model = tasks.make("pairs", path=str(data)), models.make("gru", layers=1)
+        return dataclasses.replace(experiment(Bag(), steps=1, log_every=1), task=task, model=model)
+
+    sweep(setup(), {RATE: (0.01,)}, tmp_path / "sweep")
+    sweep(setup(), {RATE: (0.01,)}, tmp_path / "sweep", report=lambda _: pytest.fail("trains again"))
+    data.write_text("\n".join([*rows, "b\tb"]))
+    with pytest.raises(ValueError, match="holds a sweep of data that have changed since"):
+        sweep(setup(), {RATE: (0.01,)}, tmp_path / "sweep")
 
 
 def test_ties_go_to_the_smaller_loss(swept):

@@ -33,8 +33,9 @@ def compare(
     """Trains and measures every (task, model) cell. A cell that is a reason, not an experiment, is returned unchanged.
 
     The run of a cell is in `directory(task, model)`, possibly with -2, -3, ... appended. A finished run of the same
-    experiment is not trained again; an unfinished run is resumed. If every seed of a cell diverges, its value is that
-    reason, and the other cells are trained. Raises `DivergedError` if no network is left.
+    experiment is not trained again, unless its optimiser is an Optax rule, which is not saved; an unfinished run is
+    resumed. If every seed of a cell diverges, its value is that reason, and the other cells are trained. Raises
+    `DivergedError` if no network is left.
     """
     cells: dict[tuple[str, str], LengthCurve | str] = {}
     ended: list[str] = []
@@ -50,7 +51,8 @@ def compare(
             cells[task, model] = dataclasses.replace(curve, label=model)
             continue
         resume = bool(same)
-        where = same[0] if same else fresh_directory(where)
+        begun_here = [place for place in same if holds_same(experiment, place)]
+        where = [*begun_here, *same, fresh_directory(where)][0]
         told = report(task, model, experiment)
         try:
             _, curve = train_and_measure(experiment, where, resume=resume, report=told, label=model)

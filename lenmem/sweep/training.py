@@ -23,7 +23,7 @@ from lenmem.sweep.table import living, save_table
 from lenmem.training import checkpoint
 from lenmem.training.lanes import initial_lanes, lanes_program
 from lenmem.training.loop import DivergedError, check_selection, run, validation_scores
-from lenmem.training.resume import code_of, same_experiment
+from lenmem.training.resume import code_of, experiment_differences
 from lenmem.training.run_directory import (
     CHECKPOINTS,
     SNAPSHOTS,
@@ -46,9 +46,9 @@ def sweep(
 ) -> list[Outcome]:
     """Trains and measures every combination, and writes the table and its picture.
 
-    The same call continues an interrupted sweep. Raises ValueError for a directory with other contents,
-    FileNotFoundError if the curve of a trained combination was deleted, and `DivergedError` if every seed of every
-    combination diverged.
+    The same call continues an interrupted sweep; an Optax rule, which is not saved, is taken for the one of the first
+    call. Raises ValueError for a directory with other contents, FileNotFoundError if the curve of a trained combination
+    was deleted, and `DivergedError` if every seed of every combination diverged.
 
     Args:
         experiment: the common experiment.
@@ -62,7 +62,7 @@ def sweep(
     for combination in combinations:  # errors before the training, not after it
         check_selection(combination.experiment)
         combination.experiment.evaluation.lengths_for(combination.experiment.task)
-    _claim(directory, experiment, over)
+    _claim(directory, experiment, over, {c.name: c.experiment.task.data_hash for c in combinations})
     programs, remarks = plan(combinations)
     for remark in remarks:
         say(remark)
@@ -85,18 +85,25 @@ def sweep(
     return outcomes
 
 
-def _claim(directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]]) -> None:
-    """Writes the experiment and the values of the sweep, or checks that the directory has the same."""
+def _claim(
+    directory: Path, experiment: Experiment, over: Mapping[str, Sequence[Any]], data: Mapping[str, str | None]
+) -> None:
+    """Writes the experiment, the values and the hashes of data files of the sweep, or checks that the directory has the
+    same."""
     planned = {"experiment": to_plain(experiment), "over": [[path, to_plain(list(v))] for path, v in over.items()]}
     if (code := code_of(experiment)) is not None:
         planned["code"] = code
+    if any(data.values()):
+        planned["data"] = dict(data)
     path = directory / PLAN
     if path.exists():
         saved = read_json(path)
         if code_changed(saved, experiment):
             raise ValueError(f"{directory} holds a sweep with other code of your classes; choose another directory")
-        if saved["over"] != planned["over"] or not same_experiment(saved["experiment"], experiment):
+        if saved["over"] != planned["over"] or experiment_differences(saved["experiment"], experiment):
             raise ValueError(f"{directory} holds another sweep; choose another directory")
+        if saved.get("data", data) != data:
+            raise ValueError(f"{directory} holds a sweep of data that have changed since; choose another directory")
     elif directory.is_dir() and any(directory.iterdir()):
         raise ValueError(f"{directory} is not empty and holds no sweep; choose another directory")
     else:
@@ -133,8 +140,8 @@ def _train_jointly(joint: JointTraining, directory: Path, where: Path, report: R
     try:
         result = run(program, experiment, Recorder(where, experiment, key, resume=holds_run(where), about=about), named)
     except DivergedError as error:
+        _split(joint, where, directory)
         for combination in group:
-            (directory / combination.name).mkdir(exist_ok=True)
             write_json(directory / combination.name / SCORE, {"diverged": str(error)})
         return
     if result.interrupted:
@@ -166,6 +173,12 @@ def _lanes(joint: JointTraining, number: int) -> slice:
 def _split(joint: JointTraining, where: Path, directory: Path) -> None:
     """Writes the run of each combination, as if `train` had written it for that combination alone."""
     group, experiment = joint.combinations, joint.combinations[0].experiment
+    history = read_metrics(where)
+    for number, combination in enumerate(group):
+        make_directory(directory / combination.name)
+        write_metrics(directory / combination.name, [_entry_of(entry, _lanes(joint, number)) for entry in history])
+    if checkpoint.latest(where / CHECKPOINTS) is None:  # all lanes diverged before the first one
+        return
     keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
     like = initial_lanes(experiment, joint.numbers, keys, abstract=True)
     state, manifest = checkpoint.restore(where / CHECKPOINTS, like)
@@ -173,18 +186,17 @@ def _split(joint: JointTraining, where: Path, directory: Path) -> None:
         step: checkpoint.restore(where / SNAPSHOTS, {"params": like.members.params}, step)[0]
         for step in checkpoint.steps(where / SNAPSHOTS)
     }
-    history = read_metrics(where)
     for number, combination in enumerate(group):
         lanes, target = _lanes(joint, number), directory / combination.name
         own = {"experiment": to_plain(combination.experiment), "environment": manifest.get("environment")}
         # These parts are common to all combinations of the program; the others are this combination's lanes.
         shared = {name: value for name, value in manifest.items() if name not in ("experiment", "numbers")}
+        of_data = {name: shared[name] for name in ("data", "code") if name in shared}
         cut = State(state.step, jax.tree.map(lambda x, lanes=lanes: x[lanes], state.members))
         checkpoint.save(target / CHECKPOINTS, int(state.step), cut, own | shared, keep=1)
         for step, snapshot in snapshots.items():
             params = jax.tree.map(lambda x, lanes=lanes: x[lanes], snapshot)
-            checkpoint.save(target / SNAPSHOTS, step, params, own)
-        write_metrics(target, [_entry_of(entry, lanes) for entry in history])
+            checkpoint.save(target / SNAPSHOTS, step, params, own | of_data)
 
 
 def _entry_of(entry: Mapping[str, Any], lanes: slice) -> dict[str, Any]:

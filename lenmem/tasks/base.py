@@ -252,6 +252,10 @@ def growing_source(source: Source, steps: int) -> Source:
         return source
     if not isinstance(source, FreshSource) or type(source).batch is not FreshSource.batch:
         raise ValueError(f"growing lengths need fresh examples, from a FreshSource; got {type(source).__name__}")
+    shortest, longest = source.task.lengths_of(source.split)
+    most = (2**31 - 1) // (longest - shortest + 1)
+    if steps > most:
+        raise ValueError(f"growing takes at most {most} steps for these lengths, got {steps}")
     return GrowingSource(source.task, source.split, source.batch_size, source, steps)
 
 

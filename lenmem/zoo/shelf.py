@@ -148,12 +148,10 @@ def entries() -> dict[str, Entry]:
     for directory in shelves():
         for name, record in records_in(directory).items():
             path = file_in(directory, name)
-            entry = found.get(name)
-            if entry is None:
+            # A file goes with the record beside it: that of another shelf may describe other parameters.
+            if name not in found or (found[name].path is None and path is not None):
                 size = path.stat().st_size if path else record["file"]["size"]
                 found[name] = Entry(name, record, path, size)
-            elif entry.path is None and path is not None:
-                found[name] = dataclasses.replace(entry, path=path)
     return dict(sorted(found.items()))
 
 

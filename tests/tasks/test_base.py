@@ -167,6 +167,8 @@ def test_only_fresh_examples_grow():
     fresh = FreshSource(Noise(), "train", 4)
     assert growing_source(fresh, 0) is fresh
     assert isinstance(growing_source(fresh, 5), GrowingSource)
+    with pytest.raises(ValueError, match=r"growing takes at most \d+ steps for these lengths, got 2147483647"):
+        growing_source(fresh, 2**31 - 1)
     with pytest.raises(ValueError, match="got RepeatedSource"):
         growing_source(RepeatedSource(fresh, 8), 5)
 
