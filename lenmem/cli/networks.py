@@ -77,8 +77,10 @@ class Predict:
 class Plot:
     """Draw a run: training, curve, traces; or a figure of a paper.
 
-    Pictures are written to the run; for a file to a directory of its name, without suffix, with a number if that is a
-    run; for a network of the zoo to runs/zoo/NAME.
+    Where pictures are written:
+      RUN                 to the run
+      FILE.safetensors    to FILE, or FILE-2 and so on if that is a run
+      zoo:NAME            to runs/zoo/NAME
     """
 
     figure: str | None = None
