@@ -29,7 +29,7 @@ from lenmem.evaluation.metrics import ApplyModel
 from lenmem.experiment import Experiment
 from lenmem.files import make_directory, read_json, write_json
 from lenmem.placement import on_platform
-from lenmem.training.environment import describe_environment, version_of
+from lenmem.training.environment import describe_environment, memory_of_machine, version_of
 from lenmem.training.program import advance_on
 from lenmem.training.run_directory import abstract_parameters, abstract_state
 from lenmem.training.step import whole
@@ -86,7 +86,7 @@ TARGETS = {
     "v5p:2x2x1": Target("tpu", "v5p:2x2x1", 95 * GIB),
     "v6e:1x1": Target("tpu", "v6e:1x1", 32 * GIB, _ONE_CHIP),
     "v6e:2x2": Target("tpu", "v6e:2x2", 32 * GIB),
-    "cpu": Target("cpu", "this machine", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+    "cpu": Target("cpu", "this machine", memory_of_machine()),
     "h100": Target("cuda", "1x1x1", 80 * GIB, (("topology", "1x1x1"), ("target_config", H100))),
 }
 

@@ -111,8 +111,13 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The name of its file or directory, without suffix."""
-        return self.file.stem if self.file is not None else self.directory.absolute().name
+        """The name of its directory; of a file beside its directory, which may be numbered, that of the file."""
+        beside = self.file is not None and self.file.parent == self.directory.parent
+        return self.file.stem if self.file and beside else self.directory.absolute().name
+
+    def is_from(self, path: str | os.PathLike[str]) -> bool:
+        """Whether it was loaded from the file at this path."""
+        return self.file is not None and self.file.exists() and Path(path).exists() and self.file.samefile(path)
 
     @classmethod
     def of(cls, trained: Run | Result) -> Run:
@@ -207,7 +212,7 @@ def experiment_in(directory: str | os.PathLike[str], modules: Iterable[type | Mo
     if checkpoint.latest(saved) is None:
         if (Path(directory) / CURVE).exists():
             raise ValueError(f"the checkpoints of {directory}, a finished run, are gone; it cannot be resumed")
-        raise ValueError(f"{directory} has no checkpoint: {without_checkpoint(Path(directory))}")
+        raise ValueError(without_checkpoint(Path(directory)))
     return _experiment_in(checkpoint.read_manifest(saved), Path(directory), modules, None)
 
 
@@ -222,11 +227,10 @@ def export_run(run: Run | Result, path: str | os.PathLike[str], *, with_optimize
     if Path(path).suffix != SUFFIX:
         raise ValueError(f"the name of the file must end with {SUFFIX}, got {path}")
     run = Run.of(run)
-    if run.file is not None:
-        if run.file.exists() and Path(path).exists() and run.file.samefile(path):
-            raise ValueError(f"{path} is the file that is exported; choose another name for its copy")
-        if with_optimizer:
-            raise ValueError(f"{run.file} is a file, of which only the parameters are exported; import it first")
+    if run.is_from(path):
+        raise ValueError(f"{path} is the file that is exported; choose another name for its copy")
+    if run.file is not None and with_optimizer:
+        raise ValueError(f"{run.file} is a file, of which only the parameters are exported; import it first")
     # As it is now: networks of the zoo may have other fields than in training.
     metadata = {"experiment": to_plain(run.experiment), "step": run.step, "alive": run.alive.tolist()}
     if "data" in run.manifest:

@@ -38,31 +38,11 @@ def reused(make: Callable[..., Any], size: int) -> Callable[..., Any]:
             hash(arguments)
         except TypeError:
             return make(*arguments)
-        return known((own_code(*arguments), sharing(arguments)), *arguments)
+        search = _Search()
+        code = tuple(search.of(arguments))
+        return known((code, tuple(search.modules)), *arguments)
 
     return get
-
-
-def sharing(value: Any) -> tuple[int, ...]:
-    """For each Linen module in a value, in the order of fields, the number of the module that is the same object.
-
-    A module that occurs twice has one set of parameters; two modules with equal fields have two, but compare equal.
-    """
-    found: list[int] = []
-
-    def search(value: Any) -> None:
-        if isinstance(value, tuple | list | Mapping):
-            for item in value.values() if isinstance(value, Mapping) else value:
-                search(item)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            if isinstance(value, nn.Module):
-                found.append(id(value))
-            for field in dataclasses.fields(value):
-                if field.name != "parent":
-                    search(getattr(value, field.name, None))
-
-    search(value)
-    return tuple(map(found.index, found))
 
 
 def own_code(*values: Any) -> tuple[Hashable, ...]:
@@ -80,6 +60,10 @@ class _Search:
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
+        self.modules: list[int] = []
+        """For each Linen module, in the order of the search, the number of the module that is the same object. A module
+        in two places has one set of parameters; two modules with equal fields have two, but compare equal."""
+        self._numbers: dict[int, int] = {}
 
     def of(self, value: Any, *, text: bool = False) -> Iterator[Hashable]:
         """The code in a value; with `text`, also numbers and the like as text."""
@@ -97,6 +81,8 @@ class _Search:
         elif isinstance(value, functools.partial):
             yield from self.of((value.func, value.args, value.keywords))
         elif dataclasses.is_dataclass(value):
+            if isinstance(value, nn.Module):
+                self.modules.append(self._numbers.setdefault(id(value), len(self._numbers)))
             yield from self._of_class(type(value))
             yield from self.of([getattr(value, field.name, None) for field in dataclasses.fields(value)])
         elif (wrapped := getattr(value, "__wrapped__", None)) is not None:  # such as a jitted function

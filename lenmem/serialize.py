@@ -35,7 +35,6 @@ import numpy as np
 import optax
 
 from lenmem.errors import choices
-from lenmem.reuse import sharing
 
 FUNCTIONS: Mapping[str, Callable] = {
     "relu": jax.nn.relu,
@@ -108,13 +107,7 @@ def to_plain(value: Any) -> Any:
 
     A module in two places, which share its parameters, cannot be saved either, since it would be read as two.
     """
-    places = sharing(value)
-    if places != tuple(range(len(places))):
-        raise ValueError(
-            f"{type(value).__name__} has one module in two places, which share its parameters; this cannot be saved as "
-            "data. Make the module once, in the class of the network"
-        )
-    return _to_plain(value, type(value).__name__, 0)
+    return _to_plain(value, type(value).__name__, 0, {})
 
 
 def from_plain(data: Any, modules: Iterable[type | ModuleType] = ()) -> Any:
@@ -138,7 +131,8 @@ def classes_in(value: Any) -> set[type]:
     return {type(value)}.union(*(classes_in(getattr(value, field.name)) for field in _fields(type(value))))
 
 
-def _to_plain(value: Any, where: str, depth: int) -> Any:
+def _to_plain(value: Any, where: str, depth: int, modules: dict[int, str]) -> Any:
+    """`modules`: the place of each module so far, by its id."""
     if depth > _DEPTH:
         raise ValueError(f"{where}: nested more than {_DEPTH} deep")
     if isinstance(value, np.generic):
@@ -154,18 +148,23 @@ def _to_plain(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, tuple | list):
         if hasattr(value, "_fields"):
             raise ValueError(f"{where}: the named tuple {type(value).__name__} would come back as a plain tuple")
-        return [_to_plain(item, f"{where}[{i}]", depth + 1) for i, item in enumerate(value)]
+        return [_to_plain(item, f"{where}[{i}]", depth + 1, modules) for i, item in enumerate(value)]
     if isinstance(value, Mapping):
         if "class" in value or not all(isinstance(key, str) for key in value):
             raise ValueError(f'{where}: a dict needs string keys other than "class", got {list(value)}')
-        return {key: _to_plain(item, f"{where}[{key!r}]", depth + 1) for key, item in value.items()}
+        return {key: _to_plain(item, f"{where}[{key!r}]", depth + 1, modules) for key, item in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if isinstance(value, nn.Module) and (first := modules.setdefault(id(value), where)) != where:
+            raise ValueError(
+                f"{where.partition('.')[0]} has one module in two places, {first} and {where}, which share its "
+                "parameters; this cannot be saved as data. Make the module once, in the class of the network"
+            )
         plain: dict[str, Any] = {"class": class_path(type(value))}
         for field in _fields(type(value)):
             item = getattr(value, field.name)
             if (field.name == "name" and isinstance(value, nn.Module) and item is None) or _is_default(field, item):
                 continue
-            plain[field.name] = _to_plain(item, f"{where}.{field.name}", depth + 1)
+            plain[field.name] = _to_plain(item, f"{where}.{field.name}", depth + 1, modules)
         return plain
     dtype = _dtype_name(value)
     if dtype is not None:
@@ -312,8 +311,8 @@ def _resolve(path: Any, known: dict[str, type]) -> type:
     if not isinstance(path, str):
         raise ValueError(f"a saved class must be a string, got {path!r}")
     path = MOVED.get(path, path)
-    if path in known or path in _LINEN:
-        return known.get(path) or _LINEN[path]
+    if kind := known.get(path) or _LINEN.get(path):
+        return kind
     namesakes = {kind for known_path, kind in known.items() if known_path.rpartition(".")[2] == path.rpartition(".")[2]}
     if path.startswith(_OWN):
         return _resolve_own(path)

@@ -252,6 +252,7 @@ def test_push_and_pull_by_a_directory(here, capsys):
     assert shelf.find("own/shared").reaches == shelf.find("panm/dyck_2").reaches
     (here / "shared/README.md").write_text("My own card.\n")
     hub.pull("./shared", "own/second")
+    assert run(capsys, "export", "zoo:own/second") == "wrote second.safetensors\n"
     run(capsys, "zoo", "push", "own/second", "./third")
     assert (here / "third/README.md").read_text() == "My own card.\n", "a card that was edited is kept"
     assert "owner/name on the Hub" in fails(capsys, "zoo", "push", "panm/dyck_2", "shared")

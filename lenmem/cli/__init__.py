@@ -87,10 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
             fail(_out_of_memory(str(error)), 1)
-        line, expected = users_line(error), isinstance(error, ValueError | OSError | OverflowError)
+        line = users_line(error)
+        too_large = line is None and isinstance(error, OverflowError)
+        expected = too_large or isinstance(error, ValueError | OSError)
         if os.environ.get("LENMEM_TRACEBACK", "0") != "0" or (line is None and not expected):
             raise
-        if isinstance(error, OverflowError) and line is None:
+        if too_large:
             fail(f"a number, or what is computed from it, is larger than 2^31 - 1: {error}", 2)
         said = str(error) if expected else f"{type(error).__name__}: {error}; LENMEM_TRACEBACK=1 shows the traceback"
         fail(said if line is None or line in said else f"{said}\n(in {line})", 2)

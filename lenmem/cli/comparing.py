@@ -97,8 +97,9 @@ def compare(arguments: list[str]) -> None:
     if not model_names:
         raise ValueError("give --models; only a configuration that defines `models` works without")
     made = options.task if isinstance(options, CompareOne) else None
-    more = (base, optimizers, own_models, made, options.evaluation)
-    cells = runs.cross(task_names, model_names, options.training, *more)
+    cells = runs.cross(
+        task_names, model_names, options.training, base, optimizers, own_models, made, options.evaluation
+    )
 
     def directory(task: str, model: str) -> Path:
         own = base is not None and model not in own_models and models.name_of(base.model) == model

@@ -244,8 +244,7 @@ def export(arguments: list[str]) -> None:
     options = parse(Export, f"export {shlex.quote(name)}", rest)
     run: Run = runs.open_run(name, modules=modules)
     output = options.output or Path(f"{run.name}{SUFFIX}")
-    own = run.file is not None and output.exists() and output.samefile(run.file)  # refused by `export_run`
-    if options.output is None and output.exists() and not own:
+    if options.output is None and output.exists() and not run.is_from(output):
         raise ValueError(f"there is a file {output}, perhaps of another run; to replace it, add --output {output}")
     export_run(run, output, with_optimizer=options.with_optimizer)
     say(f"wrote {output}")

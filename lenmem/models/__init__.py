@@ -38,6 +38,7 @@ from lenmem.models.transformer import Transformer
 from lenmem.models.transformer_seq2seq import TransformerSeq2Seq
 from lenmem.models.two_way import TwoWay
 from lenmem.models.xlstm import XLSTM
+from lenmem.nn.interfaces.encoding import is_cell
 from lenmem.types import Spec
 
 __all__ = [
@@ -238,7 +239,7 @@ def _interface_problem(model: nn.Module) -> str | None:
     try:
         taken.bind("inputs", "input_mask", "target_mask", targets=None, train=True)
     except TypeError:
-        cell = "; lenmem.nn.Transducer makes a model of a recurrent cell" if isinstance(model, nn.RNNCellBase) else ""
+        cell = "; lenmem.nn.Transducer makes a model of a recurrent cell" if is_cell(model) else ""
         names = ", ".join(taken.parameters)
         return f"a model is called with (inputs, input_mask, target_mask, *, targets, train), this with ({names}){cell}"
     return None

@@ -44,15 +44,15 @@ def compare(
             cells[task, model] = experiment
             continue
         where = directory(task, model)
-        begun = itertools.takewhile(holds_run, numbered(where))
-        same = [place for place in begun if holds_same(experiment, place) or diverged_unsaved(place)]
+        begun = [*itertools.takewhile(holds_run, numbered(where))]
+        same = [place for place in begun if holds_same(experiment, place)]
         done = next((place for place in same if finished(experiment, place)), None)
         if done is not None and (curve := read_curve(done)) is not None:
             cells[task, model] = dataclasses.replace(curve, label=model)
             continue
+        same += filter(diverged_unsaved, begun)
         resume = bool(same)
-        begun_here = [place for place in same if holds_same(experiment, place)]
-        where = [*begun_here, *same, fresh_directory(where)][0]
+        where = same[0] if same else fresh_directory(where)
         told = report(task, model, experiment)
         try:
             _, curve = train_and_measure(experiment, where, resume=resume, report=told, label=model)

@@ -189,14 +189,14 @@ def _split(joint: JointTraining, where: Path, directory: Path) -> None:
     for number, combination in enumerate(group):
         lanes, target = _lanes(joint, number), directory / combination.name
         own = {"experiment": to_plain(combination.experiment), "environment": manifest.get("environment")}
+        own |= {name: manifest[name] for name in ("data", "code") if name in manifest}
         # These parts are common to all combinations of the program; the others are this combination's lanes.
         shared = {name: value for name, value in manifest.items() if name not in ("experiment", "numbers")}
-        of_data = {name: shared[name] for name in ("data", "code") if name in shared}
         cut = State(state.step, jax.tree.map(lambda x, lanes=lanes: x[lanes], state.members))
         checkpoint.save(target / CHECKPOINTS, int(state.step), cut, own | shared, keep=1)
         for step, snapshot in snapshots.items():
             params = jax.tree.map(lambda x, lanes=lanes: x[lanes], snapshot)
-            checkpoint.save(target / SNAPSHOTS, step, params, own | of_data)
+            checkpoint.save(target / SNAPSHOTS, step, params, own)
 
 
 def _entry_of(entry: Mapping[str, Any], lanes: slice) -> dict[str, Any]:

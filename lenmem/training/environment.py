@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import datetime
 import importlib.metadata
+import os
 import platform
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import jax
+
+from lenmem.types import PyTree
 
 
 def describe_environment() -> dict[str, Any]:
@@ -30,6 +33,25 @@ def describe_environment() -> dict[str, Any]:
         "dirty": dirty,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def memory_of_machine() -> int:
+    """The memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def require_memory(state: PyTree) -> None:
+    """ValueError for an initial state, arrays or their shapes, that is larger than the memory of this machine, if
+    it trains on a CPU.
+
+    There, memory that does not exist is granted, and the process is killed when it uses it. Other devices refuse it.
+    """
+    needed, there = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)), memory_of_machine()
+    if jax.default_backend() == "cpu" and needed > there:
+        raise ValueError(
+            f"the parameters and the optimiser's state of all seeds need {needed / 2**30:,.0f} GiB; this machine has "
+            f"{there / 2**30:,.0f}. Try a smaller network, or fewer seeds"
+        )
 
 
 def divide_processor(devices: int | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,6 @@ from lenmem.tasks.base import Task
 from lenmem.training.configuration import TrainableExperiment, Training
 from lenmem.training.optimizer import built
 from lenmem.training.step import (
-    Member,
     Record,
     State,
     device_mesh,
@@ -53,25 +51,9 @@ def seeds_program(experiment: TrainableExperiment, key: jax.Array) -> Program:
     keys = seed_keys(training, key)
 
     def init() -> State:
-        given = pretrained(model)
-        _require_memory(members.eval_shape(keys, given))
-        return replicated(State(jnp.zeros((), jnp.int32), members(keys, given)), mesh)
+        return replicated(State(jnp.zeros((), jnp.int32), members(keys, pretrained(model))), mesh)
 
     return Program(init=init, advance=advance, apply=ApplyModel(model))
-
-
-def _require_memory(members: Member) -> None:
-    """ValueError for members that are larger than the memory of this machine, if it trains on a CPU.
-
-    There, memory that does not exist is granted, and the process is killed when it uses it. Other devices refuse it.
-    """
-    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(members))
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if jax.default_backend() == "cpu" and needed > there:
-        raise ValueError(
-            f"the parameters and the optimiser's state of all seeds need {needed / 2**30:,.0f} GiB; this machine has "
-            f"{there / 2**30:,.0f}. Try a smaller network, or fewer seeds"
-        )
 
 
 def advance_on(experiment: TrainableExperiment, devices: Sequence[Any] | None = None) -> tuple[Any, Mesh | None]:

@@ -68,13 +68,15 @@ def diverged_unsaved(directory: Path) -> bool:
 
 
 def without_checkpoint(directory: Path) -> str:
-    """Why the run in a directory has no checkpoint, and what to do."""
+    """That the run in a directory has no checkpoint, why, and what to do."""
     if diverged_unsaved(directory):
-        return "every seed diverged before the first one; train again with other settings, in another directory"
-    return (
-        "it stopped before the first one, which stores the experiment; start it again with its configuration: lenmem "
-        f"train CONFIG --resume --directory {directory}"
-    )
+        why = "every seed diverged before the first one; train again with other settings, in another directory"
+    else:
+        why = (
+            "it stopped before the first one, which stores the experiment; start it again with its configuration: "
+            f"lenmem train CONFIG --resume --directory {directory}"
+        )
+    return f"{directory} has no checkpoint: {why}"
 
 
 def all_diverged(directory: Path) -> bool:
@@ -113,7 +115,7 @@ def folder_of(directory: str | os.PathLike[str], step: int | None = None) -> Pat
     checkpoints, snapshots = directory / CHECKPOINTS, directory / SNAPSHOTS
     if not checkpoints.is_dir() and not snapshots.is_dir():
         if holds_run(directory):
-            raise ValueError(f"{directory} has no checkpoint: {without_checkpoint(directory)}")
+            raise ValueError(without_checkpoint(directory))
         if directory.is_dir():
             raise ValueError(f"{directory} is not a run: it has no folder {CHECKPOINTS}")
         if directory.exists():

@@ -23,6 +23,7 @@ from lenmem.keys import bits, namespaced, typed
 from lenmem.placement import spread_over
 from lenmem.seeds import SEEDS, over_seeds
 from lenmem.tasks.base import Task, growing_source
+from lenmem.training.environment import require_memory
 from lenmem.types import SOWN, STREAMS, Batch, PyTree, at_least_float32, check_batch, check_outputs
 
 
@@ -189,9 +190,15 @@ def run_once(function: Callable[..., PyTree], *arguments: Any, abstract: bool = 
 
 def for_once(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """`jax.jit` for functions that run once: on a CPU, optimised compilation takes longer than running unoptimised
-    code."""
+    code, and its result must fit the memory (`require_memory`)."""
     options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=options)
+    compiled = jax.jit(function, compiler_options=options)
+
+    def call(*arguments: Any) -> PyTree:
+        require_memory(compiled.eval_shape(*arguments))
+        return compiled(*arguments)
+
+    return call
 
 
 def data_key(key: jax.Array) -> jax.Array:
