@@ -3,7 +3,6 @@ on tasks whose answers are as long as their inputs."""
 
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models.transformer import Transformer
-from lenmem.nn.linear import BERT_STD
 from lenmem.tasks.lantm import LantmTask
 from lenmem.training import Cosine, Optimizer, Training
 
@@ -20,14 +19,9 @@ ENCODINGS = {
 
 
 def network(positions: str, *, random: bool = False, width: int = 64) -> Transformer:
-    """Two layers with mask tokens for the answer.
-
-    Learned and given positions start as small as BERT's, since the records were measured with these. With
-    `--model.position-std 0.7`, the default of `Transformer`, they learn faster.
-    """
+    """Two layers with mask tokens for the answer."""
     shape = {"hidden_size": width, "layers": 2, "heads": 4, "feedforward_size": 4 * width, "dropout": 0.0}
-    fields = {"positions": positions, "random_positions": random, "position_std": BERT_STD}
-    return Transformer(**shape, **fields)  # pyright: ignore[reportArgumentType]
+    return Transformer(positions=positions, random_positions=random, **shape)  # pyright: ignore[reportArgumentType]
 
 
 def networks(width: int = 64) -> dict[str, Transformer]:
