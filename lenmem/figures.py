@@ -15,6 +15,7 @@ import numpy as np
 
 from lenmem import drawing
 from lenmem.evaluation.lengths import Evaluation, LengthCurve
+from lenmem.evaluation.states import scored_by
 from lenmem.evaluation.statistics import mean_over_lengths
 from lenmem.experiment import Run
 from lenmem.files import make_directory, read_json
@@ -127,13 +128,13 @@ def _labelled(curve: LengthCurve, name: str, task: str) -> LengthCurve:
 
 
 def _scores(name: str) -> np.ndarray | None:
-    """float[S]: the mean accuracy over the measured range within lengths 2 to 45 (Ofner & Kern 2021)."""
+    """float[S]: the mean score over the measured range within lengths 2 to 45 (Ofner & Kern 2021)."""
     curves = curves_of(name)
     if not curves:
         return None
     lengths = curves[0].lengths
     ends = {"first": max(2, int(lengths.min())), "last": min(45, int(lengths.max()))}
-    return mean_over_lengths(lengths, curves[0].values["token_accuracy"], **ends)
+    return mean_over_lengths(lengths, curves[0].values[scored_by(curves[0].values)], **ends)
 
 
 def _names(runs: Sequence[str]) -> list[str]:

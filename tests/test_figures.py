@@ -15,6 +15,7 @@ import pytest
 from lenmem import cli, figures, models, share, tasks
 from lenmem.evaluation import plots
 from lenmem.evaluation.lengths import LengthCurve
+from lenmem.evaluation.plots import dnc
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.options import parse
 from lenmem.runs import typed_batch
@@ -218,6 +219,19 @@ def test_a_panel_for_each_task():
     assert colors[0][0] == colors[1][0] != colors[1][1], "a network has one colour"
     with pytest.raises(ValueError, match="no curves"):
         plots.plot_curve_panels([])
+
+
+def test_search_is_scored_by_its_hits(tmp_path, monkeypatch):
+    other, search = (curve([2, 5], [[1, 0.5]], label="dnc", task=task) for task in ("sort", "search"))
+    search.values["hit_rate"] = np.array([[0.75, 0.25]])
+    drawn = []
+    monkeypatch.setattr(dnc, "plot_curve_panels", lambda *given: drawn.append(plots.plot_curve_panels(*given)))
+    plots.FIGURES["dnc-3"].draw([other, search], lambda part: None)
+    (figure,) = drawn
+    assert [ax.lines[0].get_ydata().tolist() for ax in figure.axes] == [[1, 0.5], [0.75, 0.25]]
+    assert [ax.get_ylabel() for ax in figure.axes] == ["token accuracy", "hit rate"]
+    (tmp_path / "own.json").write_text(json.dumps({"row": "own", "where": {}, "curves": [search.to_dict()]}))
+    np.testing.assert_allclose(figures._scores(str(tmp_path / "own.json")), [0.5])
 
 
 def test_steps_until_columns_halt():

@@ -54,6 +54,7 @@ def read_tfds(split: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def grey(images: np.ndarray) -> np.ndarray:
-    """uint8[.., 3] -> uint8[..]: luma, 0.2989 R + 0.5870 G + 0.1140 B, to the nearest integer."""
-    weights = np.array([0.2989, 0.5870, 0.1140], np.float32)
-    return np.round(sum(weights[i] * images[..., i] for i in range(3))).astype(np.uint8)
+    """uint8[.., 3] -> uint8[..]: luma, 0.2989 R + 0.5870 G + 0.1140 B, times 255.5 / 255 and rounded down, as in
+    TensorFlow's `rgb_to_grayscale`, which the published code uses."""
+    weights = np.array([0.2989, 0.5870, 0.1140], np.float32) * np.float32(255.5 / 255)
+    return np.floor(sum(weights[i] * images[..., i] for i in range(3))).astype(np.uint8)

@@ -144,13 +144,15 @@ def score(
     *,
     split: Split = "test",
 ) -> dict[str, np.ndarray]:
-    """Mean of `task.metrics` over exactly `samples` examples of `task.source(split, batch_size)`, drawn from `seed`.
+    """Mean of `task.metrics` over `samples` examples of `task.source(split, batch_size)`, drawn from `seed`; over each
+    once if the split has fewer.
 
     Returns metric -> float[S]. The lengths are drawn as in the split, unlike in `length_curve`. Raises ValueError for
     `samples` or `batch_size` below 1, and for parameters without a common axis of seeds.
     """
     if samples < 1 or batch_size < 1:
         raise ValueError(f"samples and batch_size must be at least 1, got {samples} and {batch_size}")
+    samples = min(samples, task.examples_of(split) or samples)
     batch_size = min(batch_size, samples)
     source, numbers = task.source(split, batch_size), np.arange(-(-samples // batch_size))
     values = example_metrics(ApplyModel(model), params, TaskMetrics(task), source, jax.random.key(seed), numbers)

@@ -12,7 +12,7 @@ A *phase* is `encoding` (a row's steps before its first answer) or `decoding`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -34,6 +34,11 @@ class States(NamedTuple):
     """int[n]: the row of each state."""
     time: np.ndarray
     """int[n]: the step of each state, from 0."""
+
+
+def scored_by(metrics: Iterable[str]) -> str:
+    """The paper's metric among those of a task: the hit rate (of `search`), otherwise the token accuracy."""
+    return "hit_rate" if "hit_rate" in metrics else "token_accuracy"
 
 
 def states_of(traces: Mapping[str, np.ndarray], phase: Phase | None = None) -> States:

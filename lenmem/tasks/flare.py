@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -168,7 +168,7 @@ class Language:
     tokens: tuple[str, ...]
     """The tokens that occur in any split."""
     chance: float
-    """Frequency of the most frequent answer in training."""
+    """Token accuracy of the best constant answer on the training strings."""
 
 
 @functools.lru_cache(maxsize=4)
@@ -185,6 +185,9 @@ def _read(directory: str, labelled: bool, version: str) -> Language:
     used = {token for string in everything for token in string.tokens}
     used.update(token for string in everything for after in string.following for token in after.tokens)
     train = found["train"]
-    answers = [s.label for s in train] if labelled else [after for s in train for after in s.following]
-    chance = Counter(answers).most_common(1)[0][1] / len(answers)
-    return Language(found, lengths, tuple(sorted(used)), chance)
+    shares: dict[object, float] = defaultdict(float)
+    for string in train:
+        answers = [string.label] if labelled else string.following
+        for answer in answers:
+            shares[answer] += 1 / len(answers)
+    return Language(found, lengths, tuple(sorted(used)), max(shares.values()) / len(train))

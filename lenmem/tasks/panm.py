@@ -137,7 +137,10 @@ class PanmTask(Task):
 
 @dataclasses.dataclass(frozen=True)
 class InTurn(FreshSource):
-    """Fresh batches that cycle through the test lengths, one per batch."""
+    """Fresh batches that cycle through the test lengths, one per batch.
+
+    A mean has equal parts of all lengths if the number of batches is a multiple of the number of lengths.
+    """
 
     task: PanmTask
 

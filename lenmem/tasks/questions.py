@@ -144,6 +144,9 @@ def _contents(task: Babi) -> Contents:
         inputs = [b"".join(map(code, (*one.story[-task.last_sentences :], one.question))) for one in some]
         return make_rows(inputs, [code(one.answer) for one in some])
 
+    def shuffled(some: Rows) -> Rows:  # so that the first rows have all lengths
+        return some[np.random.default_rng(task.data_seed).permutation(len(some))]
+
     for number in dict.fromkeys(one.task for one in questions):
         found = sorted((one for one in questions if one.task == number), key=lambda one: sum(map(len, one.story)))
         count = share_of(len(found), task.train_share)
@@ -153,10 +156,9 @@ def _contents(task: Babi) -> Contents:
             )
         shorter += found[:count]
         longer += found[count:]
-        tables[f"task_{number}"] = rows(found[count:])
+        tables[f"task_{number}"] = shuffled(rows(found[count:]))
     train, validation = split_off(rows(shorter), share_of(len(shorter), task.validation_share), task.data_seed)
-    test = rows(longer)[np.random.default_rng(task.data_seed).permutation(len(longer))]
-    tables = {"train": train, "validation": validation, "test": test} | tables
+    tables = {"train": train, "validation": validation, "test": shuffled(rows(longer))} | tables
     lengths = {
         split: (int(part.input_lengths.min()), int(part.input_lengths.max()))
         for split, part in tables.items()

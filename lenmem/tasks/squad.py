@@ -227,9 +227,9 @@ def _contents(task: Squad) -> Contents:
         raise ValueError(
             f"{task.directory} has {len(questions)} questions, too few for a train_share of {task.train_share}"
         )
-    held = set(np.random.default_rng(task.data_seed).permutation(count)[: share_of(count, task.validation_share)])
+    held = np.random.default_rng(task.data_seed).permutation(count)[: share_of(count, task.validation_share)]
     order = count + np.random.default_rng(task.data_seed).permutation(len(questions) - count)
-    numbers = {"train": [n for n in range(count) if n not in held], "validation": sorted(held), "test": order}
+    numbers = {"train": np.setdiff1d(np.arange(count), held), "validation": held, "test": order}
     with progress.track("splitting texts into pieces"):
         made = {split: _windows(task, pieces, [questions[n] for n in some]) for split, some in numbers.items()}
     ends = {"train": (questions[0], questions[count - 1]), "test": (questions[count], questions[-1])}

@@ -51,7 +51,7 @@ def test_images(tmp_path):
 
 def test_grey():
     images = np.array([[[255, 255, 255], [255, 0, 0], [0, 255, 0], [0, 0, 255], [0, 0, 0], [10, 200, 30]]], np.uint8)
-    assert cifar10.grey(images).tolist() == [[255, 76, 150, 29, 0, 124]]
+    assert cifar10.grey(images).tolist() == [[255, 76, 149, 29, 0, 124]]
 
 
 def test_missing_or_damaged_images(tmp_path):

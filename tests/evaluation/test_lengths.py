@@ -15,6 +15,7 @@ import pytest
 import lenmem
 from lenmem import Experiment, tasks
 from lenmem.evaluation.lengths import Evaluation, LengthCurve, length_curve, score
+from lenmem.tasks.base import RepeatedSource
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Copy, Favourite, Oracle, favourites, reaches
 
@@ -172,6 +173,25 @@ def test_score_is_the_mean_over_the_test_split():
     expected = np.mean(np.minimum(1, np.array([0, 11, 12, 16])[:, None] / lengths), axis=1)
     np.testing.assert_allclose(scores["token_accuracy"], expected, rtol=1e-6)
     np.testing.assert_allclose(scores["exact_match"], np.mean(np.array([[0], [11], [12], [16]]) >= lengths, axis=1))
+
+
+class Fixed(Copy):
+    """Has only six test examples."""
+
+    def examples_of(self, split):
+        return 6
+
+    def source(self, split, batch_size):
+        return RepeatedSource(super().source(split, batch_size), 6, shuffle=False)
+
+
+def test_score_takes_each_example_of_a_small_split_once():
+    params = reaches(0, 11, 12, 16)
+    few, many = (score(Oracle(), params, Fixed(), samples, 3) for samples in (6, 10))
+    assert few.keys() == many.keys()
+    for name in few:
+        np.testing.assert_array_equal(few[name], many[name])
+    assert 0 < few["token_accuracy"][1] < 1
 
 
 def test_evaluation_lengths():

@@ -235,6 +235,7 @@ def test_distinct_words_are_those_that_repeat_without_their_repetitions():
     assert counts[2] == 3  # All there are.
     assert counts[4] >= 15  # Of 18: they are likely.
     assert counts[8] > counts[6] > counts[4]
+    assert 0.8 < lengths[:100].mean() / lengths.mean() < 1.2, "the first words are not the likely ones"
 
 
 def test_nearly_all_words_cannot_be_drawn():

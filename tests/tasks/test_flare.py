@@ -17,6 +17,7 @@ from lenmem import tasks
 from lenmem.catalogue.checks import check_flare
 from lenmem.data.flare import SPLITS, String, read_strings
 from lenmem.tasks.base import draw
+from lenmem.types import Batch
 
 LONGEST = {"train": 6, "validation": 6, "validation_long": 10, "test_short": 6, "test": 14}
 
@@ -102,6 +103,17 @@ def test_specs(directory):
     positive = sum(belongs(line.split()) for line in strings)
     assert label.spec.chance == max(positive, len(strings) - positive) / len(strings)
     assert label.test_lengths[1] == max(label.curve_lengths) and label.train_lengths == (1, 6)
+
+
+def test_chance_is_the_token_accuracy_of_the_best_constant_answer(directory):
+    task = tasks.make("flare", directory=directory, answer="next_symbols")
+    rows = task.tables()["train"]
+    batch = Batch(*jax.vmap(lambda row: task.example(row, 8))(tuple(map(jnp.asarray, rows.arrays))))
+    scores = [
+        task.metrics(jnp.broadcast_to(2.0 * jnp.array(bits) - 1, batch.targets.shape), batch)["token_accuracy"].mean()
+        for bits in itertools.product((0, 1), repeat=task.spec.output_size)
+    ]
+    assert task.spec.chance == pytest.approx(float(max(scores)))
 
 
 def test_samples_have_the_length_asked_for(directory):

@@ -97,6 +97,7 @@ def test_longer_stories_of_each_task_are_the_test(directory, share):
         assert sorted(test, reverse=True) == own[: len(test)]
         assert len(test) == len(own) - int(len(own) * share)
         total += len(test)
+        assert test != sorted(test), "the first rows have all lengths"
     assert total == len(found["test"]) and len(parts[1]) == (len(asked) - total) // 5
     lengths = [len(text.split()) for text, _ in found["test"]]
     assert task.test_lengths == (min(lengths), max(lengths))

@@ -43,7 +43,9 @@ def test_longer_contexts_are_the_test(share):
         one.identity for one in squad.read_directory("example")
     )
     assert len(parts[2]) == 240 - int(240 * share) and len(parts[1]) == int(240 * share) // 10
-    lengths = [sorted(len(one.context.split()) for one in part) for part in parts]
+    lengths = [[len(one.context.split()) for one in part] for part in parts]
+    assert all(of_part != sorted(of_part) for of_part in lengths[1:]), "the first questions have all lengths"
+    lengths = [sorted(of_part) for of_part in lengths]
     assert max(lengths[0][-1], lengths[1][-1]) <= lengths[2][0]
     assert task.test_lengths == (lengths[2][0], lengths[2][-1])
     assert task.train_lengths == (8, max(lengths[0][-1], lengths[1][-1]))

@@ -90,8 +90,13 @@ def plot_curve_grid(
     return finish(figure, path)
 
 
-def plot_curve_panels(curves: Sequence[LengthCurve], path: Path = None, metric: str = "token_accuracy") -> Figure:
-    """A panel for each task with the curves of that task: medians, seeds and training lengths as in `plot_curves`."""
+def plot_curve_panels(
+    curves: Sequence[LengthCurve], path: Path = None, metric: str | Mapping[str, str] = "token_accuracy"
+) -> Figure:
+    """A panel for each task with the curves of that task: medians, seeds and training lengths as in `plot_curves`.
+
+    `metric` is that of all panels, or maps the name of each task to its own.
+    """
     if not curves:
         raise ValueError("no curves given; a picture needs at least one")
     tasks = list(dict.fromkeys(curve.task for curve in curves))
@@ -107,12 +112,14 @@ def plot_curve_panels(curves: Sequence[LengthCurve], path: Path = None, metric: 
             ax.set_axis_off()
             continue
         own = [curve for curve in curves if curve.task == tasks[place]]
-        _accuracy_axes(ax, own, metric)
+        shown = metric if isinstance(metric, str) else metric[tasks[place]]
+        _accuracy_axes(ax, own, shown)
         for curve in own:
-            _curve(ax, curve, metric, labels.index(curve.label), linewidth=1.5)
+            _curve(ax, curve, shown, labels.index(curve.label), linewidth=1.5)
         ax.set_title(plain(tasks[place]), loc="left", fontsize=10, color=INK)
         ax.set_xlabel(_length_label(own), fontsize=9)
-    axes[0, 0].set_ylabel(metric.replace("_", " "), fontsize=9)
+        if place == 0 or not isinstance(metric, str):
+            ax.set_ylabel(shown.replace("_", " "), fontsize=9)
     _curve_legend(figure, curves, labels, columns=max(2, across))
     return finish(figure, path)
 

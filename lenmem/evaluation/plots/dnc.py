@@ -68,7 +68,7 @@ LENGTH = 30
 @redraws("dnc-3", of="curves", shows="accuracy by length with a memory ten times as large, a panel for each task")
 @redraws("dnc-7", of="curves", shows="accuracy by length of several networks; a panel for each task")
 def _lengths(curves: Sequence[LengthCurve], target: Target) -> None:
-    plot_curve_panels(curves, target(""), "token_accuracy")
+    plot_curve_panels(curves, target(""), {curve.task: analysis.scored_by(curve.values) for curve in curves})
 
 
 @redraws("dnc-4", of="trials", length=LENGTH, shows="curvature of the states' paths against accuracy, seed by seed")

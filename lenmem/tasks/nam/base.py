@@ -230,7 +230,8 @@ class NamTask(Task):
         return self.train_size if split == "train" else self.test_size
 
     def source(self, split: Split, batch_size: int) -> Source:
-        """Fresh batches, or passes over fixed sets (for training, in a new order each time)."""
+        """Fresh batches, or passes over fixed sets (for training, in a new order each time), in full batches: examples
+        that do not fill a last batch are left out."""
         count, fresh = self.examples_of(split), EqualShares(self, split, batch_size)
         return fresh if count is None else RepeatedSource(fresh, count, shuffle=split == "train")
 
