@@ -38,8 +38,9 @@ if importlib.util.find_spec("lenmem") is None:
             "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
-    plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
+    # A newer JAX cannot use the plugin of an older one for a GPU or TPU, and pip does not upgrade it unless asked.
+    known = {"jax_cuda12_plugin": "jax[cuda12]", "jax_cuda13_plugin": "jax[cuda13]", "libtpu": "jax[tpu]"}
+    plugins = [extra for module, extra in known.items() if importlib.util.find_spec(module)]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
         raise ValueError(f"pip could not install {source!r}, see above. Is LENMEM at the top of this cell right?")
@@ -72,7 +73,8 @@ STEPS = int(os.environ.get("LENMEM_STEPS", "40"))
 # ## Two devices
 #
 # Each command starts its own process, which is told to see two devices. The batch is distributed over them: of 32
-# examples each gets 16.
+# examples each gets 16. Progress and errors of a command go to a file such as `both.log`. A command does not train into
+# the directory of a finished run: to run the notebook again, delete `runs`.
 
 # %%
 options = f"copy --model gru --task.vocabulary 8 --task.train-lengths 1 4 --training.steps {STEPS}"
@@ -166,4 +168,4 @@ for name in ("both", "processes"):
 # ## Before you rent one
 #
 # `lenmem compile quickstart --topologies v5e:2x2 h100` compiles a training for devices that are not there, and prints
-# their memory, operations and collectives.
+# their memory, operations and collectives. It needs the compilers: `pip install 'lenmem[aot]'`, 1.4 GB.

@@ -37,8 +37,9 @@ if importlib.util.find_spec("lenmem") is None:
             "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
-    plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
+    # A newer JAX cannot use the plugin of an older one for a GPU or TPU, and pip does not upgrade it unless asked.
+    known = {"jax_cuda12_plugin": "jax[cuda12]", "jax_cuda13_plugin": "jax[cuda13]", "libtpu": "jax[tpu]"}
+    plugins = [extra for module, extra in known.items() if importlib.util.find_spec(module)]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
         raise ValueError(f"pip could not install {source!r}, see above. Is LENMEM at the top of this cell right?")

@@ -38,8 +38,9 @@ if importlib.util.find_spec("lenmem") is None:
             "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
-    plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
+    # A newer JAX cannot use the plugin of an older one for a GPU or TPU, and pip does not upgrade it unless asked.
+    known = {"jax_cuda12_plugin": "jax[cuda12]", "jax_cuda13_plugin": "jax[cuda13]", "libtpu": "jax[tpu]"}
+    plugins = [extra for module, extra in known.items() if importlib.util.find_spec(module)]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
         raise ValueError(f"pip could not install {source!r}, see above. Is LENMEM at the top of this cell right?")
@@ -95,7 +96,8 @@ print("tokens", task.input_names)
 # %% [markdown]
 # ## Train
 #
-# Pointers that walk over addresses, and an LSTM. Two seeds each.
+# Pointers that walk over addresses, and an LSTM. Two seeds each. No run is overwritten: to run this cell again, delete
+# `runs/own_data`.
 
 # %%
 adam = lenmem.Optimizer("adam", learning_rate=3e-3, schedule=lenmem.training.Cosine(), clip_norm=1.0)
@@ -105,7 +107,7 @@ networks = {
     "LSTM": lenmem.models.make("lstm", hidden_size=64),
 }
 results = {
-    name: lenmem.train(lenmem.Experiment(task, network, training), directory=f"runs/{name}")
+    name: lenmem.train(lenmem.Experiment(task, network, training), directory=f"runs/own_data/{name}")
     for name, network in networks.items()
 }
 curves = [lenmem.measure(result, label=name) for name, result in results.items()]
@@ -121,7 +123,7 @@ plots.plot_curves(curves)
 
 # %%
 for name in networks:
-    run = lenmem.load(f"runs/{name}")
+    run = lenmem.load(f"runs/own_data/{name}")
     print(f"{name:9}", " ".join(runs.predict(run, "h e a d b a g e h e a d b a g e")))
 
 # %% [markdown]
@@ -131,8 +133,8 @@ for name in networks:
 # trains from a file.
 
 # %% language="bash"
-# lenmem predict runs/pointers --input "a b c d e f g h"
-# lenmem evaluate runs/pointers --lengths 4 8 12 16 --samples 16 2> evaluate.log
+# lenmem predict runs/own_data/pointers --input "a b c d e f g h"
+# lenmem evaluate runs/own_data/pointers --lengths 4 8 12 16 --samples 16 2> evaluate.log
 
 # %% [markdown]
 # The page on data of your own has all options, and what a run stores.

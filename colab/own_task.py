@@ -37,8 +37,9 @@ if importlib.util.find_spec("lenmem") is None:
             "lenmem is not installed, and no wheel is beside this notebook. Fill in LENMEM at the top of this "
             'cell: an address such as "git+https://github.com/OWNER/lenmem", or the path of a clone or a wheel'
         )
-    # A newer JAX cannot use the CUDA plugin of an older one, and pip does not upgrade the plugin unless asked.
-    plugins = [f"jax[{cuda}]" for cuda in ("cuda12", "cuda13") if importlib.util.find_spec(f"jax_{cuda}_plugin")]
+    # A newer JAX cannot use the plugin of an older one for a GPU or TPU, and pip does not upgrade it unless asked.
+    known = {"jax_cuda12_plugin": "jax[cuda12]", "jax_cuda13_plugin": "jax[cuda13]", "libtpu": "jax[tpu]"}
+    plugins = [extra for module, extra in known.items() if importlib.util.find_spec(module)]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source, *plugins], check=False)
     if pip.returncode:
         raise ValueError(f"pip could not install {source!r}, see above. Is LENMEM at the top of this cell right?")
@@ -116,7 +117,8 @@ assert all((a == b[:5]).all() for a, b in zip(small, large, strict=True))
 # %% [markdown]
 # ## Train
 #
-# Pointers that walk over addresses, and an LSTM. Two seeds each.
+# Pointers that walk over addresses, and an LSTM. Two seeds each. No run is overwritten: to run this cell again, delete
+# `runs/own_task`.
 
 # %%
 adam = lenmem.Optimizer("adam", learning_rate=3e-3, schedule=lenmem.training.Cosine(), clip_norm=1.0)
@@ -127,7 +129,7 @@ networks = {
     "LSTM": lenmem.models.make("lstm", hidden_size=64),
 }
 results = {
-    name: lenmem.train(lenmem.Experiment(task, network, training, lengths), directory=f"runs/{name}")
+    name: lenmem.train(lenmem.Experiment(task, network, training, lengths), directory=f"runs/own_task/{name}")
     for name, network in networks.items()
 }
 curves = [lenmem.measure(result, label=name) for name, result in results.items()]
@@ -142,7 +144,7 @@ plots.plot_curves(curves)
 # any in training, answered by the better seed of each network, with its mistakes marked:
 
 # %%
-loaded = {name: lenmem.load(f"runs/{name}", modules=[BackwardsPlusOne]) for name in results}
+loaded = {name: lenmem.load(f"runs/own_task/{name}", modules=[BackwardsPlusOne]) for name in results}
 best = {curve.label: int(curve.values["exact_match"].mean(axis=1).argmax()) for curve in curves}
 for name, run in loaded.items():
     answer = runs.answer_example(run, 20, seed=best[name])

@@ -59,7 +59,8 @@ _DEPTH = 64
 def _forgotten(*_: Any, **__: Any) -> Any:
     raise ValueError(
         "this run was trained with an optax.GradientTransformation, which is not saved; to go on training, pass the "
-        "same one again: lenmem.load(run, optimizer=...), or Training(optimizer=...)"
+        "same one again: lenmem.load(run, optimizer=...), Training(optimizer=...), or its configuration: lenmem train "
+        "CONFIG.py --resume RUN"
     )
 
 

@@ -489,16 +489,18 @@ def summary(records: Sequence[Record]) -> str:
         one.verdict in ("within", "above") or chosen_as_in_the_paper(one) in ("within", "above") for one in found
     )
     return (
-        f"The {len(papers.names())} papers print {printed} rows with numbers, apart from second scores of the same "
-        f"trainings. {len(found)} of them have been measured, {sum(map(_is_reduced, found))} with a smaller network or "
-        f"fewer updates than in the paper. {len(good)} match: no median is more than {NEAR:g} points below the printed "
-        f"number. Of these, the paper's network fails, too, in {sum(fails(one.record) for one in good)}; ours has less "
-        f"than {MASTERED:g}% exact match at its training lengths in {sum(map(_is_unlearned, good))}; and "
-        f"{sum(map(_is_unchecked, good))} are compared with numbers that were not checked. {len(below)} are below, "
-        f"{sum(map(_is_unlearned, below))} of them with less than {MASTERED:g}% at the training lengths. "
-        f"{len(found) - len(good) - len(below)} more are not compared, since they fall short of the paper at the "
-        f"training lengths. Counting also the best network on the test set, which some of the papers print, {chosen} "
-        "match.\n"
+        f"The tables of the {len(papers.names())} papers have {printed} rows with numbers: one network on one task. "
+        f"{len(found)} of them have been measured, {sum(map(_is_reduced, found))} with a smaller network or fewer "
+        "updates than in the paper.\n\n"
+        f"* **{len(good)} match**: our median over seeds is at most {NEAR:g} points below the printed number. In "
+        f"{sum(fails(one.record) for one in good)} of them the network fails, in the paper and here; in "
+        f"{sum(map(_is_unlearned, good))} ours has less than {MASTERED:g}% exact match at its training lengths; "
+        f"{sum(map(_is_unchecked, good))} are compared with numbers that were not checked.\n"
+        f"* **{len(below)} are below**, {sum(map(_is_unlearned, below))} of them with less than {MASTERED:g}% at the "
+        "training lengths.\n"
+        f"* **{len(found) - len(good) - len(below)} are not compared**: our network is already worse than the paper's "
+        "at the training lengths.\n\n"
+        f"Some papers print the best network on the test set. Chosen in the same way, {chosen} of our rows match.\n"
     )
 
 

@@ -67,6 +67,8 @@ def test_values_are_typed_step_by_step_and_printed():
     for text, message in (("0.5 0; 1", r"got \[2, 1\] values"), ("0.5 x", "could not convert")):
         with pytest.raises(ValueError, match=f"{told}{message}"):
             runs.typed_batch(task, text)
+    with pytest.raises(ValueError, match=r"must be typed as text, such as \"3 1 4\", got \[1, 2\]"):
+        runs.predict(a_run(task, [0.5, 0.25]), [1, 2])
 
 
 def test_aligned_answers_are_one_for_each_input():

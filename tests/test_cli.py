@@ -164,6 +164,23 @@ def test_evaluate_predict_plot_export(folder, capsys):
     assert drawn == {"lantm-4-step-2.png", "lantm-4-step-4.png"}, "in the middle of training and at the end"
 
 
+def test_an_empty_answer_is_said_beside_the_output(folder, capsys, monkeypatch):
+    monkeypatch.setattr(runs, "predict", lambda *arguments, **options: [])
+    cli.main(["predict", "tiny", "--input", "3 1 2"])
+    output, remarks = capsys.readouterr()
+    assert output == "\n" and "the answer is empty" in remarks
+
+
+@pytest.mark.thorough
+def test_a_training_on_the_example_of_a_task_says_so(folder, capsys):
+    few = ("--training.steps", "2", "--training.seeds", "1", "--evaluation.lengths", "3", "--model.hidden-size", "8")
+    said = "data: the example that comes with lenmem; --task.path reads yours"
+    assert said in run(capsys, "train", "pairs", "--model", "lstm", *few, "--directory", "example")
+    (folder / "own.jsonl").write_text("".join(f'{{"a": "{n}", "b": "{n}"}}\n' * 8 for n in ("1", "1 1", "1 1 1")))
+    own = ("--task.path", str(folder / "own.jsonl"), "--training.batch-size", "4", "--directory", "own")
+    assert "data:" not in run(capsys, "train", "pairs", "--model", "lstm", *few, *own)
+
+
 def test_an_answer_is_shown_beside_the_right_one(folder, capsys):
     shown = run(capsys, "predict", "tiny", "--length", "3", "--seed", "1").splitlines()
     inputs, right, given, marks = (line[6:].split() for line in shown[:4])

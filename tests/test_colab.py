@@ -87,10 +87,10 @@ def fresh(tmp_path, monkeypatch):
     """Runs the first cell in an empty directory without lenmem; returns the arguments for pip, whose exit status is
     0."""
     monkeypatch.chdir(tmp_path)
-    installed = {"jax_cuda12_plugin": False}
+    installed: dict[str, bool] = {}
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: installed.get(name) if name.startswith("jax_cuda") else find("absent")
+        importlib.util, "find_spec", lambda name: find("absent") if name == "lenmem" else installed.get(name)
     )
     given = []
 
@@ -151,6 +151,7 @@ def test_what_pip_refuses_is_named(fresh):
 def test_the_plugin_of_a_gpu_is_renewed_with_jax(fresh):
     """pip would keep the plugin of the older JAX, which the newer one ignores."""
     assert fresh("../lenmem", plugins=("jax_cuda12_plugin",)) == ["../lenmem", "jax[cuda12]"]
+    assert fresh("../lenmem", plugins=("libtpu",)) == ["../lenmem", "jax[tpu]"]
 
 
 @pytest.mark.parametrize("listed, warned", [("GPU 0: NVIDIA L4 (UUID: 1)", True), ("", False), (None, False)])

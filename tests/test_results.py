@@ -482,7 +482,7 @@ def test_the_summary_counts_a_training_once_and_only_rows_with_numbers():
         [record for record in records if "scores_of" not in papers.tables(record["paper"])[record["table"]]]
     )
     assert module.summary(records) == once
-    assert "print 585 rows" in once
+    assert "have 585 rows" in once
     card = module._scorecard(records)
     total = next(number for number, line in enumerate(card) if line.startswith("| **all**"))
     assert any("Means over seeds" in line for line in card[total:]) and not any("Means" in x for x in card[:total])

@@ -4,6 +4,10 @@ lenmem beyond bigram_flip
 lenmem beyond bigram_flip --idea common
 lenmem beyond bigram_flip --idea far
 lenmem beyond bigram_flip --idea longer
+lenmem beyond bigram_flip --idea soft
+lenmem beyond bigram_flip --idea no_jumps
+lenmem beyond bigram_flip --idea no_reading
+lenmem beyond bigram_flip --idea one_head
 """
 
 from ._recipe import ablations, ideas_of

@@ -5,6 +5,9 @@ lenmem beyond reverse --idea indexed_walks
 lenmem beyond reverse --idea common
 lenmem beyond reverse --idea far
 lenmem beyond reverse --idea no_jumps
+lenmem beyond reverse --idea soft
+lenmem beyond reverse --idea no_reading
+lenmem beyond reverse --idea one_head
 """
 
 from ._recipe import ablations, ideas_of

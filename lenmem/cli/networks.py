@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import shlex
+import sys
 from pathlib import Path
 
 import flax.linen as nn
@@ -172,7 +173,10 @@ def predict(arguments: list[str]) -> None:
     if options.input is not None and options.length is None:
         if options.example:
             raise ValueError("--example goes with --length, not with --input")
-        print(" ".join(runs.predict(run, options.input, seed=options.seed, answers=options.answers)))
+        answer = runs.predict(run, options.input, seed=options.seed, answers=options.answers)
+        print(" ".join(answer))
+        if not answer:
+            print("the answer is empty: its first symbol is the end", file=sys.stderr)
         return
     if options.input is not None or options.length is None:
         raise ValueError("give either --input or --length")

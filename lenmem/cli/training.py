@@ -91,6 +91,9 @@ def train(arguments: list[str]) -> None:
     options = parse(Train, f"train {about.words}", about.options, **about.experiment)
     experiment = experiment_of(options)
     directory = about.directory(options.directory)
+    for field in ("path", "directory"):
+        if getattr(experiment.task, field, None) == "example":
+            console.print(f"data: the example that comes with lenmem; --task.{field} reads yours", highlight=False)
     if options.training == DEFAULT_TRAINING:
         console.print(f"default training: {_recipe(options.training)}; --training.* changes it", highlight=False)
 

@@ -68,7 +68,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 """The networks of the map: the name of a model -> fields that differ from its defaults. Dropout is off, and
 `hidden_size` follows from the number of parameters, with a `feedforward_size` of twice as much. NAM-TM normalises its
-heads, as the published code does "to avoid nan": without it, all seeds diverged on parity."""
+heads, as the authors' later code does "to avoid nan": without it, all seeds diverged on parity."""
 
 
 _SHORT: dict[str, Any] = {"train_lengths": (1, 16), "test_lengths": (17, 64)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ("lantm", "lantm_s"): (
-        "Lie-access memory: heads shift over the plane, reads by inverse-square distance or by a softmax of it (`_s`)",
+        "Lie-access memory: heads shift over the plane, reads by inverse-square distance or by a softmax (`_s`)",
         "Yang & Rush 2017",
     ),
     ("slantm", "slantm_s"): ("the same on the sphere; heads move by rotations", "Yang & Rush 2017"),
@@ -12,7 +12,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
         "random-access memory with keys from the controller, and with a tape head in addition",
         "baselines of the same paper",
     ),
-    ("lstm", "gru"): ("recurrent encoder-decoders of one or more layers", "baselines"),
+    ("lstm", "gru"): ("recurrent networks of one or more layers, which read and then answer", "baselines"),
     ("elman",): ("Elman network with ReLU", "Delétang et al. 2023"),
     ("attention",): ("recurrent encoder, decoder with additive attention", "baseline"),
     ("location_attention", "hybrid_attention"): (
@@ -46,7 +46,7 @@ ABOUT: dict[tuple[str, ...], tuple[str, str]] = {
     ),
     ("transformer_randomized",): (
         "`transformer_xl` with random positions (`random_positions`, a field of all Transformers but "
-        "`looped_transformer` and `bert_span`)",
+        "`looped_transformer`, `bert_span` and `bert_span_panm`)",
         "Ruoss et al. 2023",
     ),
     ("transformer_stick_breaking", "transformer_forgetting"): (

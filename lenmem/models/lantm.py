@@ -230,7 +230,7 @@ class LANTM(FlatModel):
     embedding_size: PositiveInt = 14
     """Width of the input embedding."""
     weighting: ReadWeighting = "inverse_square"
-    """Read weights by inverse-square distance, or by an annealed softmax of the distance."""
+    """Read weights by inverse-square distance, or by an annealed softmax of minus the squared distance."""
     bound_action: bool = True
     """Shifts: norm below 1 (on in every published configuration). Rotations: a small learned bound on the angle."""
     read_gate_bias: float = -10.0

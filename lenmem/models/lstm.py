@@ -1,4 +1,4 @@
-"""LSTM and GRU encoder-decoders without memory: the baselines of most papers.
+"""LSTM and GRU without memory: the baselines of most papers.
 
 A stack of recurrent layers reads `[begin | inputs | delimiter | blanks]` in one scan and answers from the delimiter on.
 All information about the input must pass through a state of fixed width. This is the baseline of
@@ -17,7 +17,7 @@ from lenmem.nn.linear import Init
 
 
 class LSTM(FlatModel):
-    """LSTM encoder-decoder with one or more layers."""
+    """LSTM with one or more layers."""
 
     hidden_size: PositiveInt = 256
     """Number of cells of each layer."""
@@ -50,6 +50,6 @@ class LSTM(FlatModel):
 
 
 class GRU(LSTM):
-    """GRU encoder-decoder with one or more layers."""
+    """GRU with one or more layers."""
 
     cell_type = GRUCell

@@ -179,8 +179,8 @@ class NAMTM(FlatModel):
     """L: length of the circular tapes, on which heads start at cell 0. None: long enough that no head wraps around, so
     the result is that of an infinite tape."""
     normalize_heads: bool = False
-    """Read and write with heads normalised to unit length. The paper does not do this; jumps can then make heads longer
-    than 1, so that writes erase too much."""
+    """Read and write with heads normalised to unit length. The paper does not do this, the authors' later code does;
+    without it, jumps can make heads longer than 1, so that writes erase too much."""
     controller: Literal["gru", "lstm"] = "gru"
     """The recurrent network that controls the heads."""
     published_heads: bool = False

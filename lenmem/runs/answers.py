@@ -128,6 +128,8 @@ def typed_batch(task: Task, text: str, answers: int | None = None) -> Batch:
     step, and steps by semicolons. There are `answers` slots; by default as many as the task has for an input of that
     size, or one for each input if these are aligned. Raises ValueError for an input that the task cannot take.
     """
+    if not isinstance(text, str):
+        raise ValueError(f'the input must be typed as text, such as "3 1 4", got {text!r}')
     spec = task.spec
     inputs = _parse(text, task)
     count = inputs.shape[0]

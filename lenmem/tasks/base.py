@@ -50,7 +50,7 @@ class Source(Protocol):
 def evenly_spaced(values: Sequence[int] | np.ndarray, most: int = 32) -> list[int]:
     """Up to `most` of the sorted values, evenly spaced in their order, with the first and the last."""
     places = np.unique(np.linspace(0, len(values) - 1, min(most, len(values))).round().astype(int))
-    return np.asarray(values)[places].tolist()
+    return [int(values[place]) for place in places]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from lenmem.fields import Lengths, NonNegativeInt, PositiveInt, at_least, check_fields
-from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task
+from lenmem.tasks.base import FreshSource, RepeatedSource, Source, Split, Task, evenly_spaced
 from lenmem.types import Example, Spec
 
 
@@ -81,7 +81,7 @@ class LantmTask(Task):
     @property
     def chance(self) -> float:
         """Token accuracy of the better of two constant answers, 0 and the end symbol, over the training lengths."""
-        lengths = range(self.train_lengths[0], self.train_lengths[1] + 1)
+        lengths = evenly_spaced(range(self.train_lengths[0], self.train_lengths[1] + 1), 10_000)
         slots = [self.sizes(length)[1] + 1 for length in lengths]
         end = sum(1 / n for n in slots) / len(slots)
         zero = sum(self.zeros(length) / n for length, n in zip(lengths, slots, strict=True)) / len(slots)
