@@ -38,8 +38,9 @@ from lenmem.types import Batch, PyTree
 
 __all__ = ["Evaluation", "LengthCurve", "length_curve", "score"]
 
-_FULL_BATCH_CAPACITY = 256
-"""Up to this capacity batches have full size; beyond it they shrink in proportion, to bound memory."""
+_FULL_BATCH_WIDTH = 257
+"""Up to this many inputs or answers, 256 symbols and an end, batches have full size; beyond it they shrink in
+proportion, to bound memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +228,7 @@ def length_curve(
         samples: examples per length, at least 1.
         key: random key of the examples.
         label: name of the curve.
-        batch_size: examples evaluated at a time (fewer beyond capacity 256, in proportion).
+        batch_size: examples evaluated at a time (fewer with more than 257 inputs or answers, in proportion).
         smallest_capacity: up to this length all lengths share one compiled program.
 
     Returns:
@@ -296,7 +297,7 @@ def _examples(
     task: Task, capacity: int, lengths: Sequence[int], samples: int, batch_size: int
 ) -> tuple[_AtLength, tuple[np.ndarray, np.ndarray]]:
     """A source of the examples of a bucket, and the items to draw from it."""
-    most = max(1, min(batch_size, batch_size * _FULL_BATCH_CAPACITY // capacity))
+    most = max(1, min(batch_size, batch_size * _FULL_BATCH_WIDTH // max(task.shapes(capacity))))
     batches = -(-samples // most)
     rows = -(-samples // batches)
     items = (np.repeat(lengths, batches), np.tile(np.arange(batches) * rows, len(lengths)))

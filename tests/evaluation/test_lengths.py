@@ -22,9 +22,9 @@ from tests.evaluation.oracle import Copy, Favourite, Oracle, favourites, reaches
 KEY = jax.random.key(3)
 
 
-def curve_of(lengths, *, params=None, samples=5, model=None, **kwargs) -> LengthCurve:
+def curve_of(lengths, *, params=None, samples=5, model=None, task=Copy(), **kwargs) -> LengthCurve:
     params = reaches(4, 10, 100) if params is None else params
-    return length_curve(model or Oracle(), params, Copy(), lengths, samples, KEY, **kwargs)
+    return length_curve(model or Oracle(), params, task, lengths, samples, KEY, **kwargs)
 
 
 def test_values_are_indexed_by_length_in_any_order():
@@ -55,11 +55,24 @@ def test_no_capacity_beyond_the_longest_length():
     assert oracle.traced == [(3, 5)]
 
 
+class Long(Copy):
+    """Rows are twice as wide as their length."""
+
+    def shapes(self, capacity):
+        return 2 * capacity, 2 * capacity
+
+    def sample(self, key, length, capacity):
+        return super().sample(key, length, 2 * capacity)
+
+
 def test_batches_shrink_with_capacity():
     oracle.traced.clear()
     curve = curve_of([1024], samples=64, batch_size=64, params=reaches(256))
     assert oracle.traced == [(16, 1024)]
     np.testing.assert_allclose(curve.at(1024)["token_accuracy"], 0.25)
+    oracle.traced.clear()
+    curve_of([512], samples=64, batch_size=64, params=reaches(256), task=Long())
+    assert oracle.traced == [(16, 1024)]
 
 
 def test_examples_of_a_length_depend_on_nothing_else():
