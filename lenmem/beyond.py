@@ -34,10 +34,12 @@ from lenmem.records import recorded, save_record
 from lenmem.restarts import trained_until_exact
 from lenmem.runs import measure
 from lenmem.serialize import from_plain, to_plain
-from lenmem.training import Optimizer, checkpoint
+from lenmem.training import Optimizer
 from lenmem.training.environment import describe_environment
-from lenmem.training.run_directory import CHECKPOINTS, all_diverged
+from lenmem.training.run_directory import all_diverged
 
+RECORDED = "recorded"
+"""The empty file in the directory of a run whose record was written."""
 MET = 0.99
 """A goal is met if the median exact match at this length is at least this."""
 FACTORS = (2, 4, 8, 16, 32, 64)
@@ -140,6 +142,7 @@ def run_entry(
         "command": entry.command,
     }
     save_record(results / f"{entry.name}.json", record, params)
+    (folder / RECORDED).touch()
     return record
 
 
@@ -167,9 +170,12 @@ def read_records(results: Path) -> list[dict[str, Any]]:
     """The records of a directory in the order of the tasks, for each task its entry before its ideas."""
     if results.is_file():
         raise ValueError(f"{results} is a file, not a directory of records")
-    records = [read_json(path) for path in sorted(results.glob("*.json"))]
+    records = {path: read_json(path) for path in sorted(results.glob("*.json"))}
+    for path, record in records.items():
+        if not isinstance(record, dict) or not {"task", "idea", "curves", "alive"} <= record.keys():
+            raise ValueError(f"{path} is not a record of lenmem beyond; give another directory with --results")
     order = {name: number for number, name in enumerate(task_names())}
-    return sorted(records, key=lambda record: (order.get(record["task"], len(order)), record["idea"] or ""))
+    return sorted(records.values(), key=lambda record: (order.get(record["task"], len(order)), record["idea"] or ""))
 
 
 # Tables: a header, and rows of cells ------------------------------------------------------------------------------
@@ -359,12 +365,12 @@ def save_page(results: Path) -> None:
 
 
 def again(entry: Entry, runs: Path) -> Path:
-    """The directory of runs for repeating an entry: the first `<runs>/again-<number>` without a finished run of it."""
+    """The directory of runs for repeating an entry: the first `<runs>/again-<number>` without a finished run of it. An
+    unfinished run is continued."""
     folders = (runs / f"again-{number}" for number in itertools.count(1))
-    return next(folder for folder in folders if not finished(entry, folder / entry.name))
+    return next(folder for folder in folders if not finished(folder / entry.name))
 
 
-def finished(entry: Entry, run: Path) -> bool:
-    """Whether the run and its further rounds (`lenmem.restarts`) were trained to the end, or all seeds diverged."""
-    steps, folders = entry.experiment.training.steps, [run, *run.glob("round-*")]
-    return all(checkpoint.latest(folder / CHECKPOINTS) == steps or all_diverged(folder) for folder in folders)
+def finished(run: Path) -> bool:
+    """Whether a run was measured and recorded, or all its seeds diverged."""
+    return (run / RECORDED).exists() or all_diverged(run)

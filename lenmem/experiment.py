@@ -38,6 +38,7 @@ from lenmem.training.run_directory import (
     folder_of,
     fresh_directory,
     holds_run,
+    numbered,
     read_metrics,
     read_parameters,
     without_checkpoint,
@@ -260,6 +261,8 @@ def import_run(
     path, directory = shelf.find(path).file() if shelf.is_name(path) else Path(path), Path(directory)
     if holds_run(directory):
         raise ValueError(f"{directory} already holds a run; choose another directory")
+    if (directory / CURVE).exists():
+        raise ValueError(f"{directory} holds the curve of another network; choose another directory")
     run = _load_file(path, None, modules, optimizer)
     state = share.import_state(path, abstract_state(run.experiment))
     manifest, metrics = run.manifest.get("run"), run.manifest.get("metrics")
@@ -301,7 +304,7 @@ def _load_file(
     if len(alive) != experiment.training.seeds:
         raise ValueError(f"{path} says which of {len(alive)} seeds diverged; it has {experiment.training.seeds}")
     params = jax.tree.map(np.asarray, params)
-    directory = fresh_directory(path.with_suffix(""))
+    directory = next(place for place in numbered(path.with_suffix("")) if not holds_run(place))
     return Run(experiment, params, at, directory, metadata, np.array(alive, bool), file=path)
 
 

@@ -73,8 +73,9 @@ def draw_figure(
     drawn: list[Any] = []
     if chosen.of == "curves":
         drawn = [curve for run in runs for curve in curves_of(run)]
-        if not drawn:
-            raise ValueError(f"{', '.join(runs)} have no curves")
+        missing = [run for run in runs if not curves_of(run)]
+        if missing:
+            raise ValueError(f"{', '.join(missing)}: no curve; for a run, lenmem evaluate RUN --save measures it")
     elif chosen.of == "example":
         for at in (None,) if step is None else (step, None):
             for own, run in opened(at):
@@ -116,10 +117,11 @@ def curves_of(name: str) -> list[LengthCurve]:
         return []
     else:
         raise ValueError(f"there is no run, file or record {name}")
-    if "curves" not in record or "where" not in record:
-        raise ValueError(f"{name} is not the record of a row: it has no curves")
+    if "curves" not in record:
+        raise ValueError(f"{name} is not the record of a network: it has no curves")
     curve = LengthCurve.merged([LengthCurve.from_dict(curve) for curve in record["curves"]])
-    return [_labelled(curve, record["row"], record["where"].get("task", curve.task))]
+    task = record.get("where", {}).get("task", curve.task)
+    return [_labelled(curve, record.get("row", name.removeprefix(shelf.PREFIX)), task)]
 
 
 def _labelled(curve: LengthCurve, name: str, task: str) -> LengthCurve:

@@ -37,7 +37,8 @@ class Entry:
 
     def record(self, results: Path) -> dict[str, Any] | None:
         """The record of exactly this row; None if it was not measured."""
-        return recorded(results / self.paper / f"{self.name}.json", self.row.experiment, self.row.after_training)
+        path, row = results / self.paper / f"{self.name}.json", self.row
+        return recorded(path, row.experiment, row.after_training, row.cell)
 
     def job(self, results: Path, runs: Path) -> Job:
         """The job that measures it."""

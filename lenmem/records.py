@@ -22,7 +22,7 @@ from lenmem.experiment import Experiment
 from lenmem.files import as_json, make_directory, read_json, write_whole
 from lenmem.serialize import to_plain
 from lenmem.share import export_params
-from lenmem.training.resume import same_experiment
+from lenmem.training.resume import code_of, same_experiment
 from lenmem.types import PyTree
 
 SHARED_PARAMETERS = 500_000
@@ -41,12 +41,22 @@ def save_record(target: Path, record: Mapping[str, Any], params: PyTree | None) 
     write_whole(target, text)
 
 
-def recorded(
-    path: Path, experiment: Experiment, after_training: Mapping[str, Any] | None = MappingProxyType({})
-) -> dict[str, Any] | None:
-    """The record of exactly this experiment, or None. Fields that were added after it was written count as defaults.
+def origin_of(experiment: Experiment) -> dict[str, str]:
+    """The hashes of the data file and of the user's own code, where there are any: the part of a record about them."""
+    found = {"data": experiment.task.data_hash, "code": code_of(experiment)}
+    return {name: value for name, value in found.items() if value is not None}
 
-    `after_training`: the fields that were changed after training. None: any.
+
+def recorded(
+    path: Path,
+    experiment: Experiment,
+    after_training: Mapping[str, Any] | None = MappingProxyType({}),
+    cell: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any] | None:
+    """The record of exactly this experiment, with this data file and code, or None. Fields that were added after it was
+    written count as defaults, and what an older record lacks as equal.
+
+    `after_training`: the fields that were changed after training. None: any. `cell`: `Row.cell`.
     """
     if not path.exists():
         return None
@@ -55,6 +65,8 @@ def recorded(
         same = same_experiment(record["experiment"], experiment)
         if after_training is not None:
             same = same and record.get("after_training", {}) == to_plain(dict(after_training))
+        for name, value in {**cell, **origin_of(experiment)}.items():
+            same = same and record.get(name, to_plain(value)) == to_plain(value)
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None

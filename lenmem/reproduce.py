@@ -28,14 +28,15 @@ from lenmem.evaluation.sets import set_scores
 from lenmem.evaluation.statistics import longest_length, mean_over_lengths, summarise
 from lenmem.experiment import Experiment
 from lenmem.files import json_number
-from lenmem.records import recorded, save_record
+from lenmem.records import origin_of, recorded, save_record
 from lenmem.runs import examples_scored, without_dead
 from lenmem.serialize import to_plain
 from lenmem.share import import_params
 from lenmem.tasks.base import occurring
+from lenmem.training import checkpoint
 from lenmem.training.environment import describe_environment
 from lenmem.training.loop import train
-from lenmem.training.run_directory import METRICS
+from lenmem.training.run_directory import CHECKPOINTS, METRICS, code_changed
 from lenmem.types import PyTree
 
 FAR_SAMPLES = 16
@@ -84,6 +85,11 @@ class Row:
     trained_as: str | None = None
     """Another row with the same experiment, whose parameters are scored: those next to its record, if there are any, or
     else those of its run. None: the row is trained."""
+
+    @property
+    def cell(self) -> dict[str, Any]:
+        """What it measures in the paper, as in its record."""
+        return {"table": self.table, "where": dict(self.where), "metrics": dict(self.metrics)}
 
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
@@ -149,9 +155,7 @@ def reproduce(
     record = {
         "paper": paper,
         "row": name,
-        "table": row.table,
-        "where": dict(row.where),
-        "metrics": dict(row.metrics),
+        **row.cell,
         "selection": experiment.training.selection,
         "measured": {
             metric: cell | {"paper": printed[row.metrics[metric]] if metric in row.metrics else None}
@@ -162,6 +166,7 @@ def reproduce(
         **training,
         "experiment": to_plain(experiment),
         "after_training": dict(row.after_training),
+        **origin_of(experiment),
         "environment": environment,
         "command": command or shlex.join(["lenmem", *sys.argv[1:]]),
     }
@@ -179,6 +184,9 @@ def trained(
 
     `key` as in `lenmem.train`. Raises KeyboardInterrupt if a signal stopped the training.
     """
+    latest = checkpoint.latest(directory / CHECKPOINTS)
+    if latest is not None and code_changed(checkpoint.read_manifest(directory / CHECKPOINTS, latest), experiment):
+        raise ValueError(f"{directory} was trained with other code of your classes; delete it, or give another --runs")
     resume = (directory / METRICS).exists()  # without a checkpoint, `train` starts from the beginning
     result = train(experiment, key, directory=directory, resume=resume, report=report)
     if result.interrupted:
@@ -300,10 +308,12 @@ def reproduce_config(
     rows = rows_of(config)
     own = to_plain(configs.load_config(config))
     chosen = tuple(names) or tuple(name for name, row in rows.items() if to_plain(row.experiment) == own)[:1]
-    paper = configs.find(config).parent.name
+    paper = configs.find(config).resolve().parent.name
     records = []
     for name, row in select(rows, chosen or None).items():
-        record = None if again else recorded(results / paper / f"{name}.json", row.experiment, row.after_training)
+        record = (
+            None if again else recorded(results / paper / f"{name}.json", row.experiment, row.after_training, row.cell)
+        )
         if record is None:
             told = None if report is None else report(name, row.experiment)
             command = shlex.join(["lenmem", "reproduce", os.fspath(config), "--rows", name])

@@ -164,6 +164,16 @@ def test_evaluate_predict_plot_export(folder, capsys):
     assert drawn == {"lantm-4-step-2.png", "lantm-4-step-4.png"}, "in the middle of training and at the end"
 
 
+def test_the_same_command_is_printed(capsys, monkeypatch):
+    def stop(arguments):
+        raise KeyboardInterrupt("stopped; the same command continues")
+
+    monkeypatch.setitem(cli.VERBS, "map", (stop, *cli.VERBS["map"][1:]))
+    with pytest.raises(SystemExit):
+        cli.main(["map", "--tasks", "odd first"])
+    assert capsys.readouterr().out.splitlines()[-1] == "  lenmem map --tasks 'odd first'"
+
+
 def test_an_empty_answer_is_said_beside_the_output(folder, capsys, monkeypatch):
     monkeypatch.setattr(runs, "predict", lambda *arguments, **options: [])
     cli.main(["predict", "tiny", "--input", "3 1 2"])

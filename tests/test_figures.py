@@ -35,7 +35,7 @@ NETWORKS = {
     "reduce-nam_tm": ("reduce", "nam_tm", {"hidden_size": 8, "tapes": 2}),
     "copy-panm": ("panm_copy", "panm", {"hidden_size": 8, "embedding_size": 4}),
     "sort-dnc": ("dnc_sort", "dnc", {"hidden_size": 8, "slots": 5, "width": 4}),
-    "sort-dnc_stateless": ("dnc_sort", "dnc", {"hidden_size": 7, "slots": 5, "width": 4}),
+    "sort-dnc_peephole": ("dnc_sort", "dnc", {"hidden_size": 7, "slots": 5, "width": 4}),
 }
 
 
@@ -82,7 +82,7 @@ def folder(tmp_path_factory) -> Path:
     ("name", "runs", "length", "files"),
     [
         ("lantm-2", ["priority_sort-lantm"], 3, ["a", "b"]),
-        ("dnc-3", ["sort-dnc", "sort-dnc_stateless"], None, [""]),
+        ("dnc-3", ["sort-dnc", "sort-dnc_peephole"], None, [""]),
         *thorough(
             ("ndr-2", ["ctl-ndr"], 3, ["a", "b"]),
             ("panm-2", ["copy-panm"], 3, ["pointers", "content"]),
@@ -90,9 +90,9 @@ def folder(tmp_path_factory) -> Path:
             ("ndr-3", ["ctl-ndr"], 3, ["head-1", "head-2"]),
             ("ndr-4", ["ctl-ndr"], 3, [""]),
             ("nam-tapes", ["reduce-nam_tm"], 3, ["tape_1", "tape_1_2", "tape_2", "tape_2_2"]),
-            ("dnc-4", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
-            ("dnc-5", ["sort-dnc", "sort-dnc_stateless"], 4, [""]),
-            ("dnc-8", ["sort-dnc", "sort-dnc_stateless"], 4, ["sort-dnc", "sort-dnc_stateless"]),
+            ("dnc-4", ["sort-dnc", "sort-dnc_peephole"], 4, [""]),
+            ("dnc-5", ["sort-dnc", "sort-dnc_peephole"], 4, [""]),
+            ("dnc-8", ["sort-dnc", "sort-dnc_peephole"], 4, ["sort-dnc", "sort-dnc_peephole"]),
         ),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_figure_is_one_command(folder, tmp_path, capsys, name, runs, length, f
         (["sort-dnc", "--figure", "panm-2"], "needs the trace 'pointer_weights'"),
         (["sort-dnc", "--figure", "dnc-4", "--step", "2"], "dnc-4 is not a figure of one example"),
         (["ctl-ndr", "--figure", "dnc-4", "--length", "3"], "needs the trace"),
-        (["ctl-ndr", "--figure", "dnc-3"], "ctl-ndr.safetensors have no curves"),
+        (["ctl-ndr", "--figure", "dnc-3"], "ctl-ndr.safetensors: no curve"),
         (["sort-dnc", "sort-dnc"], "got 2 runs; without --figure, plot draws one"),
         (["nothing", "--figure", "dnc-3"], "there is no run, file or record"),
     ],
@@ -159,16 +159,29 @@ def test_the_commands_of_the_documentation_are_right():
         assert options.figure in plots.FIGURES
         for source in words[:start]:
             kind, _, name = source.partition(":")
-            assert shelf.find(name) if kind == "zoo" else source.startswith("runs/") or [*ROOT.glob(source)]
+            files = [] if kind == "zoo" else [*ROOT.glob(source)]
+            assert shelf.find(name) if kind == "zoo" else source.startswith("runs/") or files
+            states = options.figure in ("dnc-4", "dnc-5", "dnc-6")
+            assert not states or not any("stateless" in file.name for file in files), "it has no states to draw"
         if options.input is not None:
             assert typed_batch(tasks.make("ctl"), options.input).input_mask.sum() == len(options.input.split())
 
 
 def test_curves_are_those_of_records(folder):
     """Both curves of a record as one, named by the network, for the task; a length that both have is taken once."""
-    (own,) = figures.curves_of(str(folder / "sort-dnc_stateless.json"))
-    assert (own.label, own.task, own.lengths.tolist()) == ("dnc_stateless", "sort", [2, 5, 45, 100])
+    (own,) = figures.curves_of(str(folder / "sort-dnc_peephole.json"))
+    assert (own.label, own.task, own.lengths.tolist()) == ("dnc_peephole", "sort", [2, 5, 45, 100])
     np.testing.assert_array_equal(own.values["token_accuracy"], [[1, 0.9, 0.8, 0.2], [0.5, 0.5, 0.5, 0.1]])
+
+
+def test_a_record_without_a_row_has_a_curve_too(folder, capsys):
+    (own,) = figures.curves_of("zoo:beyond/reverse")
+    assert (own.label, own.task) == ("beyond/reverse", "reverse") and own.lengths.max() == 1024
+    with pytest.raises(SystemExit):
+        cli.main(
+            ["plot", *(str(folder / f"{name}.safetensors") for name in ("sort-dnc", "ctl-ndr")), "--figure", "dnc-3"]
+        )
+    assert "ctl-ndr.safetensors: no curve" in capsys.readouterr().err, "none is left out"
 
 
 # Pictures -------------------------------------------------------------------------------------------------------------

@@ -139,6 +139,23 @@ def test_a_record_counts_if_the_same_fields_were_changed_after_training(tmp_path
     assert found == [record, None, None, record]
 
 
+def test_a_record_of_another_cell_or_of_other_code_does_not_count(made, monkeypatch):
+    _, root = made
+    row, folders = tiny(), {"results": root / "results", "runs": root / "runs"}
+
+    def found(row: Row) -> Any:
+        return records.recorded(root / "results/lantm/tiny.json", row.experiment, row.after_training, row.cell)
+
+    assert found(row) is not None
+    for change in ({"where": WHERE | {"regime": "S"}}, {"metrics": {"token_accuracy": "coarse"}}, {"table": "table_2"}):
+        assert found(dataclasses.replace(row, **change)) is None
+    monkeypatch.setattr(records, "code_of", lambda experiment: "other")
+    assert found(row) is None
+    monkeypatch.setattr("lenmem.training.run_directory.code_of", lambda experiment: "other")
+    with pytest.raises(ValueError, match="was trained with other code of your classes; delete it, or give another"):
+        reproduce("lantm", "tiny", row, **folders)
+
+
 def test_a_fixed_set_is_scored_once_and_at_its_own_lengths(monkeypatch):
     fixed = Experiment(make("palindrome", fixed_set=True, test_size=24), Lookup())
     scored = [dataclasses.replace(fixed, evaluation=Evaluation(test_examples=count)) for count in (10, 24, 100)]

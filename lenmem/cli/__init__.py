@@ -25,7 +25,7 @@ from lenmem.cli.networks import Evaluate, Export, Import, Plot, Predict, evaluat
 from lenmem.cli.programs import keep_programs
 from lenmem.cli.shelves import Data, Gallery, List, Zoo, data, list_names, show, zoo
 from lenmem.cli.tables import Map, Reproduce, draw_map, reproduce
-from lenmem.cli.terminal import bars, console, discard_output, fail
+from lenmem.cli.terminal import bars, console, discard_output, fail, say
 from lenmem.cli.training import Sweep, Train, sweep, train
 from lenmem.errors import nearest, users_line
 from lenmem.training import DivergedError
@@ -83,6 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
+        if "the same command" in str(stopped):
+            say(f"  {shlex.join(['lenmem', *arguments])}")
         raise SystemExit(stopping.status()) from None
     except Exception as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):

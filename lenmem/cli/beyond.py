@@ -57,6 +57,8 @@ def go_beyond(arguments: list[str]) -> None:
             beyond.save_page(results)
         return
     entry = beyond.entry_of(task, options.idea)
+    if options.record and (options.idea or options.again):
+        raise ValueError("--record repeats the best result, in a new directory; it takes neither --idea nor --again")
     if options.record:
         entry = beyond.fastest(task, beyond.read_records(results))
         results = runs = beyond.again(entry, runs)
@@ -64,7 +66,7 @@ def go_beyond(arguments: list[str]) -> None:
     if record is not None and options.rounds != Beyond.rounds:
         raise ValueError(f"--rounds has no effect: {entry.name} has a record; --again trains it once more")
     if record is None:
-        if options.again and beyond.finished(entry, runs / entry.name):
+        if options.again and beyond.finished(runs / entry.name):
             runs = beyond.again(entry, runs)
         beyond.check_page(results)
         say(f"training {name_of(entry.experiment.model)} on {entry.name}")

@@ -132,22 +132,25 @@ def _compare_runs(arguments: list[str]) -> None:
     """`lenmem compare RUN RUN ...`: their curves in one table and one picture."""
     given, rest = ahead(arguments, modules="+")
     names, rest = names_ahead(rest)
+    names = list(dict.fromkeys(names))
     options = parse(CompareRuns, "compare RUN", rest)
     modules = configs.own_modules(given.modules or ())
     opened = [runs.open_run(name, modules=modules) for name in names]
-    curves = []
-    for name, run in zip(names, opened, strict=True):
+    curves, experiments = [], []
+    labels = [name.removeprefix(shelf.PREFIX) for name in names]
+    labels = names if len(set(labels)) < len(set(names)) else labels
+    for label, run in zip(labels, opened, strict=True):
         asked = run.experiment.evaluation
         samples = asked.samples if options.samples is None else options.samples
         asked = dataclasses.replace(asked, lengths=options.lengths or asked.lengths, samples=samples)
         experiment = dataclasses.replace(run.experiment, evaluation=asked)
-        label = name.removeprefix(shelf.PREFIX)
+        experiments.append(experiment)
         curves.append(runs.measure(experiment, run.params, alive=run.alive, label=label))
     command = shlex.join(["lenmem", "compare", *arguments])
     folder = runs.comparison_directory(options.directory or Path("runs/compare"), command)
     make_directory(folder)
     cells: dict[tuple[str, str], Any] = {(curve.task, curve.label): curve for curve in curves}
-    of_cell = {(c.task, c.label): run.experiment for c, run in zip(curves, opened, strict=True)}
+    of_cell = dict(zip(cells, experiments, strict=True))
     runs.save_comparison(folder / "comparison.json", command, describe_environment(), of_cell, cells)
     _show(curves, folder)
 

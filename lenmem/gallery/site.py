@@ -112,7 +112,12 @@ def _shown(name: str, seed: int | None, modules: list[Any]) -> Shown:
     }
     first = next(iter(values.values()), np.zeros((run.experiment.training.seeds, 1)))
     known = {metric: np.round(rows, 3).tolist() for metric, rows in values.items()}
-    best = run.preferred if run.preferred is not None else int(np.argmax(first.sum(axis=1) + run.alive))
+    reach = [
+        shelf.reach_of(dict(zip(curve.lengths.tolist(), of_seed.tolist(), strict=True)), curve.train_lengths[0])
+        for of_seed in first
+    ]
+    ranks = list(zip(run.alive.tolist(), reach, first.sum(axis=1).tolist(), strict=True))
+    best = run.preferred if run.preferred is not None else ranks.index(max(ranks))
     run.chosen_seed(seed)  # raises for a seed that does not exist or diverged
     known = {"lengths": curve.lengths.tolist(), **known}
     return Shown(name, run, best if seed is None else seed, known, task or tasks.name_of(run.experiment.task))

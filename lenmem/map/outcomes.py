@@ -33,6 +33,8 @@ def read(cell: Cell, budget: Budget | None, results: Path) -> dict[str, Any] | N
     if not path.exists():
         return None
     record = read_json(path)
+    if not isinstance(record, dict) or not {"budget", "cell"} <= record.keys():
+        raise ValueError(f"{path} is not a record of the map; give another directory with --results")
     if budget is not None and record["budget"] != plain_budget(budget):
         different = [name for name, value in plain_budget(budget).items() if record["budget"].get(name) != value]
         raise ValueError(

@@ -30,7 +30,7 @@ from lenmem.nn.cells import as_cell
 from lenmem.nn.controllers import Kind, MemoryReadout, controlled, make_controller, make_interface, oneplus
 from lenmem.nn.dropout import Dropout
 from lenmem.nn.encoders import Recurrent
-from lenmem.nn.interfaces import FlatModel, recurrent, sequential
+from lenmem.nn.interfaces import FlatModel, recurrent, require_spec, sequential
 from lenmem.nn.module import Part
 from lenmem.types import PyTree, Step, is_zero
 
@@ -228,9 +228,9 @@ class DNC(FlatModel):
     clip: float | None = 20.0
     """Bound on the controller's output and state and on the answer, as in the published code."""
     forget_bias: float = 0.0
-    """Added to the input of the LSTM's forget gate."""
+    """Added to the input of the LSTM's forget gate; without effect for other controllers."""
     learned_start: bool = True
-    """Learn the controller's initial state; otherwise it is zero."""
+    """Learn the controller's initial state; otherwise it is zero. Without effect for `feedforward`, which has none."""
     embedding_size: PositiveInt | None = None
     """Width of the input embedding; None: the input itself, tokens one-hot."""
     dropout: UnitInterval = 0.0
@@ -245,6 +245,8 @@ class DNC(FlatModel):
             raise ValueError("compression and regularization constrain a cell state; controller 'feedforward' has none")
         if regularized and self.answer == "last_input":
             raise ValueError("regularization also needs the states while answering; answer 'last_input' has none")
+        if self.answer == "last_input" and answers > 1 and require_spec(self.spec, self).alignment != "aligned":
+            raise ValueError(f"answer 'last_input' is for tasks with one answer; this one has up to {answers}")
         controller = make_controller(
             self.controller,
             self.hidden_size,

@@ -30,7 +30,8 @@ class LSTM(FlatModel):
     learned_start: bool = True
     """Learn the initial state; otherwise it is zero."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: all weights and biases U(-1, 1)."""
+    """The weights and biases of the cells. `fan_in`: Torch's default. `uniform`: U(-1, 1). In both, an LSTM's forget
+    biases are 1."""
 
     cell_type = LSTMCell
 

@@ -9,9 +9,9 @@ DeltaNet, nothing is erased by key:
     S_t = a_t S_{t-1} + Delta_t x_t B_t^T,   o_t = S_t C_t + D x_t
     y_t = W_out RMSNorm(o_t * silu(z_t))
 
-with the learned skip weight D, inner width 2 d, divided among H heads of width P = 2 d / H, and B and C [N] shared by
-all heads. All eigenvalues are positive, so a network of finite precision cannot compute parity (Grazzi et al. 2024).
-Cost per position: O(d^2 + d N), in parallel over chunks (`ops.linear_recurrence`).
+with the learned skip weight D, inner width E d (`expansion` E), divided among H heads of width P = E d / H, and B and C
+[N] shared by all heads. All eigenvalues are positive, so a network of finite precision cannot compute parity (Grazzi et
+al. 2024). Cost per position: O(d^2 + d N), in parallel over chunks (`ops.linear_recurrence`).
 """
 
 from __future__ import annotations

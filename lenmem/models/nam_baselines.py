@@ -34,7 +34,7 @@ from lenmem.nn.transformer import PreNormLayer, TransformerEncoder
 
 
 class UniversalEncoder(TransformerEncoder):
-    """x_t = Layer(x_{t-1} + position signal + sinusoids of step t), t = 1 .. layers, with one pre-norm layer."""
+    """x_t = Layer(x_{t-1} + position signal + sinusoids of t - 1), t = 1 .. layers, with one pre-norm layer."""
 
     kernel_size: int = 1
 

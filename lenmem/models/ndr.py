@@ -99,7 +99,7 @@ class NDR(Numbered, FlatModel):
     gate_size: PositiveInt | None = None
     """Hidden width of the copy gate's network; None: d."""
     normalize: bool = False
-    """Normalise the geometric weights of each target to sum 1."""
+    """Normalise the geometric weights of each target to sum 1. Other attention always does."""
     dropout: UnitInterval = 0.5
     """Dropout of attention outputs and of hidden units; without a gate also of the feed-forward outputs."""
     key_dropout: UnitInterval = 0.1
@@ -144,6 +144,8 @@ class NDR(Numbered, FlatModel):
     def reader(self, *, answers: int, train: bool) -> nn.Module:
         if self.random_positions and self.encoding is None:
             raise ValueError(f"random_positions needs attention by content; attention is {self.attention!r}")
+        if self.attention != "geometric" and not (self.block_size is None and self.tolerance is None):
+            raise ValueError(f"block_size and tolerance are for geometric attention; attention is {self.attention!r}")
         causal = require_spec(self.spec, self).causal
         steps = self.steps if train else self.test_steps or self.steps
         layer = self.layer(causal)

@@ -134,7 +134,8 @@ def circuit(
     """Section 3.1: the modules in order, then the registers [B, R, M] and the tape [B, M, M] after the step.
 
     An argument of a module is a mean of the wires before it, and a new register is a mean of all wires, with the
-    weights `wiring`.
+    weights `wiring`. Registers and cells are normalised at the end: they are distributions, but a module multiplies the
+    sums of its arguments, so that rounding errors would double at every step of `r <- add(r, r)`.
     """
     wires, written = registers, tape
     for name, (_, module) in MODULES.items():
@@ -142,7 +143,8 @@ def circuit(
         if name == "write":
             written = write_tape(tape, *arguments)
         wires = jnp.concatenate([wires, module(tape, integers, *arguments)[:, None]], axis=1)
-    return jnp.einsum("brw,bwm->brm", wiring["registers"], wires), written
+    registers = jnp.einsum("brw,bwm->brm", wiring["registers"], wires)
+    return registers / registers.sum(-1, keepdims=True), written / written.sum(-1, keepdims=True)
 
 
 class NRAM(FlatModel):

@@ -15,8 +15,9 @@ bottom. A step is
     S <- a_push [n; S_0 .. S_{T-2}] + a_pop [S_1 .. S_{T-1}; 0] + a_no_op S
     output relu(W_v [s, S_0, x])
 
-where each map has a bias. The state starts as its first symbol, and the stack starts empty. T is the number of inputs
-plus one. Cost per step: O((K + W + X) hidden), and for the stack O(T W) in training and O(1) when rounded.
+where each map has a bias. The state starts as its first symbol, and the stack starts empty. T is the number of steps
+plus one, so that no symbol is lost. Cost per step: O((K + W + X) hidden), and for the stack O(T W) in training and O(1)
+when rounded.
 """
 
 from __future__ import annotations
@@ -46,12 +47,15 @@ class PushdownCell(Part):
     letters: int = 8
     rounded: bool = False
 
-    def start(self, batch_shape: tuple[int, ...], steps: int = 0) -> tuple[jax.Array, jax.Array | IndexStack]:
-        """The first symbol, and an empty stack with a slot for each step of reading and one more."""
+    def start(
+        self, batch_shape: tuple[int, ...], steps: int = 0, *, columns: int = 0
+    ) -> tuple[jax.Array, jax.Array | IndexStack]:
+        """The first symbol, and an empty stack with a slot for each step, of reading and of answering, and one more."""
+        slots = max(columns, steps) + 1
         state = jnp.broadcast_to(jax.nn.one_hot(0, self.states, dtype=jnp.float32), (*batch_shape, self.states))
         if self.rounded:
-            return state, IndexStack.empty(batch_shape, steps + 1)
-        return state, jnp.zeros((*batch_shape, steps + 1, self.letters), jnp.float32)
+            return state, IndexStack.empty(batch_shape, slots)
+        return state, jnp.zeros((*batch_shape, slots, self.letters), jnp.float32)
 
     @nn.compact
     def __call__(

@@ -54,7 +54,8 @@ class Attention(FlatModel):
     feedback: Literal["open_loop", "teacher_forced"] = "open_loop"
     """Input of the decoder: nothing, or the answer so far (in training the target; otherwise its own greedy answer)."""
     initialization: Init = "fan_in"
-    """`fan_in`: Torch's default. `uniform`: all weights and biases of the cells U(-1, 1)."""
+    """The weights and biases of the cells. `fan_in`: Torch's default. `uniform`: U(-1, 1). In both, an LSTM's forget
+    biases are 1."""
 
     @nn.nowrap
     def supports(self, spec: Spec) -> str | None:

@@ -103,7 +103,7 @@ class GeometricAttention(ContentAttention):
         self, states: jax.Array, mask: jax.Array, *_: Any, deterministic: bool = True
     ) -> jax.Array:
         """[B, N, d], bool[B, N] -> [B, N, d]; a column that sees no other column gets 0."""
-        if self.normalize and (self.block_size or self.tolerance):
+        if self.normalize and not (self.block_size is None and self.tolerance is None):
             raise ValueError("block_size and tolerance need weights that are not normalized")
 
         def heads_first(x: jax.Array) -> jax.Array:

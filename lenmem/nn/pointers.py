@@ -195,7 +195,8 @@ class PointerUnits(Part):
             self.scorer = AdditiveAttention(self.hidden_size, **self.dtypes)
 
     def first_base(self, lengths: jax.Array, slots: int, *, deterministic: bool) -> jax.Array:
-        """p_B, int[B]: drawn for each row in training. Raises ValueError if there are more `slots` than addresses."""
+        """p_B, int[B]: drawn for each row in training. Raises ValueError unless there are more addresses than
+        `slots`."""
         if slots >= 2**self.bits:
             raise ValueError(
                 f"bits is {self.bits}: its {2**self.bits} addresses must outnumber the {slots} slots of the memory"

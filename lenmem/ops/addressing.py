@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from lenmem.ops.alone import compiled_alone
+from lenmem.ops.chunks import result_type, sum_type
 from lenmem.ops.gradients import with_gradient
 
 EPSILON = 1e-6
@@ -46,17 +47,21 @@ def content_weights(
     take weight from the others. With `plain_lengths`, |a|^2 = sum a_j^2 as in the code of Csordás & Schmidhuber; the
     length of a zero row then has gradient 0. O(R N W).
     """
+    kind = result_type(memory, keys, strengths)
+    wide = sum_type(memory, keys, strengths)
+    memory, keys, strengths = memory.astype(wide), keys.astype(wide), strengths.astype(wide)
     if mask is None:
         row_squares = jnp.sum(jnp.square(memory), axis=-1)[..., None, :]
         masked_twice = keys
     else:
+        mask = mask.astype(wide)
         row_squares = _products(jnp.square(memory), jnp.square(mask))
         keys = keys * mask
         masked_twice = keys * mask
     key_squares = jnp.sum(jnp.square(keys), axis=-1)[..., None]
     length = _plain_length if plain_lengths else _length
     cosines = _products(memory, masked_twice) / (length(row_squares) * length(key_squares) + EPSILON)
-    return jax.nn.softmax(strengths[..., None] * cosines, axis=-1)
+    return jax.nn.softmax(strengths[..., None] * cosines, axis=-1).astype(kind)
 
 
 def _length(squares: jax.Array) -> jax.Array:

@@ -70,6 +70,9 @@ def outer_products(keys: jax.Array, values: jax.Array) -> jax.Array:
 
 
 def read_all(memory: jax.Array, queries: jax.Array) -> jax.Array:
-    """M q_i for every i, in the dtype of sums. The memory is cast to the dtype of the queries for the product."""
-    memory = memory.astype(result_type(queries))
+    """M q_i for every i, in the dtype of sums. The memory is cast to the dtype of the queries for the product, unless
+    that is float16, whose largest number is 65504."""
+    kind = result_type(queries)
+    kind = sum_type(queries) if kind == jnp.float16 else kind
+    memory, queries = memory.astype(kind), queries.astype(kind)
     return jnp.einsum("...vk,...sk->...sv", memory, queries, preferred_element_type=sum_type(queries))

@@ -56,10 +56,11 @@ def bounded(action: Float[Array, "... d"]) -> Float[Array, "... d"]:
 def squared_distances(
     position: Float[Array, "... d"], keys: Float[Array, "... T d"], mask: Bool[Array, "... T"] | None = None
 ) -> Float[Array, "... T"]:
-    """d(q, k_i)^2 = |q - k_i|^2; on the sphere this is the chord, not the arc. Masked keys count as 0, so that they
-    have no effect on gradients, even if they are not finite."""
-    keys = _finite(keys, mask)
-    return jnp.sum(jnp.square(position[..., None, :] - keys), axis=-1)
+    """d(q, k_i)^2 = |q - k_i|^2, in float32 for narrower inputs; on the sphere this is the chord, not the arc. Masked
+    keys count as 0, so that they have no effect on gradients, even if they are not finite."""
+    kind = sum_type(position, keys)
+    keys = _finite(keys, mask).astype(kind)
+    return jnp.sum(jnp.square(position.astype(kind)[..., None, :] - keys), axis=-1)
 
 
 def _finite(keys: jax.Array, mask: jax.Array | None) -> jax.Array:
@@ -93,8 +94,7 @@ def inverse_square_weights(
     Numerators are scaled by the smallest squared distance, so that nothing overflows and the gradient is finite there.
     If all slots are masked, all weights are zero. O(T d).
     """
-    distances = squared_distances(position, keys, mask)
-    kind, distances = distances.dtype, distances.astype(sum_type(distances))
+    kind, distances = result_type(position, keys), squared_distances(position, keys, mask)
     if mask is not None:
         distances = jnp.where(mask, distances, 1.0 / EPSILON)
     # The scale cancels in the normalisation, so it needs no gradient.
@@ -117,8 +117,9 @@ def softmax_distance_weights(
 
     `temperature` > 0; a higher one reads more uniformly. If all slots are masked, all weights are zero. O(T d).
     """
-    logits = -squared_distances(position, keys, mask) / temperature[..., None]
-    return strengthened(masked_softmax(logits, mask), strengths, mask)
+    logits = -squared_distances(position, keys, mask) / temperature.astype(sum_type(position, keys))[..., None]
+    closeness = masked_softmax(logits, mask).astype(result_type(position, keys, temperature))
+    return strengthened(closeness, strengths, mask)
 
 
 def masked_softmax(logits: Float[Array, "... T"], mask: Bool[Array, "... T"] | None) -> Float[Array, "... T"]:
@@ -151,7 +152,8 @@ def dot_product_weights(
     mask: Bool[Array, "... T"] | None = None,
 ) -> Float[Array, "... T"]:
     """Random-access weights w_i ~ s_i exp(gamma <q, k_i>) (section 2, the RAM baseline); gamma defaults to 1."""
-    logits = jnp.einsum("...d,...td->...t", position, _finite(keys, mask))
+    kind, wide = result_type(position, keys), sum_type(position, keys)
+    logits = jnp.einsum("...d,...td->...t", position.astype(wide), _finite(keys, mask).astype(wide))
     if sharpness is not None:
-        logits = logits * sharpness[..., None]
-    return strengthened(masked_softmax(logits, mask), strengths, mask)
+        logits = logits * sharpness.astype(wide)[..., None]
+    return strengthened(masked_softmax(logits, mask).astype(kind), strengths, mask)

@@ -89,7 +89,8 @@ def linear_recurrence(
         (I + diag(e) tril(G * K K^T, -1)) U = diag(w) V - diag(e A) K S^T.
 
     The system is solved for both right-hand sides, V and K, and for all chunks at once; only
-    S' = A_C S + U^T diag(A_C / A) K is passed from chunk to chunk. Everything is float32. With chunks of
+    S' = A_C S + U^T diag(A_C / A) K is passed from chunk to chunk. Everything is float32 (float64 for
+    float64 inputs). With chunks of
     C <= `chunk_size`, default 32: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps, O(S (C + d + d_v d_k / C))
     memory, forward and backward. For an empty sequence the result is S_0.
 
@@ -100,8 +101,6 @@ def linear_recurrence(
     Raises ValueError for mismatched lengths, an invalid chunk size, an unknown implementation, and what the kernel does
     not take.
     """
-    if chunk_size is not None and chunk_size < 1:
-        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
     lengths = {"keys": keys.shape[-2], "values": values.shape[-2], "queries": queries.shape[-2]}
     write, erase, log_decay = (_at_every_step(strength, lengths["keys"]) for strength in (write, erase, log_decay))
     strengths = {"write": write, "erase": erase, "log_decay": log_decay}
@@ -112,7 +111,7 @@ def linear_recurrence(
         from lenmem.ops.pallas.recurrence import recur
 
         return recur(queries, keys, values, write, erase, log_decay, initial=initial)
-    kind, dtype, length = sum_type(values), result_type(values), keys.shape[-2]
+    kind, dtype, length = sum_type(queries, keys, values), result_type(values), keys.shape[-2]
     chunk_size = chunk_size or CHUNK
     size = max(1, -(-length // max(1, -(-length // chunk_size))))  # as many chunks as needed, with little padding
 
@@ -153,8 +152,12 @@ def linear_recurrence(
 
 def by_kernel(implementation: str, keys: jax.Array, values: jax.Array, chunk_size: int | None) -> bool:
     """Whether the kernel of `lenmem.ops.pallas.recurrence` is used: never for an empty batch. ValueError for an unknown
-    implementation."""
+    implementation, and for an invalid chunk size, such as any for the kernel."""
     pallas.checked(implementation)
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"chunk_size must be at least 1, not {chunk_size}")
+    if chunk_size is not None and implementation == "pallas":
+        raise ValueError(f"chunk_size is {chunk_size}; the kernel 'pallas' has chunks of its own")
     if not (keys.size and values.size):
         return False
     if implementation == "auto" and platform() == "tpu" and chunk_size is None:

@@ -81,7 +81,7 @@ def outer_product_read(
     read_probability: Float[Array, "... S"] | None = None,
 ) -> Float[Array, "... S v"]:
     """r_i = p_r^(i) M mu(q_i): many reads of one memory (section 3.2). In the dtype of the query. O(S d_v d_k)."""
-    return _gated(read_all(memory, _normalized(query)), read_probability).astype(result_type(query))
+    return _gated(read_all(memory, unit(query)), read_probability).astype(result_type(query))
 
 
 def normalized_outer_product_attention(
@@ -134,7 +134,7 @@ def normalized_outer_product_attention(
         memory, read = recur(query, keys, values, strengths, initial=carry, normalise=True)
     else:
         keys, values = _writes(key, value, key_mask, write_probability)
-        read, memory = _attend(_normalized(query), keys, values, carry, causal, chunk_size)
+        read, memory = _attend(unit(query), keys, values, carry, causal, chunk_size)
     read = _gated(read, read_probability).astype(result_type(value))
     return (read, memory) if return_carry else read
 
@@ -157,8 +157,8 @@ def normalized_outer_product_step(
     if carry is None:
         shape = (*jnp.broadcast_shapes(key.shape[:-1], value.shape[:-1]), value.shape[-1], key.shape[-1])
         carry = jnp.zeros(shape, sum_type(value))
-    carry = nam_write(carry, _normalized(key), value, write_probability, 0.0)
-    return nam_read(carry, _normalized(query), read_probability).astype(result_type(value)), carry
+    carry = nam_write(carry, unit(key), value, write_probability, 0.0)
+    return nam_read(carry, unit(query), read_probability).astype(result_type(value)), carry
 
 
 def linear_attention(
@@ -197,14 +197,9 @@ def linear_attention(
     seen = _prefix_sums(wide, axis=-2) if causal else total[..., None, :]
     if already is not None:
         total, seen = already + total, already[..., None, :] + seen
-    weight = jnp.sum(queries * seen, axis=-1, keepdims=True)
+    weight = jnp.sum(queries.astype(seen.dtype) * seen, axis=-1, keepdims=True)
     read = (read / (weight + LINEAR_EPSILON)).astype(result_type(value))
     return (read, (memory, total)) if return_carry else read
-
-
-def _normalized(vectors: jax.Array) -> jax.Array:
-    """mu, computed in float32."""
-    return unit(vectors.astype(sum_type(vectors))).astype(result_type(vectors))
 
 
 def _elu_features(vectors: jax.Array) -> jax.Array:
@@ -224,7 +219,7 @@ def _writes(
 ) -> tuple[jax.Array, jax.Array]:
     """Unit keys and gated values, both zero where masked, so masked rows have no effect."""
     keys, values, probability = _masked(key, value, mask, probability)
-    return _normalized(keys), _gated(values, probability).astype(result_type(value))
+    return unit(keys), _gated(values, probability).astype(result_type(value))
 
 
 def _masked(

@@ -97,8 +97,8 @@ def t5_buckets(
     near = side // 2
     if buckets < 4 or near >= furthest:
         raise ValueError(
-            f"there are {buckets} buckets for distances up to {furthest}; there must be at least 4, and fewer than "
-            f"distances: {near} distances have a bucket of their own"
+            f"buckets is {buckets} and furthest {furthest}: there must be at least 4 buckets, and furthest must be "
+            f"more than {near}, the number of distances that have a bucket of their own"
         )
     behind = queries[..., :, None] - keys[..., None, :]
     right = jnp.where((behind < 0) & (not causal), side, 0)

@@ -58,8 +58,9 @@ def numbered(directory: Path) -> Iterator[Path]:
 
 
 def fresh_directory(directory: Path) -> Path:
-    """`directory`, or the first of `directory`-2, -3, ... that does not contain a run, so that none is overwritten."""
-    return next(candidate for candidate in numbered(directory) if not holds_run(candidate))
+    """`directory`, or the first of `directory`-2, -3, ... with neither a run nor a saved curve, so that none is
+    overwritten, and no curve is taken for that of another network."""
+    return next(place for place in numbered(directory) if not holds_run(place) and not (place / CURVE).exists())
 
 
 def diverged_unsaved(directory: Path) -> bool:
@@ -248,6 +249,8 @@ class Recorder:
             snapshots = [self.path / SNAPSHOTS / str(step) for step in checkpoint.steps(self.path / SNAPSHOTS)]
             if not self.resume and (found is not None or metrics.exists()):
                 raise ValueError(f"{self.path} already holds a run; resume it, or choose another directory")
+            if found is None and not metrics.exists() and (self.path / CURVE).exists():
+                raise ValueError(f"{self.path} holds the curve of another network; choose another directory")
             if found is None and snapshots and not metrics.exists():
                 raise ValueError(f"{self.path} holds the snapshots of a run, without the run; choose another directory")
             if found is None and metrics.exists():  # Killed before its first checkpoint, it begins again.

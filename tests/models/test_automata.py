@@ -15,6 +15,7 @@ from lenmem.tasks.base import Task, draw
 from lenmem.tasks.chomsky import ParityCheck
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.groups import WordProblem, multiplication_table
+from lenmem.tasks.lantm import Copy
 from lenmem.types import Batch
 from tests.drawing import drawn
 
@@ -75,6 +76,21 @@ def test_a_pushdown_transducer_is_rounded_outside_training_alone():
     assert not np.allclose(trained, rounded)
     for values in sown["traces"]["cell"].values():
         assert set(np.unique(values[0])) <= {0.0, 1.0}
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_a_stack_has_room_for_what_is_pushed_while_answering(train):
+    """Padding of the input gave it more, so that answers changed."""
+    model = Pushdown(hidden_size=8, letters=3, spec=Copy(vocabulary=4).spec)
+    row, answers = jnp.array([[1, 3]]), jnp.ones((1, 16), bool)
+    params = jax.tree.map(lambda x: 8 * x, drawn(model.init, row, row > 0, answers))
+    narrow, wide = (
+        jax.jit(functools.partial(model.apply, train=train))(
+            {"params": params}, jnp.pad(row, ((0, 0), (0, more))), jnp.arange(2 + more)[None] < 2, answers
+        )
+        for more in (0, 38)
+    )
+    np.testing.assert_allclose(narrow, wide, atol=1e-5)
 
 
 def test_the_table_of_a_group_answers_its_word_problem():

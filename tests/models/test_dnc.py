@@ -451,6 +451,8 @@ def test_the_answer_at_the_last_input_is_the_state_there():
         for step in table[np.asarray(batch.inputs)[row, :length]]:
             carry, output = further(carry, Step(step[None], np.zeros(1, bool), np.ones(1, bool)))
         np.testing.assert_allclose(got[row], output @ head["kernel"] + head["bias"], atol=1e-5)
+    with pytest.raises(ValueError, match="'last_input' is for tasks with one answer; this one has up to 7"):
+        jax.eval_shape(bound(model, Copy()).init, jax.random.key(0), jnp.ones((1, 7), int), *jnp.ones((2, 1, 7), bool))
 
 
 def test_dropout_is_of_the_input_in_training_only():

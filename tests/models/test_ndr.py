@@ -499,6 +499,8 @@ def test_a_recomputed_step_gives_the_same_gradient():
         ({"heads": 3}, "3 heads do not divide a width of 256"),
         ({"steps": 0}, "steps is 0"),
         ({"normalize": True, "tolerance": 1e-3}, "not normalized"),
+        ({"normalize": True, "tolerance": 0.0}, "not normalized"),
+        ({"attention": "rotary", "block_size": 2}, "for geometric attention; attention is 'rotary'"),
     ],
 )
 def test_impossible_fields(fields, message):

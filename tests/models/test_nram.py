@@ -144,6 +144,17 @@ def test_a_copying_program_copies_any_length():
         assert float(TASK.loss(outputs, batch)) < 1e-4
 
 
+def test_registers_and_cells_stay_distributions():
+    """Sixty times r <- add(r, r), which doubles an error of their sums each time."""
+    model = NRAM(**small, spec=TASK.spec)
+    program = wired(model, {"add": (1, 1), "write": (1, 1)}, (0, "add", 2))
+    program["cell"]["interface"]["bias"] *= 0.3
+    batch = draw(TASK, jax.random.key(0), jnp.full(2, 60), 60)
+    outputs, sown = call(model, program, batch, mutable=["traces"])
+    assert np.all(np.isfinite(outputs))
+    np.testing.assert_allclose(np.sum(sown["traces"]["cell"]["registers"][0], -1), 1, atol=1e-5)
+
+
 def test_no_parameter_depends_on_length_or_integers():
     def shapes(**fields):
         model = NRAM(**small, **fields, spec=TASK.spec)

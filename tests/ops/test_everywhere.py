@@ -82,12 +82,42 @@ def test_kernels_have_32_bits_if_the_default_is_64(attend):
     assert "tpu_custom_call" in lowered.as_text()
 
 
-def test_zeros_in_float16():
-    zeros = jnp.zeros(3, jnp.float16)
+@pytest.fixture
+def halves():
+    """float16, on processors where XLA can convert it."""
     try:
-        zeros.astype(jnp.float32)
+        jnp.zeros(3, jnp.float16).astype(jnp.float32)
     except jax.errors.JaxRuntimeError as error:  # without the instruction set F16C
         pytest.skip(f"XLA cannot convert float16 on this processor: {error}")
+    return jnp.float16
+
+
+def test_large_numbers_in_float16(halves):
+    """Squares and sums beyond 65504, the largest number."""
+    ones, keys = jnp.ones(2, halves), jnp.array([[300.0], [600]], halves)
+    for weigh, expected in (
+        (ops.inverse_square_weights, [0.8, 0.2]),
+        (functools.partial(ops.softmax_distance_weights, temperature=halves(1)), [1, 0]),
+    ):
+        weights = weigh(jnp.zeros(1, halves), keys, ones)
+        assert weights.dtype == halves
+        np.testing.assert_allclose(weights, expected, atol=1e-3)
+    np.testing.assert_allclose(ops.dot_product_weights(jnp.full(1, 300, halves), keys, ones), [0, 1], atol=1e-3)
+    some, values = jnp.full((4096, 2), 5, halves), jnp.full((4096, 3), 20, halves)
+    for causal in (False, True):
+        np.testing.assert_allclose(ops.linear_attention(some, some, values, causal=causal), 20, rtol=2e-3)
+    orthogonal = jnp.array([[5.0, -5]], halves)
+    np.testing.assert_array_equal(ops.normalized_outer_product_attention(orthogonal, some, values), 0)
+
+
+def test_empty_rows_in_float16(halves):
+    gradient = jax.grad(lambda memory: ops.content_weights(memory, jnp.ones((1, 4), halves), jnp.ones(1, halves))[0, 0])
+    gradient = gradient(jnp.zeros((3, 4), halves))
+    assert gradient.dtype == halves and jnp.isfinite(gradient).all()
+
+
+def test_zeros_in_float16(halves):
+    zeros = jnp.zeros(3, halves)
     np.testing.assert_array_equal(ops.unit(zeros), zeros)
     keys, strengths = jnp.ones((3, 3), jnp.float16), jnp.ones(3, jnp.float16)
     masked = ops.inverse_square_weights(zeros, keys, strengths, jnp.zeros(3, bool))

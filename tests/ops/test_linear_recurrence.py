@@ -186,6 +186,17 @@ def test_a_number_holds_at_every_step():
         np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("chunk_size", "implementation"), [(0, "auto"), (7, "pallas")])
+def test_wrong_chunk_sizes(chunk_size, implementation):
+    options = {"chunk_size": chunk_size, "implementation": implementation}
+    some = jnp.ones((1, 4, 2))
+    for attend in (ops.normalized_outer_product_attention, ops.linear_attention):
+        with pytest.raises(ValueError, match=f"chunk_size (must be at least 1, not|is) {chunk_size}"):
+            attend(some, some, some, **options)
+    with pytest.raises(ValueError, match=f"chunk_size (must be at least 1, not|is) {chunk_size}"):
+        ops.linear_recurrence(some, some, some, 1.0, **options)
+
+
 def test_dtypes_that_the_kernel_does_not_take_go_to_xla():
     halves = {name: x if x is None else jnp.float16(x) for name, x in drawn(length=200).items()}
     with on_platform("tpu"):

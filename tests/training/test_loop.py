@@ -33,7 +33,7 @@ from lenmem.serialize import to_plain
 from lenmem.tasks.dyck import Dyck
 from lenmem.tasks.ndr import TableLookup
 from lenmem.training import DivergedError, checkpoint, loop, program, run_directory, train
-from lenmem.training.run_directory import Recorder
+from lenmem.training.run_directory import Recorder, fresh_directory
 from lenmem.training.step import (
     Member,
     Record,
@@ -231,6 +231,15 @@ def test_a_directory_in_use_or_used_is_refused(finished, tmp_path):
     train(experiment(steps=2), directory=tmp_path / "run", report=second)
     with pytest.raises(ValueError, match="needs the directory"):
         train(experiment(), resume=True)
+
+
+def test_the_curve_of_another_network_is_not_taken_for_that_of_a_run(tmp_path):
+    """Such as that of a file, which `lenmem evaluate FILE --save` writes."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "curve.json").write_text("{}")
+    with pytest.raises(ValueError, match="run holds the curve of another network; choose another directory"):
+        train(experiment(), directory=tmp_path / "run")
+    assert fresh_directory(tmp_path / "run") == tmp_path / "run-2"
 
 
 def test_a_directory_that_could_not_be_claimed_is_not_locked(tmp_path, monkeypatch):
