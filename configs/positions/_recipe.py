@@ -1,6 +1,8 @@
 """One Transformer with each position encoding: the comparison of Kazemnejad et al. (2023) and Ruoss et al. (2023)
 on tasks whose answers are as long as their inputs."""
 
+from typing import Any
+
 from lenmem.experiment import Evaluation, Experiment
 from lenmem.models.transformer import Transformer
 from lenmem.tasks.lantm import LantmTask
@@ -18,17 +20,17 @@ ENCODINGS = {
 }
 
 
-def network(positions: str, *, random: bool = False, width: int = 64) -> Transformer:
+def network(positions: str, *, random: bool = False, width: int = 64, **fields: Any) -> Transformer:
     """Two layers with mask tokens for the answer."""
-    shape = {"hidden_size": width, "layers": 2, "heads": 4, "feedforward_size": 4 * width, "dropout": 0.0}
-    return Transformer(positions=positions, random_positions=random, **shape)  # pyright: ignore[reportArgumentType]
+    fields |= {"hidden_size": width, "layers": 2, "heads": 4, "feedforward_size": 4 * width, "dropout": 0.0}
+    return Transformer(positions=positions, random_positions=random, **fields)  # pyright: ignore[reportArgumentType]
 
 
-def networks(width: int = 64) -> dict[str, Transformer]:
+def networks(width: int = 64, **fields: Any) -> dict[str, Transformer]:
     """A network with each encoding, and with each except `none` also with random positions."""
-    plain = {name: network(kind, width=width) for name, kind in ENCODINGS.items()}
+    plain = {name: network(kind, width=width, **fields) for name, kind in ENCODINGS.items()}
     random = {
-        f"{name}_randomized": network(kind, random=True, width=width)
+        f"{name}_randomized": network(kind, random=True, width=width, **fields)
         for name, kind in ENCODINGS.items()
         if kind != "none"
     }
