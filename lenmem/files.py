@@ -68,3 +68,17 @@ def make_directory(path: Path) -> None:
     except (FileExistsError, NotADirectoryError):
         file = next(place for place in (path, *path.parents) if os.path.lexists(place) and not place.is_dir())
         raise ValueError(f"{path} cannot be made a directory: {file} is a file") from None
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of this file; False if there is none."""
+    import fcntl  # absent on Windows, as `lenmem.training` says
+
+    try:
+        with open(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

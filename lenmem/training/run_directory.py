@@ -24,7 +24,7 @@ import jax
 import numpy as np
 
 from lenmem.errors import nearest
-from lenmem.files import make_directory, write_whole
+from lenmem.files import is_locked, make_directory, write_whole
 from lenmem.serialize import to_plain
 from lenmem.training import checkpoint, processes
 from lenmem.training.configuration import TrainableExperiment
@@ -39,6 +39,7 @@ except ImportError as error:
     raise ImportError("lenmem.training needs fcntl, which Windows does not have; use WSL there") from error
 
 CHECKPOINTS, SNAPSHOTS, METRICS = "checkpoints", "snapshots", "metrics.jsonl"
+LOCK = ".lock"
 CURVE = "curve.json"
 """The file that a measured run has; it is written last."""
 
@@ -59,8 +60,8 @@ def numbered(directory: Path) -> Iterator[Path]:
 
 def fresh_directory(directory: Path) -> Path:
     """`directory`, or the first of `directory`-2, -3, ... with neither a run nor a saved curve, so that none is
-    overwritten, and no curve is taken for that of another network."""
-    return next(place for place in numbered(directory) if not holds_run(place) and not (place / CURVE).exists())
+    overwritten, and no curve is taken for that of another network. A run that is just starting counts, too."""
+    return next(p for p in numbered(directory) if not (holds_run(p) or (p / CURVE).exists() or is_locked(p / LOCK)))
 
 
 def diverged_unsaved(directory: Path) -> bool:
@@ -239,7 +240,7 @@ class Recorder:
             raise ValueError(f"{self.path} holds no run that could be resumed")
         make_directory(self.path)
         with ExitStack() as opened:
-            lock = opened.enter_context(open(self.path / ".lock", "w"))
+            lock = opened.enter_context(open(self.path / LOCK, "w"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -255,9 +256,7 @@ class Recorder:
                 raise ValueError(f"{self.path} holds the snapshots of a run, without the run; choose another directory")
             if found is None and metrics.exists():  # Killed before its first checkpoint, it begins again.
                 if (self.path / CURVE).exists():
-                    raise ValueError(
-                        f"the checkpoints of {self.path}, a finished run, are gone; choose another directory"
-                    )
+                    raise ValueError(f"the checkpoints of {self.path}, a finished run, are gone; choose another one")
                 for snapshot in snapshots:
                     saved = checkpoint.read_manifest(snapshot.parent, int(snapshot.name))
                     if experiment_differences(saved["experiment"], self.experiment):

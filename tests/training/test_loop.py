@@ -242,6 +242,12 @@ def test_the_curve_of_another_network_is_not_taken_for_that_of_a_run(tmp_path):
     assert fresh_directory(tmp_path / "run") == tmp_path / "run-2"
 
 
+def test_the_directory_of_a_training_that_starts_is_not_chosen(tmp_path):
+    with Recorder(tmp_path / "run", experiment(), jax.random.key(0)):
+        assert fresh_directory(tmp_path / "run") == tmp_path / "run-2"
+    assert fresh_directory(tmp_path / "run") == tmp_path / "run"
+
+
 def test_a_directory_that_could_not_be_claimed_is_not_locked(tmp_path, monkeypatch):
     """An error while an earlier, killed run is removed leaves the directory free."""
     directory = tmp_path / "run"
