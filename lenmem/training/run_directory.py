@@ -256,7 +256,7 @@ class Recorder:
                 raise ValueError(f"{self.path} holds the snapshots of a run, without the run; choose another directory")
             if found is None and metrics.exists():  # Killed before its first checkpoint, it begins again.
                 if (self.path / CURVE).exists():
-                    raise ValueError(f"the checkpoints of {self.path}, a finished run, are gone; choose another one")
+                    raise ValueError(f"{self.path}, a finished run, has lost its checkpoints; choose another directory")
                 for snapshot in snapshots:
                     saved = checkpoint.read_manifest(snapshot.parent, int(snapshot.name))
                     if experiment_differences(saved["experiment"], self.experiment):
