@@ -72,8 +72,9 @@ def draw_figure(
 
     drawn: list[Any] = []
     if chosen.of == "curves":
-        drawn = [curve for run in runs for curve in curves_of(run)]
-        missing = [run for run in runs if not curves_of(run)]
+        found = [curves_of(run) for run in runs]
+        drawn = [curve for curves in found for curve in curves]
+        missing = [run for run, curves in zip(runs, found, strict=True) if not curves]
         if missing:
             raise ValueError(f"{', '.join(missing)}: no curve; for a run, lenmem evaluate RUN --save measures it")
     elif chosen.of == "example":

@@ -18,7 +18,6 @@ from typing import Any
 from lenmem import configs, papers
 from lenmem.errors import choices
 from lenmem.files import read_json
-from lenmem.records import recorded
 from lenmem.reproduce import Row, rows_of, select
 from lenmem.workers import LENMEM, Job, run_jobs
 
@@ -37,8 +36,7 @@ class Entry:
 
     def record(self, results: Path) -> dict[str, Any] | None:
         """The record of exactly this row; None if it was not measured."""
-        path, row = results / self.paper / f"{self.name}.json", self.row
-        return recorded(path, row.experiment, row.after_training, row.cell)
+        return self.row.record(results / self.paper / f"{self.name}.json")
 
     def job(self, results: Path, runs: Path) -> Job:
         """The job that measures it."""

@@ -65,8 +65,9 @@ def recorded(
         same = same_experiment(record["experiment"], experiment)
         if after_training is not None:
             same = same and record.get("after_training", {}) == to_plain(dict(after_training))
-        for name, value in {**cell, **origin_of(experiment)}.items():
-            same = same and record.get(name, to_plain(value)) == to_plain(value)
+        if same:
+            wanted = to_plain({**cell, **origin_of(experiment)})
+            same = all(record.get(name, value) == value for name, value in wanted.items())
     except (ValueError, KeyError, TypeError):
         return None
     return record if same else None

@@ -91,6 +91,10 @@ class Row:
         """What it measures in the paper, as in its record."""
         return {"table": self.table, "where": dict(self.where), "metrics": dict(self.metrics)}
 
+    def record(self, path: Path) -> dict[str, Any] | None:
+        """The record at this path if it is exactly of this row, else None (`lenmem.records.recorded`)."""
+        return recorded(path, self.experiment, self.after_training, self.cell)
+
 
 def select(rows: Mapping[str, Row], names: Iterable[str] | None = None) -> dict[str, Row]:
     """The rows with these names, in this order. None: all rows. Raises ValueError for an unknown name."""
@@ -311,9 +315,7 @@ def reproduce_config(
     paper = configs.find(config).resolve().parent.name
     records = []
     for name, row in select(rows, chosen or None).items():
-        record = (
-            None if again else recorded(results / paper / f"{name}.json", row.experiment, row.after_training, row.cell)
-        )
+        record = None if again else row.record(results / paper / f"{name}.json")
         if record is None:
             told = None if report is None else report(name, row.experiment)
             command = shlex.join(["lenmem", "reproduce", os.fspath(config), "--rows", name])

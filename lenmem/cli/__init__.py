@@ -66,14 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         console.print(_version(), highlight=False)
         return
     verb, rest = arguments[0], arguments[1:]
+    command = f"  {shlex.join(['lenmem', *arguments])}"
     try:
         if verb not in VERBS:
             raise ValueError(f"there is no verb {verb!r}.{nearest(verb, VERBS)} Verbs: {', '.join(VERBS)}")
         if verb != "compile":  # which measures how long compilation takes
             keep_programs()
         if verb in ("compare", "sweep", "reproduce", "map", "beyond"):
-            again = f"stopped; finished work is kept, continue with\n  {shlex.join(['lenmem', *arguments])}"
-            stopping.advise(lambda: again)
+            stopping.advise(lambda: f"stopped; finished work is kept, continue with\n{command}")
         with progress.listened(bars.shown):
             VERBS[verb][0](rest)
     except DivergedError as error:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
         if "the same command" in str(stopped):
-            say(f"  {shlex.join(['lenmem', *arguments])}")
+            say(command)
         raise SystemExit(stopping.status()) from None
     except Exception as error:
         if isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error):

@@ -117,7 +117,8 @@ def softmax_distance_weights(
 
     `temperature` > 0; a higher one reads more uniformly. If all slots are masked, all weights are zero. O(T d).
     """
-    logits = -squared_distances(position, keys, mask) / temperature.astype(sum_type(position, keys))[..., None]
+    distances = squared_distances(position, keys, mask)
+    logits = -distances / temperature.astype(distances.dtype)[..., None]
     closeness = masked_softmax(logits, mask).astype(result_type(position, keys, temperature))
     return strengthened(closeness, strengths, mask)
 

@@ -89,10 +89,9 @@ def linear_recurrence(
         (I + diag(e) tril(G * K K^T, -1)) U = diag(w) V - diag(e A) K S^T.
 
     The system is solved for both right-hand sides, V and K, and for all chunks at once; only
-    S' = A_C S + U^T diag(A_C / A) K is passed from chunk to chunk. Everything is float32 (float64 for
-    float64 inputs). With chunks of
-    C <= `chunk_size`, default 32: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps, O(S (C + d + d_v d_k / C))
-    memory, forward and backward. For an empty sequence the result is S_0.
+    S' = A_C S + U^T diag(A_C / A) K is passed from chunk to chunk. Everything is float32 (float64 for float64 inputs).
+    With chunks of C <= `chunk_size`, default 32: O(S (C^2 + C d + d_v d_k)) time in S / C sequential steps,
+    O(S (C + d + d_v d_k / C)) memory, forward and backward. For an empty sequence the result is S_0.
 
     `implementation`: `xla` is described above. `pallas` is a kernel for TPUs with chunks of 128, which does all of it
     in one pass over the sequence (`lenmem.ops.pallas.recurrence`). `auto` is `pallas` on a TPU, from a length of 128 on

@@ -280,8 +280,6 @@ def _chunk(keys: jax.Array, values: jax.Array, size: int | None) -> int:
         size = MINIMAL_CHUNK
         while size * size < keys.shape[-1] * values.shape[-1]:
             size *= 2
-    if size < 1:
-        raise ValueError(f"chunk_size must be at least 1, not {size}")
     return max(1, min(size, keys.shape[-2]))
 
 
