@@ -21,7 +21,7 @@ from lenmem.tasks.base import Task
 from lenmem.training.configuration import Training
 from lenmem.training.loop import DivergedError
 from lenmem.training.optimizer import Optimizer
-from lenmem.training.run_directory import diverged_unsaved, fresh_directory, holds_run, numbered
+from lenmem.training.run_directory import fresh_directory, holds_run, numbered
 
 
 def compare(
@@ -44,13 +44,11 @@ def compare(
             cells[task, model] = experiment
             continue
         where = directory(task, model)
-        begun = [*itertools.takewhile(holds_run, numbered(where))]
-        same = [place for place in begun if holds_same(experiment, place)]
+        same = [place for place in itertools.takewhile(holds_run, numbered(where)) if holds_same(experiment, place)]
         done = next((place for place in same if finished(experiment, place)), None)
         if done is not None and (curve := read_curve(done)) is not None:
             cells[task, model] = dataclasses.replace(curve, label=model)
             continue
-        same += filter(diverged_unsaved, begun)
         resume = bool(same)
         where = same[0] if same else fresh_directory(where)
         told = report(task, model, experiment)

@@ -177,8 +177,6 @@ def _split(joint: JointTraining, where: Path, directory: Path) -> None:
     for number, combination in enumerate(group):
         make_directory(directory / combination.name)
         write_metrics(directory / combination.name, [_entry_of(entry, _lanes(joint, number)) for entry in history])
-    if checkpoint.latest(where / CHECKPOINTS) is None:  # all lanes diverged before the first one
-        return
     keys = jax.random.split(jax.random.key(0), experiment.training.seeds)
     like = initial_lanes(experiment, joint.numbers, keys, abstract=True)
     state, manifest = checkpoint.restore(where / CHECKPOINTS, like)

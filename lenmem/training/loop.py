@@ -115,6 +115,8 @@ def run(
         state, history, earlier = recorder.restore(state)
         step = int(state.step)
         alive = np.asarray(state.members.alive)
+        if not alive.any():
+            raise DivergedError(_obituary(history))
         speeds: list[float] = []
         pace = 0.0
         while step < training.steps and not processes.on_any(stop.is_set()):
@@ -157,6 +159,9 @@ def run(
                             save()
                     raise
             if not alive.any():
+                if not recorder.has_checkpoint:  # one stores the experiment, too
+                    with stop.lock:
+                        save()
                 raise DivergedError(_obituary(history))
             if training.checkpoint_every and step % training.checkpoint_every == 0 and step < training.steps:
                 with stop.lock:

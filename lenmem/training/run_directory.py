@@ -64,21 +64,12 @@ def fresh_directory(directory: Path) -> Path:
     return next(p for p in numbered(directory) if not (holds_run(p) or (p / CURVE).exists() or is_locked(p / LOCK)))
 
 
-def diverged_unsaved(directory: Path) -> bool:
-    """Whether every seed of the run in the directory diverged before its first checkpoint."""
-    return checkpoint.latest(directory / CHECKPOINTS) is None and all_diverged(directory)
-
-
 def without_checkpoint(directory: Path) -> str:
-    """That the run in a directory has no checkpoint, why, and what to do."""
-    if diverged_unsaved(directory):
-        why = "every seed diverged before the first one; train again with other settings, in another directory"
-    else:
-        why = (
-            "it stopped before the first one, which stores the experiment; start it again with its configuration: "
-            f"lenmem train CONFIG --resume --directory {directory}"
-        )
-    return f"{directory} has no checkpoint: {why}"
+    """That the run in a directory has no checkpoint, and what to do."""
+    return (
+        f"{directory} has no checkpoint: it stopped before the first one, which stores the experiment; start it again "
+        f"with its configuration: lenmem train CONFIG --resume --directory {directory}"
+    )
 
 
 def all_diverged(directory: Path) -> bool:
@@ -221,6 +212,7 @@ class Recorder:
         if (code := code_of(experiment)) is not None:
             self.about["code"] = code
         self.start: int | None = None
+        self.has_checkpoint = False
         self.opened = ExitStack()
         self.events: Any = None
 
@@ -231,6 +223,7 @@ class Recorder:
             self.checkpoints = checkpoint.Writer(self.path / CHECKPOINTS, self.experiment.training.keep_checkpoints)
             start = processes.on_first(self._claim)
             self.start = None if start < 0 else start
+            self.has_checkpoint = self.start is not None
         return self
 
     def _claim(self) -> int:
@@ -327,6 +320,7 @@ class Recorder:
         if self.path is not None:
             manifest = self.manifest | self.about | {"seconds": round(seconds, 3)}
             self.checkpoints.save(int(state.step), state, manifest)
+            self.has_checkpoint = True
             if wait:
                 self.checkpoints.wait()
 

@@ -370,6 +370,26 @@ def test_a_comparison_goes_on_after_a_network_that_diverged(tmp_path):
         runs.compare(dict([*cells.items()][:1]), lambda task, model: tmp_path / model)
 
 
+def test_a_comparison_writes_over_no_run_of_another_experiment_that_diverged(tmp_path):
+    for limit in (0.0, -1.0):
+        with pytest.raises(DivergedError):
+            runs.compare({("copy", "bad"): experiment(Poisoned(limit=limit))}, lambda task, model: tmp_path / model)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad", "bad-2"]
+
+
+def test_a_run_whose_seeds_all_diverged_is_a_run_and_cannot_be_continued(tmp_path):
+    """It has a checkpoint with its experiment, also if they diverged before the first one."""
+    with pytest.raises(DivergedError) as first:
+        train(experiment(Poisoned(limit=0.0)), directory=tmp_path / "run")
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    with pytest.raises(DivergedError, match=re.escape(str(first.value))):
+        train(experiment(Poisoned(limit=0.0)), directory=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match="cannot be resumed with these settings; nothing was changed"):
+        train(experiment(), directory=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == metrics
+    assert not lenmem.load(tmp_path / "run", modules=[Poisoned]).alive.any()
+
+
 def test_the_parameters_of_a_dead_seed_keep_their_type():
     params = {"weight": jnp.ones((2, 3), jnp.bfloat16), "count": jnp.ones((2,), jnp.int32)}
     masked = runs.without_dead(params, np.array([True, False]))
