@@ -10,39 +10,34 @@ from __future__ import annotations
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax.linen.dtypes import promote_dtype
+from flax.linen.initializers import Initializer
 
 from lenmem.fields import PositiveInt, UnitInterval
-from lenmem.nn.cells import LSTMCell, lstm_update
+from lenmem.nn.cells import LSTMCell
 from lenmem.nn.dropout import dropped
 from lenmem.nn.encoders import Recurrent
 from lenmem.nn.interfaces import FlatModel, require_spec, sequential
 from lenmem.nn.linear import uniform
 from lenmem.nn.module import Part
-from lenmem.types import Dtype, Spec
+from lenmem.types import Spec
 
 
 class TorchLSTMCell(LSTMCell):
     """An LSTM with Torch's initialisation: weights U(-1/sqrt(H), 1/sqrt(H)), biases the sum of two such, state 0."""
 
+    forget_bias: float | None = None
     learned_start: bool = False
 
-    @nn.compact
-    def update(self, carry: tuple[jax.Array, jax.Array], inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """One step on inputs [B, d]: the new (c, h)."""
-        memory, hidden = carry
+    @nn.nowrap
+    def initializers(self, width: int) -> tuple[Initializer, Initializer]:
+        """Those of W and b."""
         init = uniform(self.hidden_size**-0.5)
-        rows, columns = inputs.shape[-1] + self.hidden_size, 4 * self.hidden_size
 
-        def bias_init(key: jax.Array, shape: tuple[int, ...], dtype: Dtype) -> jax.Array:
+        def bias_init(key, shape, dtype):
             first, second = jax.random.split(key)
             return init(first, shape, dtype) + init(second, shape, dtype)
 
-        kernel = self.param("kernel", init, (rows, columns), self.param_dtype)
-        bias = self.param("bias", bias_init, (columns,), self.param_dtype)
-        inputs, hidden, kernel, bias = promote_dtype(inputs, hidden, kernel, bias, dtype=self.dtype)
-        memory, new = lstm_update(jnp.concatenate([inputs, hidden], axis=-1) @ kernel + bias, memory)
-        return memory, new.astype(hidden.dtype)
+        return init, bias_init
 
 
 class LSTMEncoder(Part):

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.linen.dtypes import promote_dtype
+from flax.linen.initializers import Initializer
 
 from lenmem.nn.dropout import Dropout
 from lenmem.nn.linear import Init, Linear, linear_init, uniform
@@ -70,20 +71,27 @@ class LSTMCell(Part):
         shape = (*batch_shape, self.hidden_size)
         return jnp.broadcast_to(memory, shape), jnp.broadcast_to(hidden, shape)
 
+    @nn.nowrap
+    def initializers(self, width: int) -> tuple[Initializer, Initializer]:
+        """Those of W for inputs of a width, and of b."""
+        of_inputs, of_hidden = (linear_init(self.initialization, fan_in) for fan_in in (width, self.hidden_size))
+
+        def kernel_init(key, shape, dtype):
+            keys = jax.random.split(key)
+            read = of_inputs(keys[0], (width, shape[1]), dtype)
+            return jnp.concatenate([read, of_hidden(keys[1], (self.hidden_size, shape[1]), dtype)])
+
+        return kernel_init, of_hidden
+
     @nn.compact
     def update(self, carry: tuple[jax.Array, jax.Array], inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """One step on inputs [B, d]: the new (c, h)."""
         memory, hidden = carry
         width = inputs.shape[-1]
-
-        def kernel_init(key, shape, dtype):
-            keys = jax.random.split(key)
-            read = linear_init(self.initialization, width)(keys[0], (width, shape[1]), dtype)
-            recur = linear_init(self.initialization, self.hidden_size)(keys[1], (self.hidden_size, shape[1]), dtype)
-            return jnp.concatenate([read, recur])
+        kernel_init, drawn = self.initializers(width)
 
         def bias_init(key, shape, dtype):
-            bias = linear_init(self.initialization, self.hidden_size)(key, shape, dtype)
+            bias = drawn(key, shape, dtype)
             return bias if self.forget_bias is None else bias.at[: self.hidden_size].set(self.forget_bias)
 
         kernel = self.param("kernel", kernel_init, (width + self.hidden_size, 4 * self.hidden_size), self.param_dtype)
