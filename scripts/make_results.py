@@ -177,10 +177,15 @@ def _with_training(record: Record, records: Sequence[Record]) -> Record:
     if record.get("after_training"):
         experiment = from_plain(record["experiment"])
         for other in records:
-            unchanged = other["paper"] == record["paper"] and not other.get("after_training")
-            if unchanged and same_experiment(other["experiment"], experiment):
+            alike = _kinds(other) == _kinds(record) and not other.get("after_training")  # quick, and rules out most
+            if alike and same_experiment(other["experiment"], experiment):
                 return record | {"source": other}
     return record
+
+
+def _kinds(record: Record) -> list[str]:
+    """The paper of a record, and the classes of its task and network."""
+    return [record["paper"], *(record["experiment"][part]["class"] for part in ("task", "model"))]
 
 
 def _in_other_tables(record: Record) -> Iterator[Record]:

@@ -36,13 +36,21 @@ PATHS = sorted(path for path in RESULTS.glob("*/*.json") if path.parent.name in 
 RECORDS = [pytest.param(path, id=f"{path.parent.name}/{path.stem}") for path in PATHS]
 
 
+@functools.cache
 def script() -> Any:
+    """scripts/make_results.py as a module."""
     spec = importlib.util.spec_from_file_location("make_results", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@functools.cache
+def all_records() -> list[dict[str, Any]]:
+    """The records of the page."""
+    return script().read_records(RESULTS)
 
 
 def test_the_queue_names_each_row_once():
@@ -450,13 +458,12 @@ def test_a_record_of_another_configuration_is_not_compared(tmp_path):
 def test_the_configurations_that_were_changed_after_their_measurement():
     """A change of a configuration makes its records old: either measure again, or add the row here and say so."""
     known = {"ctl_backward-lstm"}
-    module = script()
-    assert {record["row"] for record in module.read_records(RESULTS) if "older" in record} == known
+    assert {record["row"] for record in all_records() if "older" in record} == known
 
 
 def test_numbers_that_are_no_result_of_the_network_are_not_compared():
     module = script()
-    records = [record for record in module.read_records(RESULTS) if record["paper"] == "panm"]
+    records = [record for record in all_records() if record["paper"] == "panm"]
     for table, model in ("table_9", "lstm"), ("table_7", "esbn"), ("table_13", "transformer_rpe__b"):
         for record in records:
             if record["table"] == table and record["where"]["model"] == model:
@@ -477,7 +484,7 @@ def test_a_printed_number_above_the_ceiling_counts_as_the_ceiling():
 
 def test_the_summary_counts_a_training_once_and_only_rows_with_numbers():
     module = script()
-    records = module.read_records(RESULTS)
+    records = all_records()
     once = module.summary(
         [record for record in records if "scores_of" not in papers.tables(record["paper"])[record["table"]]]
     )
@@ -514,11 +521,7 @@ def test_an_ablation_does_not_stand_for_the_row_that_it_ablates():
 
 def test_numbers_that_were_not_checked_have_a_question_mark():
     module = script()
-    chomsky = [
-        record
-        for record in module.read_records(RESULTS)
-        if (record["paper"], record["table"]) == ("chomsky", "table_2")
-    ]
+    chomsky = [record for record in all_records() if (record["paper"], record["table"]) == ("chomsky", "table_2")]
     lines = module.page(chomsky).splitlines()
     scores = [line for line in lines if " / " in line]
     (checked,) = [line for line in scores if line.startswith("| reverse_string | RNN |")]
@@ -529,7 +532,7 @@ def test_numbers_that_were_not_checked_have_a_question_mark():
 
 def test_a_table_of_means_does_not_count_the_best_network():
     module = script()
-    chomsky = [record for record in module.read_records(RESULTS) if record["paper"] == "chomsky"]
+    chomsky = [record for record in all_records() if record["paper"] == "chomsky"]
     lines = module.page(chomsky).splitlines()
     titles = "| Table 2: score", "| Means over seeds"
     scores, means = ([line for line in lines if line.startswith(f"| Chomsky {title}")] for title in titles)
@@ -541,7 +544,7 @@ def test_a_table_of_means_does_not_count_the_best_network():
 
 def test_names_of_variants_are_distinct():
     module = script()
-    records = module.read_records(RESULTS)
+    records = all_records()
     variants = module.variant_names(records)
     names = [(*key, variants[record["row"]]) for key, rows in module._by_row(records).items() for record in rows]
     assert len(set(names)) == len(names)
@@ -552,7 +555,7 @@ def test_what_is_said_to_be_in_the_queue_is_there():
     module = script()
     queued = [(entry.paper, entry.row.table, entry.row.where) for entry in read_queue(RESULTS / "queue.txt")]
     waiting = 0
-    for paper, name, reason, rows in module.unmeasured(module.read_records(RESULTS)):
+    for paper, name, reason, rows in module.unmeasured(all_records()):
         assert reason is not module.UNEXPLAINED, f"lenmem/papers/{paper}.json does not say why {name} has no {rows}"
         sources = {name, *papers.tables(paper)[name].get("scores_of", {"tables": ()})["tables"]}
         for row in rows if "in the queue" in reason["why"] else ():
