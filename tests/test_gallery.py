@@ -26,6 +26,7 @@ from lenmem.ops import superposition_stack
 from lenmem.runs import example_batches
 from lenmem.zoo import shelf
 from tests import browsing
+from tests.marks import thorough
 
 PAIR = ("zoo:panm/reverse", "zoo:panm/reverse-lstm-small")
 STACK = "zoo:panm/dyck_2"
@@ -237,7 +238,10 @@ def test_two_networks_of_a_task_get_one_question(written):
 
 @pytest.mark.parametrize(
     ("model", "task"),
-    [("dnc", "panm_reverse"), ("lstm", "panm_reverse"), ("dnc", "dnc_copy"), ("lantm", "parity_check")],
+    [
+        ("lstm", "panm_reverse"),
+        *thorough(("dnc", "panm_reverse"), ("dnc", "dnc_copy"), ("lantm", "parity_check")),
+    ],
 )
 def test_every_step_is_named_by_what_the_network_reads(model, task):
     """With and without a begin symbol, with and without a delimiter."""

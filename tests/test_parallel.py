@@ -34,6 +34,7 @@ from lenmem.training.lanes import replaced
 from lenmem.training.step import device_mesh
 from lenmem.types import PyTree
 from tests.compilations import compilations
+from tests.marks import often
 from tests.training.tiny import Bag
 
 COPY = Copy(vocabulary=4, train_lengths=(1, 3))
@@ -275,7 +276,11 @@ def test_the_operations_run_inside_shard_map():
 
 
 @pytest.mark.parametrize(
-    "network", ["dnc", "lantm", "looped_transformer", "lsam", "lstm", "panm", "ram", "transformer_seq2seq", "two_way"]
+    "network",
+    often(
+        ["dnc", "lantm", "looped_transformer", "lsam", "lstm", "panm", "ram", "transformer_seq2seq", "two_way"],
+        always=("dnc", "lantm", "lstm"),
+    ),
 )
 def test_networks_can_be_differentiated_inside_shard_map(network):
     """In a training step of the user's own, with the batch split over devices: loss and gradients as on one device. The

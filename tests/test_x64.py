@@ -14,6 +14,7 @@ from lenmem import export_run, models, tasks, train
 from lenmem.tasks.base import draw
 from lenmem.tasks.lantm import Copy
 from lenmem.types import check_batch
+from tests.marks import often
 from tests.training.tiny import experiment
 
 SHORT = Copy(vocabulary=4, train_lengths=(1, 3))
@@ -41,7 +42,10 @@ def test_tasks_draw_examples(name):
     assert np.all(batch.input_mask.sum(axis=1) > 0)
 
 
-@pytest.mark.parametrize("name", ["act_geometric", "dnc", "lantm", "lstm", "ndr", "panm", "two_way_indexed"])
+@pytest.mark.parametrize(
+    "name",
+    often(["act_geometric", "dnc", "lantm", "lstm", "ndr", "panm", "two_way_indexed"], always=("lantm", "lstm", "ndr")),
+)
 def test_networks_compute_in_32_bits_or_in_64_if_asked(name):
     """With the gradient."""
     batch = draw(SHORT, jax.random.key(0), jnp.array([3, 2]), 3)

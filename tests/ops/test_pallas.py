@@ -124,6 +124,7 @@ def test_tolerance_ends_the_look_of_each_tile():
     np.testing.assert_array_equal(np.flatnonzero(np.asarray(seen_by(3))), np.delete(np.arange(count - 20), 3))
 
 
+@pytest.mark.thorough
 def test_tolerance_bounds_the_error():
     """eps max |v| in values."""
     arrays, mask = example()

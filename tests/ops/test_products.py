@@ -10,6 +10,7 @@ import pytest
 
 from lenmem.ops.counted_scan import counted_scan
 from lenmem.ops.products import SharedProducts, shared_scan
+from tests.marks import thorough
 
 ROWS, WIDTH, STEPS = 2, 3, 3
 
@@ -123,7 +124,7 @@ def test_half_precision_is_summed_once():
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("count", [0, 1, 4, 6])
+@pytest.mark.parametrize("count", [0, 4, *thorough((1,), (6,))])
 def test_counted_scan_equals_a_loop_over_the_first_steps(count, whole):
     """Values, and gradients in all floats; later outputs are zero and later inputs have no gradient."""
     xs = jnp.concatenate([INPUTS, INPUTS[::-1]])[:6]

@@ -57,6 +57,7 @@ def test_state_and_reads_are_those_of_the_twin(erases, decays, length):
     assert_close(gradients, with_gradients("xla", given, cotangents)[1], 2e-5)
 
 
+@pytest.mark.thorough
 def test_mapped_and_differentiated_again():
     """Over an axis that only some arrays have, a tangent, and the derivative of a gradient: as the form for XLA."""
     given = example(20)
