@@ -202,6 +202,7 @@ def test_what_is_trained_together():
             assert replaced(program.combinations[0].experiment, numbers) == member.experiment
 
 
+@pytest.mark.thorough
 def test_numbers_of_the_models_can_be_traced():
     dnc = models.make("dnc", hidden_size=4, slots=2, width=2, read_heads=1, regularization=0.1)
     assert untraceable(replaced(BASE, {"model": dnc}), "model.regularization") is None

@@ -63,6 +63,7 @@ def test_networks_compute_in_32_bits_or_in_64_if_asked(name):
     np.testing.assert_allclose(wide, loss, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_run_is_restored_and_exported(tmp_path):
     """With the state of a selection."""
     options = {"selection": "validation", "validate_every": 2, "validation_batches": 1, "selection_window": 2}

@@ -57,6 +57,7 @@ def test_damaged_files_are_made_anew(directory, damage):
     assert len(calls) == 2
 
 
+@pytest.mark.thorough
 def test_no_damaged_byte_is_an_error(directory):
     calls = []
     first = cached("x", {}, build(calls))
