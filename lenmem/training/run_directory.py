@@ -212,7 +212,6 @@ class Recorder:
         if (code := code_of(experiment)) is not None:
             self.about["code"] = code
         self.start: int | None = None
-        self.has_checkpoint = False
         self.opened = ExitStack()
         self.events: Any = None
 
@@ -223,8 +222,12 @@ class Recorder:
             self.checkpoints = checkpoint.Writer(self.path / CHECKPOINTS, self.experiment.training.keep_checkpoints)
             start = processes.on_first(self._claim)
             self.start = None if start < 0 else start
-            self.has_checkpoint = self.start is not None
         return self
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a checkpoint was there at the start, or was written since."""
+        return self.start is not None or (self.path is not None and self.checkpoints.step >= 0)
 
     def _claim(self) -> int:
         """Locks the directory; returns the step from which to continue, or -1 to start from the beginning."""
@@ -320,7 +323,6 @@ class Recorder:
         if self.path is not None:
             manifest = self.manifest | self.about | {"seconds": round(seconds, 3)}
             self.checkpoints.save(int(state.step), state, manifest)
-            self.has_checkpoint = True
             if wait:
                 self.checkpoints.wait()
 
